@@ -1,0 +1,41 @@
+# Everything runs in .venv, which make creates and fills by itself. Needs only make and Python ≥ 3.11.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test lint bench docs clean
+.DEFAULT_GOAL := help
+
+help:  ## show this
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup: $(READY)  ## create .venv and install the package with all it needs here
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "modalhash needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## train AMSH on two modalities that were never paired and measure search between them
+	$(BIN)/modalhash demo
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest --numprocesses 2 --quiet
+
+lint: $(READY)  ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(READY)  ## measure speed; results as JSON under benchmarks/results
+	$(BIN)/python benchmarks/fit_speed.py
+	$(BIN)/python benchmarks/evaluation_speed.py
+
+docs: $(READY)  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:  ## remove .venv and everything that was built
+	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,177 @@
+"""What every method is: an estimator that learns codes for items of several modalities."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from modalhash import validation
+from modalhash._typing import Array, Codes, Matrix
+from modalhash.blocks import row_slices
+from modalhash.codes import pack_signs
+from modalhash.items import Items
+from modalhash.progress import Callback, Reporter
+
+BLOCK_VALUES = 2**23
+"""Feature values mapped at once by transform: 32 MiB in float32."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Checked training data."""
+
+    X: dict[str, Matrix]
+    Y: dict[str, Array] | None
+    pairs: Array | None
+    n_bits: int
+
+
+class CrossModalHasher(BaseEstimator, ABC):
+    """Base of all methods.
+
+    A subclass stores its parameters in ``__init__`` and implements ``_fit``, which returns the learned
+    attributes (names with a trailing underscore), and ``_project``, which maps features of one modality
+    to real-valued projections. Checking, packing, blocks, saving and loading are done here.
+    """
+
+    supervised: ClassVar[bool] = True
+    needs_pairs: ClassVar[bool] = False
+    max_modalities: ClassVar[int | None] = None
+
+    n_bits: int
+    codes_: dict[str, Codes]
+    n_features_in_: dict[str, int]
+    classes_: Array
+
+    def fit(
+        self,
+        X: Mapping[str, Any] | Items,
+        Y: Mapping[str, Any] | None = None,
+        *,
+        pairs: Any = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Learn codes of the training items and hash functions for new ones.
+
+        Parameters
+        ----------
+        X : dict from modality name to (n, d) array or CSR. The number of items may differ. Or
+            :class:`modalhash.items.Items`, which brings its own labels and pairs
+        Y : dict from modality name to (n, n_classes) 0/1 labels; all modalities share the columns
+        pairs : None, "aligned" (row k of every modality belongs together), or an integer array
+            (pairs, modalities) of row numbers. Never guessed from equal lengths
+        callback : called with a :class:`modalhash.progress.Progress` after every step
+
+        A fit that fails leaves the estimator as it was.
+        """
+        if isinstance(X, Items):
+            items = X
+            X, Y, pairs = items.X, items.Y if Y is None else Y, items.pairs if pairs is None else pairs
+        data = self._check(X, Y, pairs)
+        learned = self._fit(data, Reporter(callback))
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # a second fit forgets the first
+        self.n_features_in_ = {name: int(values.shape[1]) for name, values in data.X.items()}
+        if data.Y is not None:
+            self.classes_ = np.arange(next(iter(data.Y.values())).shape[1])
+        for name, value in learned.items():
+            setattr(self, name, value)
+        return self
+
+    def fit_transform(
+        self,
+        X: Mapping[str, Any],
+        Y: Mapping[str, Any] | None = None,
+        *,
+        pairs: Any = None,
+        callback: Callback | None = None,
+    ) -> dict[str, Codes]:
+        """Fit and return the **learned** codes, made from labels where the method is supervised.
+
+        This is not ``fit(X, Y).transform(X)``, which gives the **hashed** codes: what the same items
+        would get from their features alone, as new items do.
+        """
+        return self.fit(X, Y, pairs=pairs, callback=callback).codes_
+
+    def transform(self, X: Mapping[str, Any]) -> dict[str, Codes]:
+        """Hashed codes, from features alone, for any subset of the fitted modalities."""
+        return {name: pack_signs(values) for name, values in self.decision_function(X).items()}
+
+    def decision_function(self, X: Mapping[str, Any]) -> dict[str, Array]:
+        """Real-valued projections (n, n_bits); their signs are the hashed codes."""
+        check_is_fitted(self, "n_features_in_")
+        clean = validation.check_features(X, expected=self.n_features_in_)
+        return {name: self._project_blocks(name, values) for name, values in clean.items()}
+
+    def score(self, X: Mapping[str, Any] | Items, Y: Mapping[str, Any] | None = None) -> float:
+        """Tie-expected mAP over the full ranking, averaged over all directions between these items.
+
+        Queries and database are both hashed, from features alone: what new items would get.
+        """
+        from modalhash.evaluation import Protocol, evaluate
+
+        if isinstance(X, Items):
+            items = X
+            X, Y = items.X, items.Y if Y is None else Y
+        if Y is None:
+            raise ValueError("score needs labels: score(X, Y), or Items with labels")
+        found = evaluate(self, (X, Y), (X, Y), protocol=Protocol(database="unseen"), intra=len(X) == 1)
+        return float(np.mean([direction.map for direction in found.directions.values()]))
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` into a folder; see :func:`modalhash.load`."""
+        from modalhash.persistence import save
+
+        check_is_fitted(self, "n_features_in_")
+        save(self, folder)
+
+    @abstractmethod
+    def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
+        """Learned attributes by name. Must not touch ``self``."""
+
+    @abstractmethod
+    def _project(self, name: str, X: Matrix) -> Array:
+        """Projections of checked features of one modality."""
+
+    def _project_blocks(self, name: str, X: Matrix) -> Array:
+        size = max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
+        if X.shape[0] <= size:
+            return self._project(name, X)
+        return np.concatenate([self._project(name, X[rows]) for rows in row_slices(X.shape[0], size)])
+
+    def _width(self, name: str) -> int:
+        """Features per item after the method's own feature map."""
+        return self.n_features_in_[name]
+
+    def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
+        method = type(self).__name__
+        features = validation.check_features(X)
+        if self.max_modalities is not None and len(features) > self.max_modalities:
+            raise ValueError(f"{method} takes at most {self.max_modalities} modalities; got {len(features)}")
+        if self.needs_pairs and len(features) < 2:
+            raise ValueError(f"{method} learns from pairs and needs two modalities; got {list(features)}")
+        if self.supervised and Y is None:
+            raise ValueError(f"{method} is supervised: pass labels, fit(X, Y) with Y a dict like X")
+        labels = None
+        if Y is not None:
+            unlabelled = getattr(self, "unlabelled", "error" if self.supervised else "allow")
+            labels = validation.check_labels(Y, features, unlabelled=unlabelled)
+        if self.needs_pairs and pairs is None:
+            raise ValueError(
+                f"{method} learns from pairs and got none. If row k of every modality belongs together, "
+                "pass fit(X, Y, pairs='aligned'); for unpaired data take AMSH"
+            )
+        validation.check_varied(features)
+        return Training(
+            X=features,
+            Y=labels,
+            pairs=validation.check_pairs(pairs, features),
+            n_bits=validation.check_n_bits(self.n_bits, features),
+        )

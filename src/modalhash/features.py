@@ -1,0 +1,273 @@
+"""Feature maps: what a modality's raw features become before a method sees them.
+
+Both maps are scikit-learn transformers, take dense or CSR input and walk it in row blocks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from modalhash._typing import Array, Matrix, PerModality
+from modalhash.blocks import FeatureBlocks, row_slices
+from modalhash.randomness import RandomState, root_seed, row_keys
+from modalhash.validation import check_choice, check_features, check_int, check_number, per_modality
+
+NAME = "X"
+ROWS = ("raw", "unit", "centred unit")
+
+
+def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) -> dict[str, int]:
+    """Anchors for each modality, no more than it has items; a cap is said once for all of them."""
+    wanted = per_modality(n_anchors, X, "n_anchors")
+    given = {name: min(check_int(k, "n_anchors", at_least=1), X[name].shape[0]) for name, k in wanted.items()}
+    if capped := [f"{name!r} {wanted[name]} -> {k}" for name, k in given.items() if k < wanted[name]]:
+        warnings.warn(
+            f"fewer items than anchors asked for, all are used: {', '.join(capped)}", UserWarning, stacklevel=5
+        )
+    return given
+
+
+class FeatureMap(TransformerMixin, BaseEstimator, ABC):
+    """Base: fit by one walk over the blocks, which the caller may keep for itself."""
+
+    rows: str
+    centred: bool
+    bias: bool
+    dtype: Any
+    origin_: Array
+    mean_: Array
+    n_features_in_: int
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the map. ``y`` is ignored."""
+        self.fit_blocks(check_features({NAME: X})[NAME], memory_limit=1)
+        return self
+
+    def fit_blocks(self, X: Matrix, *, memory_limit: int | None = None, block_rows: int | None = None) -> FeatureBlocks:
+        """Learn the map from checked input and return the mapped rows as blocks, centred."""
+        check_choice(self.rows, "rows", ROWS)
+        dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
+        self.n_features_in_ = X.shape[1]
+        self.origin_ = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel().astype(dtype)
+        self._prepare(X)
+        self.mean_ = np.zeros(self.width, dtype=dtype)
+        blocks = FeatureBlocks(
+            X, self._compute, width=self.width, dtype=dtype, memory_limit=memory_limit, block_rows=block_rows
+        )
+        if self.centred:
+            mean = blocks.mean().astype(dtype)
+            if self.bias:
+                mean[-1] = 0
+            blocks.subtract(mean)
+            self.mean_ = mean
+        return blocks
+
+    def transform(self, X: Any) -> Array:
+        """The mapped rows as one dense array."""
+        check_is_fitted(self)
+        values = check_features({NAME: X}, expected={NAME: self.n_features_in_})[NAME]
+        return self.map(values)
+
+    def map(self, X: Matrix) -> Array:
+        """As :meth:`transform`, for input that has been checked."""
+        return self._compute(X, slice(0, X.shape[0]))
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of features that come out."""
+
+    @abstractmethod
+    def _prepare(self, X: Matrix) -> None:
+        """Learn all but the mean."""
+
+    @abstractmethod
+    def _map(self, block: Matrix) -> Array:
+        """Features of prepared rows, in an array of their own, before centring and bias."""
+
+    def _compute(self, X: Matrix, rows: slice | Array) -> Array:
+        out = self._map(self._prepared(X, rows))
+        if self.bias:
+            out = np.column_stack([out, np.ones(len(out), dtype=out.dtype)])
+        out -= self.mean_
+        return out
+
+    def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
+        """Rows as the map takes them; CSR stays CSR unless its rows have to be centred."""
+        dtype = self.origin_.dtype
+        block = X[rows]
+        if sparse.issparse(block) and self.rows != "centred unit":
+            block = block.astype(dtype)
+            norms = np.sqrt(np.asarray(block.multiply(block).sum(axis=1)).ravel())
+        else:
+            block = np.array(block.toarray() if sparse.issparse(block) else block, dtype=dtype)
+            if self.rows == "centred unit":
+                block -= self.origin_
+            norms = np.sqrt(np.einsum("ij,ij->i", block, block))
+        if self.rows == "raw":
+            return block
+        scale = (1 / np.where(norms > 0, norms, 1)).astype(dtype)  # a row of zeros stays zero
+        return sparse.diags_array(scale) @ block if sparse.issparse(block) else block * scale[:, None]
+
+
+class Linear(FeatureMap):
+    """The features themselves, centred.
+
+    Parameters
+    ----------
+    rows : "raw", "unit" (length 1) or "centred unit" (training mean subtracted, then length 1)
+    centred : subtract the training mean, after what ``rows`` says
+    bias : append a column of ones
+    dtype : of the result; None keeps that of the input
+    """
+
+    def __init__(self, *, rows: str = "raw", centred: bool = True, bias: bool = False, dtype: Any = None) -> None:
+        self.rows = rows
+        self.centred = centred
+        self.bias = bias
+        self.dtype = dtype
+
+    @property
+    def width(self) -> int:
+        """As many features as come in, and the bias."""
+        return self.n_features_in_ + self.bias
+
+    def _prepare(self, X: Matrix) -> None:
+        """Nothing but the mean is learned."""
+
+    def _map(self, block: Matrix) -> Array:
+        return block.toarray() if sparse.issparse(block) else block
+
+
+class AnchorKernel(FeatureMap):
+    r"""RBF similarities to a few training items, centred.
+
+    .. math:: \phi_k(x) = \exp(-\lVert x - a_k\rVert^2 / 2s) - \mu_k
+
+    with s the mean squared distance between all training items and all anchors, so that nothing has to
+    be tuned, and μ the training mean.
+
+    Parameters
+    ----------
+    n_anchors : training items drawn as anchors; capped at the number of items, with a warning
+    squared : True is the authors' code. False is the kernel as the paper prints it,
+        :math:`\exp(-\lVert x - a\rVert / 2\delta^2)` with δ the mean distance
+    bandwidth : s (or δ): "anchors", the mean over items and anchors; "pairs", half the mean over all pairs
+        of items; or a number
+    rows : "raw", "unit" (length 1) or "centred unit" (training mean subtracted, then length 1)
+    centred : subtract the training mean of every feature
+    bias : append a column of ones
+    dtype : of the result; None keeps that of the input
+    random_state : int, Generator or None. Anchors are drawn by content: shuffled rows give the same ones
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> AnchorKernel(n_anchors=8, random_state=0).fit_transform(X).shape
+    (50, 8)
+    """
+
+    anchors_: Array
+    bandwidth_: float
+
+    def __init__(
+        self,
+        n_anchors: int = 1500,
+        *,
+        squared: bool = True,
+        bandwidth: float | str = "anchors",
+        rows: str = "raw",
+        centred: bool = True,
+        bias: bool = False,
+        dtype: Any = None,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_anchors = n_anchors
+        self.squared = squared
+        self.bandwidth = bandwidth
+        self.rows = rows
+        self.centred = centred
+        self.bias = bias
+        self.dtype = dtype
+        self.random_state = random_state
+
+    @property
+    def width(self) -> int:
+        """One feature per anchor, and the bias."""
+        return int(self.anchors_.shape[0]) + self.bias
+
+    def _prepare(self, X: Matrix) -> None:
+        n = X.shape[0]
+        k = check_int(self.n_anchors, "n_anchors", at_least=1)
+        if k > n:
+            warnings.warn(f"{k} anchors asked for, {n} items there: using all {n}", UserWarning, stacklevel=5)
+            k = n
+        keys = row_keys(X, root_seed(self.random_state))
+        anchors = self._prepared(X, np.argsort(keys, kind="stable")[:k])
+        self.anchors_ = anchors.toarray() if sparse.issparse(anchors) else anchors
+        if isinstance(self.bandwidth, str):
+            self.bandwidth_ = self._mean_distance(X)
+        else:
+            self.bandwidth_ = check_number(self.bandwidth, "bandwidth", positive=True)
+
+    def _mean_distance(self, X: Matrix) -> float:
+        """Mean over all items and anchors, anchors included, as in the authors' code."""
+        check_choice(self.bandwidth, "bandwidth", ("anchors", "pairs"))
+        n, size = X.shape[0], max(1, 2**20 // X.shape[1])
+        if self.squared:  # mean |x|² + mean |a|² − 2 mean x · mean a: no distance has to be computed
+            total, squares = np.zeros(X.shape[1]), 0.0
+            for rows in row_slices(n, size):
+                block = self._shifted(self._prepared(X, rows)).astype(np.float64)
+                total += np.asarray(block.sum(axis=0)).ravel()
+                squares += float((block.multiply(block) if sparse.issparse(block) else block * block).sum())
+            mean = total / n
+            A = (self.anchors_ if sparse.issparse(X) else self._shifted(self.anchors_)).astype(np.float64)
+            if self.bandwidth == "pairs":
+                result = squares / n - float(mean @ mean)
+            else:
+                result = squares / n + float(np.einsum("ij,ij->", A, A)) / len(A) - 2 * float(mean @ A.mean(axis=0))
+        else:
+            total_distance = 0.0
+            for rows in row_slices(n, max(1, 2**22 // len(self.anchors_))):
+                total_distance += float(np.sqrt(self._distances(self._prepared(X, rows))).sum(dtype=np.float64))
+            result = total_distance / (n * len(self.anchors_))
+        if not result > 0:
+            raise ValueError("AnchorKernel: all items are equal; there is no distance to scale by")
+        return result
+
+    def _shifted(self, block: Matrix) -> Matrix:
+        """Raw dense rows from their mean, where differences of squares lose the least."""
+        return block - self.origin_ if self.rows == "raw" and not sparse.issparse(block) else block
+
+    def _distances(self, block: Matrix, scale: float = 1.0) -> Array:
+        """‖x − a‖² times ``scale``, clipped at 0. CSR rows are taken as they are, never densified."""
+        dtype = self.anchors_.dtype
+        if sparse.issparse(block):
+            A = self.anchors_
+            norms = np.asarray(block.multiply(block).sum(axis=1)).ravel()
+            out = block @ np.ascontiguousarray(A.T * dtype.type(-2 * scale))
+        else:
+            A, block = self._shifted(self.anchors_), self._shifted(block)
+            norms = np.einsum("ij,ij->i", block, block)
+            out = block @ (A.T * dtype.type(-2 * scale))
+        out += (norms * scale).astype(dtype)[:, None]
+        out += (np.einsum("ij,ij->i", A, A) * scale).astype(dtype)
+        return np.maximum(out, 0, out=out)
+
+    def _map(self, block: Matrix) -> Array:
+        if self.squared:
+            out = self._distances(block, scale=0.5 / self.bandwidth_)
+        else:
+            out = self._distances(block)
+            np.sqrt(out, out=out)
+            out *= out.dtype.type(0.5 / self.bandwidth_**2)
+        np.negative(out, out=out)
+        return np.exp(out, out=out)

@@ -1,0 +1,210 @@
+"""Compiled kernels over packed codes; popcount lives here and nowhere else.
+
+Importing this module loads numba, so others import it inside the functions that need it.
+Loops run over slices (``row = a[i]``), never over ``a[s + i]``: an offset index keeps numba's
+wrap-around check and costs the vectorised popcount.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import extending, prange, types
+
+from modalhash._typing import Array
+
+# numba's own annotations do not describe what its decorators return
+njit: Any = numba.njit
+intrinsic: Any = extending.intrinsic
+
+
+@intrinsic
+def popcount(typing_context: Any, word: Any) -> Any:
+    """Bits set in a 64-bit word, as one machine instruction."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@njit(cache=True, parallel=True, nogil=True)
+def hamming(a: Array, b: Array) -> Array:
+    """All distances between two sets of codes given as words: ``uint16 (len(a), len(b))``."""
+    out = np.empty((a.shape[0], b.shape[0]), np.uint16)
+    for i in prange(a.shape[0]):
+        left = a[i]
+        row = out[i]
+        for j in range(b.shape[0]):
+            right = b[j]
+            total = np.uint64(0)
+            for k in range(left.shape[0]):
+                total += popcount(left[k] ^ right[k])
+            row[j] = total
+    return out
+
+
+BLOCK = 4096  # database items at a time: two blocks of words and one of buckets stay in the cache
+TILE = 16  # queries that walk over a block before the next one is fetched
+
+
+@njit(cache=True, nogil=True)
+def buckets(code: Array, label: Array, codes: Array, labels: Array, start: int, shared: Array, out: Array) -> None:
+    """For each item of the block at ``start``, ``2 · distance + (shares a label)`` to one query.
+
+    ``codes`` and ``labels`` are ``(words, items)``, so that every loop runs over neighbours and
+    becomes vector instructions; ``shared`` is scratch space. Codes and labels of one word each, the
+    common case, take a single loop.
+    """
+    zero, one = np.uint64(0), np.uint64(1)
+    stop = start + out.shape[0]
+    if codes.shape[0] == 1 and labels.shape[0] == 1:
+        code_0, label_0, codes_0, labels_0 = code[0], label[0], codes[0, start:stop], labels[0, start:stop]
+        for j in range(out.shape[0]):
+            out[j] = (popcount(code_0 ^ codes_0[j]) << one) | np.uint64((label_0 & labels_0[j]) != zero)
+        return
+    shared[:] = zero
+    for k in range(labels.shape[0]):
+        label_k, labels_k = label[k], labels[k, start:stop]
+        for j in range(out.shape[0]):
+            shared[j] |= label_k & labels_k[j]
+    for j in range(out.shape[0]):
+        out[j] = shared[j] != zero
+    for k in range(codes.shape[0]):
+        code_k, codes_k = code[k], codes[k, start:stop]
+        for j in range(out.shape[0]):
+            out[j] += popcount(code_k ^ codes_k[j]) << one
+
+
+@njit(cache=True, nogil=True)
+def count(values: Array, counts: Array) -> None:
+    """Add a histogram of ``values`` to the four rows of ``counts``.
+
+    Neighbours often fall into the same bucket, and an increment that waits for the last one costs
+    more than the addition: four rows in turn keep them apart.
+    """
+    counts_0, counts_1, counts_2, counts_3 = counts[0], counts[1], counts[2], counts[3]
+    whole = values.shape[0] // 4 * 4
+    for j in range(0, whole, 4):
+        counts_0[values[j]] += 1
+        counts_1[values[j + 1]] += 1
+        counts_2[values[j + 2]] += 1
+        counts_3[values[j + 3]] += 1
+    for j in range(whole, values.shape[0]):
+        counts_0[values[j]] += 1
+
+
+@njit(cache=True, parallel=True, nogil=True)
+def histograms(query_codes: Array, query_labels: Array, codes: Array, labels: Array, n_bits: int) -> Array:
+    """Items and relevant items at each distance from each query: ``int32 (queries, n_bits + 1, 2)``.
+
+    Queries are words by row; the database is words by column (``(words, items)``, contiguous).
+    """
+    n_queries, n_items = query_codes.shape[0], codes.shape[1]
+    out = np.empty((n_queries, n_bits + 1, 2), np.int32)
+    for tile in prange((n_queries + TILE - 1) // TILE):
+        first = tile * TILE
+        last = min(n_queries, first + TILE)
+        counts = np.zeros((last - first, 4, 2 * n_bits + 2), np.int32)
+        values = np.empty(BLOCK, np.uint16)
+        shared = np.empty(BLOCK, np.uint64)
+        for start in range(0, n_items, BLOCK):
+            stop = min(n_items, start + BLOCK)
+            block, scratch = values[: stop - start], shared[: stop - start]
+            for q in range(first, last):
+                buckets(query_codes[q], query_labels[q], codes, labels, start, scratch, block)
+                count(block, counts[q - first])
+        for q in range(first, last):
+            total = counts[q - first].sum(axis=0)
+            out[q, :, 1] = total[1::2]
+            out[q, :, 0] = total[0::2] + total[1::2]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def forget(
+    histograms: Array,
+    query_codes: Array,
+    query_labels: Array,
+    codes: Array,
+    labels: Array,
+    excluded: Array,
+) -> None:
+    """Take one item (its column, or −1 for none) per query out of its histogram, in place."""
+    for q in range(query_codes.shape[0]):
+        item = excluded[q]
+        if item < 0:
+            continue
+        distance = np.uint64(0)
+        shared = np.uint64(0)
+        for k in range(codes.shape[0]):
+            distance += popcount(query_codes[q, k] ^ codes[k, item])
+        for k in range(labels.shape[0]):
+            shared |= query_labels[q, k] & labels[k, item]
+        histograms[q, distance, 0] -= 1
+        histograms[q, distance, 1] -= shared != np.uint64(0)
+
+
+@njit(cache=True, parallel=True, nogil=True)
+def stable_ranks(
+    query_codes: Array,
+    query_labels: Array,
+    codes: Array,
+    labels: Array,
+    groups: Array,
+    excluded: Array,
+    cutoff: int,
+    depth: int,
+) -> tuple[Array, Array, Array, Array]:
+    """Ranks of the relevant items when ties keep the order of the database, without a sort.
+
+    ``groups`` are the histograms: they say at which rank a distance begins, so one more walk over
+    the database gives each item its rank; ``excluded`` is as in :func:`forget`. Returns, per query,
+    the sum of the precisions at the relevant items and their number, both up to rank ``cutoff``; and
+    summed over the queries, at each rank up to ``depth``, the relevant items and the share of its
+    query's relevant items that each is.
+    """
+    n_queries, n_items, n_distances = query_codes.shape[0], codes.shape[1], groups.shape[1]
+    precisions = np.zeros(n_queries)
+    hits = np.zeros(n_queries, np.int64)
+    workers = min(8, n_queries)  # a fixed number: the sums do not depend on the machine
+    found = np.zeros((workers, depth))
+    shares = np.zeros((workers, depth))
+    for worker in prange(workers):
+        values = np.empty(BLOCK, np.uint16)
+        scratch = np.empty(BLOCK, np.uint64)
+        position = np.empty(n_distances, np.int64)
+        relevant = np.empty(n_distances, np.int64)
+        my_found, my_shares = found[worker], shares[worker]
+        for q in range(worker, n_queries, workers):
+            items_before = relevant_before = 0
+            for d in range(n_distances):
+                position[d], relevant[d] = items_before, relevant_before
+                items_before += groups[q, d, 0]
+                relevant_before += groups[q, d, 1]
+            share = 1.0 / max(relevant_before, 1)
+            total = 0.0
+            inside = 0
+            for start in range(0, n_items, BLOCK):
+                block = values[: min(BLOCK, n_items - start)]
+                buckets(query_codes[q], query_labels[q], codes, labels, start, scratch[: block.shape[0]], block)
+                for j in range(block.shape[0]):
+                    if start + j == excluded[q]:
+                        continue
+                    bucket = block[j]
+                    distance = bucket >> 1
+                    rank = position[distance]
+                    position[distance] = rank + 1
+                    if bucket & 1:
+                        relevant[distance] += 1
+                        if rank < cutoff:
+                            total += relevant[distance] / (rank + 1.0)
+                            inside += 1
+                        if rank < depth:
+                            my_found[rank] += 1.0
+                            my_shares[rank] += share
+            precisions[q] = total
+            hits[q] = inside
+    return precisions, hits, found.sum(axis=0), shares.sum(axis=0)

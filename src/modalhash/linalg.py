@@ -1,0 +1,124 @@
+"""Steps that several methods share.
+
+Rows are items; ``w`` weights the rows (a label pattern counts for as many items as carry it) and is 1 for
+every row where each row is one item.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import linalg
+
+from modalhash._typing import Array
+
+RANK_TOLERANCE = 1e-12
+"""Singular or eigenvalues below this share of the whole are rounding noise."""
+
+
+def sign(X: Array) -> Array:
+    """±1, never 0: sgn(x) = 1 where x > 0 and −1 elsewhere, as the paper defines it."""
+    return np.where(X > 0, 1.0, -1.0)
+
+
+def unit_rows(L: Array) -> Array:
+    """Rows of length 1; a row of zeros stays zero."""
+    L = np.asarray(L, dtype=np.float64)
+    norms = np.sqrt(np.einsum("ij,ij->i", L, L))
+    return L / np.where(norms > 0, norms, 1.0)[:, None]
+
+
+def balanced_procrustes(Z: Array, rng: np.random.Generator, w: Array | None = None) -> Array:
+    """V that maximises tr(Zᵀ W V) subject to Vᵀ W V = n I and wᵀ V = 0, with n = Σ w.
+
+    The paper's Theorem III.1 (rows are items here): from the eigenvectors N of Zᵀ J Z, K = J Z N ∇^{-1/2}
+    and V = √n [K, K̄] [N, N̄]ᵀ. Two departures from the authors' code, which break the constraints by up
+    to 3 % where they matter: the rank test is relative (theirs: eigenvalue > 1e-4), and K̄ is drawn
+    orthogonal to K and to the mean (theirs: only orthonormal in itself).
+    """
+    rows, r = Z.shape
+    if rows <= r:
+        raise ValueError(f"balanced_procrustes: {rows} rows cannot carry {r} uncorrelated, balanced bits")
+    root = np.ones(rows) if w is None else np.sqrt(w)
+    n = float(root @ root)
+    direction = root / np.sqrt(n)
+    Y = root[:, None] * Z
+    size = float(np.linalg.norm(Y))
+    Y -= direction[:, None] * (direction @ Y)  # W^{1/2} J Z
+    values, N = np.linalg.eigh(Y.T @ Y)
+    if values[0] > max(1e-8 * values[-1], (RANK_TOLERANCE * size) ** 2):
+        K = Y @ (N / np.sqrt(values))
+    else:  # a Gram matrix squares the condition number and would lose the smaller directions
+        K, N = _thin_svd(Y, direction, RANK_TOLERANCE * size)
+    if K.shape[1] < r:
+        K = np.hstack([K, _completion(K, direction, r - K.shape[1], rng)])
+    V = K @ N.T
+    V *= np.sqrt(n) / root[:, None]
+    return V
+
+
+def _thin_svd(Y: Array, direction: Array, tolerance: float) -> tuple[Array, Array]:
+    """Left singular vectors with a value above the tolerance, orthogonal to the direction; all right ones."""
+    Q, R = np.linalg.qr(np.column_stack([direction, Y]))
+    left, values, right = np.linalg.svd(R[1:, 1:])
+    return Q[:, 1:] @ left[:, values > tolerance], right.T
+
+
+def _completion(K: Array, direction: Array, columns: int, rng: np.random.Generator) -> Array:
+    """Random orthonormal columns, orthogonal to K and to the direction of the mean."""
+    A = rng.standard_normal((K.shape[0], columns))
+    for _ in range(2):  # once is not enough in floating point
+        A -= direction[:, None] * (direction @ A)
+        A -= K @ (K.T @ A)
+        A = np.linalg.qr(A)[0]
+    return A
+
+
+def principal_directions(X: Array, r: int) -> Array:
+    """The top-r eigenvectors of the covariance of X, fewer where X has fewer; signs made unique."""
+    X = X - X.mean(axis=0)
+    n, d = X.shape
+    if n < d:  # the eigenvectors of the small Gram matrix give those of the large one
+        values, U = np.linalg.eigh(X @ X.T)
+        values, U = values[::-1][:r], U[:, ::-1][:, :r]
+        kept = values > RANK_TOLERANCE * max(values[0], np.finfo(float).tiny)
+        W = X.T @ (U[:, kept] / np.sqrt(values[kept]))
+    else:
+        values, U = np.linalg.eigh(X.T @ X)
+        values, U = values[::-1][:r], U[:, ::-1][:, :r]
+        W = U[:, values > RANK_TOLERANCE * max(values[0], np.finfo(float).tiny)]
+    largest = np.abs(W).argmax(axis=0)
+    W *= np.sign(W[largest, np.arange(W.shape[1])])
+    return W
+
+
+class RidgeFactor:
+    """(G + ρI)⁻¹ for a constant Gram matrix: factored once, applied in every iteration."""
+
+    def __init__(self, gram: Array, ridge: float) -> None:
+        gram = np.array(gram, dtype=np.float64)
+        gram[np.diag_indices_from(gram)] += ridge
+        # float32 blocks leave rounding noise in G; more ridge until it is safely definite
+        jitter = np.finfo(np.float32).eps * float(np.trace(gram)) / len(gram)
+        for _ in range(12):
+            try:
+                self._factor = linalg.cho_factor(gram, lower=True, check_finite=False)
+                return
+            except linalg.LinAlgError:
+                gram[np.diag_indices_from(gram)] += jitter
+                jitter *= 4
+        raise ValueError("the features are linearly dependent and the ridge is 0: pass a ridge > 0")
+
+    def solve(self, right: Array) -> Array:
+        """(G + ρI)⁻¹ right, in float64 and row by row, as it would come back from a file."""
+        return np.ascontiguousarray(linalg.cho_solve(self._factor, right, check_finite=False))
+
+
+def ridge_regression(X: Array, T: Array, ridge: float) -> Array:
+    """(XᵀX + ρI)⁻¹ XᵀT."""
+    return RidgeFactor(X.T @ X, ridge).solve(X.T @ T)
+
+
+def orthogonal_procrustes(M: Array) -> Array:
+    """The orthogonal matrix R that maximises tr(Rᵀ M): UWᵀ of the SVD M = UΣWᵀ."""
+    U, _, Wt = np.linalg.svd(M, full_matrices=False)
+    return U @ Wt

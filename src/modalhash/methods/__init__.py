@@ -1,0 +1,1 @@
+"""One module per method, named after it; :mod:`modalhash.registry` lists them."""

@@ -1,0 +1,171 @@
+r"""AMSH, step 1: latent representations V and codes B from labels.
+
+Eq. (10) of the paper over *rows with weights*: a row is an item (weight 1, the paper's algorithm) or a
+label pattern, i.e. a distinct label row that counts for all items that carry it. Step 1 sees nothing of
+an item but its labels, so both give the same algorithm; patterns only share what is equal from the start.
+
+=============  =====================  ==========================================================
+paper          here                   is
+=============  =====================  ==========================================================
+:math:`L`      ``L`` (rows, c)        labels, boolean
+:math:`\tilde L`  ``Lt`` (rows, c)    labels with rows of length 1, CSR where sparse
+--             ``w`` (rows,)          items behind each row; n = Σ w
+:math:`V`      ``V`` (rows, r)        latent representation, VᵀWV = nI, wᵀV = 0
+:math:`B`      ``B`` (rows, r)        codes, ±1
+:math:`P`      ``P`` (r, c)           label regression: L ≈ V P
+:math:`L + R\odot E`  ``T`` (rows, c) labels with margins; neither R nor E exists as a matrix
+:math:`\tilde L V^T`  ``C`` (c, r)    Ltᵀ W V: all that another modality needs to know of V
+=============  =====================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._typing import Array
+from modalhash.linalg import balanced_procrustes, sign, unit_rows
+
+SPARSE_BELOW = 0.15
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The trade-offs of Eq. (10)."""
+
+    quantization: float  # η
+    intra: float  # λ
+    inter: float  # β, over unordered pairs of modalities
+    label_margins: bool = True
+
+
+@dataclass
+class View:
+    """Step 1's state of one modality."""
+
+    L: Array
+    V: Array
+    rng: np.random.Generator
+    w: Array | None = None
+    Lt: Array | sparse.csr_array = field(init=False)
+    B: Array = field(init=False)
+    P: Array = field(init=False)
+    T: Array = field(init=False)
+    C: Array = field(init=False)
+    S2: Array = field(init=False)  # Ltᵀ W Lt (c, c): the only trace of S in the objective
+
+    def __post_init__(self) -> None:
+        Lt = unit_rows(self.L)
+        self.Lt = sparse.csr_array(Lt) if self.L.mean() < SPARSE_BELOW else Lt
+        S2 = self.Lt.T @ self.weigh(Lt)
+        self.S2 = np.asarray(S2)
+        self.T = self.L.astype(np.float64)  # E = 0
+        self.B = sign(self.V)
+        self.C = self.semantic_sum(self.V)
+        self.P = np.zeros((self.V.shape[1], self.L.shape[1]))
+
+    @property
+    def n(self) -> float:
+        """Items behind the rows."""
+        return float(self.L.shape[0] if self.w is None else self.w.sum())
+
+    def weigh(self, X: Array) -> Array:
+        """W X."""
+        return X if self.w is None else X * self.w[:, None]
+
+    def semantic_sum(self, X: Array) -> Array:
+        """Ltᵀ W X: S X in the low-rank form, never S itself."""
+        return np.asarray(self.Lt.T @ self.weigh(X))
+
+
+def learn_codes(
+    views: list[View],
+    weights: Weights,
+    *,
+    max_iter: int,
+    tol: float,
+    report: Callable[[int, float], None] = lambda step, objective: None,
+) -> list[float]:
+    """Algorithm 1, lines 2-7, in the order of the authors' code. Returns the objective's trace."""
+    trace: list[float] = []
+    for step in range(max_iter):
+        for view in views:
+            update_P(view)  # Eq. (12)
+        for i in range(len(views)):
+            update_V(views, i, weights)  # Theorem III.1; Gauss-Seidel: sees the newest V of the others
+        for view in views:
+            update_B(view, weights)  # Eq. (18)
+            update_T(view, weights)  # Eq. (21)
+        trace.append(objective(views, weights))
+        report(step + 1, trace[-1])
+        if tol > 0 and step and trace[-2] - trace[-1] <= tol * abs(trace[-2]):
+            break
+    return trace
+
+
+def update_P(view: View) -> None:
+    """Eq. (12). The paper divides by n, true once V is feasible; the first V (PCA) is not."""
+    WV = view.weigh(view.V)
+    view.P = np.linalg.lstsq(WV.T @ view.V, WV.T @ view.T, rcond=1e-12)[0]
+
+
+def update_V(views: list[View], i: int, weights: Weights) -> None:
+    """Theorem III.1: the exact minimiser over V of modality i, the others fixed."""
+    view = views[i]
+    r = view.V.shape[1]
+    semantic = weights.intra * r * view.semantic_sum(view.B)
+    for j, other in enumerate(views):
+        if j != i:
+            semantic += weights.inter * r * other.C
+    Z = view.T @ view.P.T + weights.quantization * view.B + view.Lt @ semantic
+    view.V = balanced_procrustes(Z, view.rng, view.w)
+    view.C = view.semantic_sum(view.V)
+
+
+def update_B(view: View, weights: Weights) -> None:
+    """Eq. (18). sgn(0) = −1 as the paper has it; the authors' sign() lets 0 through."""
+    r = view.V.shape[1]
+    view.B = sign(weights.quantization * view.V + view.Lt @ (weights.intra * r * view.C))
+
+
+def update_T(view: View, weights: Weights) -> None:
+    """Eq. (21) put into L + R∘E: the margins are a clip, max(1, PV) at label 1 and min(0, PV) at 0."""
+    if weights.label_margins:
+        H = view.V @ view.P
+        view.T = np.where(view.L, np.maximum(H, 1.0), np.minimum(H, 0.0))
+
+
+def objective(views: list[View], weights: Weights) -> float:
+    """Eq. (10) over unordered pairs of modalities, for feasible V, from r × r and c × c sums.
+
+    ‖B Vᵀ − rS‖² = n²r − 2r⟨LtᵀWB, C⟩ + r²‖LtᵀWLt‖² because VᵀWV = nI; likewise between modalities.
+    """
+    total = 0.0
+    for view in views:
+        r = view.V.shape[1]
+        R = view.T - view.V @ view.P
+        total += float(np.vdot(R, view.weigh(R)))
+        D = view.B - view.V
+        total += weights.quantization * float(np.vdot(D, view.weigh(D)))
+        cross = float(np.vdot(view.semantic_sum(view.B), view.C))
+        total += weights.intra * (view.n**2 * r - 2 * r * cross + r**2 * float(np.vdot(view.S2, view.S2)))
+    for i, first in enumerate(views):
+        for second in views[i + 1 :]:
+            cross = float(np.vdot(first.C, second.C))
+            squares = float(np.vdot(first.S2, second.S2))
+            total += weights.inter * (first.n * second.n * r - 2 * r * cross + r**2 * squares)
+    return total
+
+
+def label_patterns(L: Array) -> tuple[Array, Array, Array]:
+    """Distinct label rows, which of them each item carries, and how many items carry each."""
+    packed = np.packbits(L, axis=1)  # np.unique(axis=0) on the rows themselves is slow
+    words = np.zeros((L.shape[0], -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
+    words[:, : packed.shape[1]] = packed
+    keys = words.view(np.uint64)
+    rows = keys[:, 0] if keys.shape[1] == 1 else words.view(f"V{words.shape[1]}")[:, 0]
+    _, first, inverse, counts = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
+    return L[first], inverse, counts

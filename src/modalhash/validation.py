@@ -1,0 +1,272 @@
+"""The only place that looks at user input.
+
+What leaves here is clean: float arrays or canonical CSR, boolean labels, checked pairs. Every error
+names the modality, what came, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._typing import Array, Matrix
+from modalhash.blocks import row_slices
+
+T = TypeVar("T")
+Pairs = str | Array | None
+
+
+def check_features(X: Any, *, expected: Mapping[str, int] | None = None) -> dict[str, Matrix]:
+    """Features by modality. ``expected`` maps the fitted modalities to their feature counts."""
+    _check_mapping(X, "X", "features")
+    clean = {}
+    for name, values in X.items():
+        if expected is not None and name not in expected:
+            raise ValueError(f"X has the modality {name!r}; the model was fitted on {_names(expected)}")
+        clean[name] = _check_matrix(values, name)
+        width = clean[name].shape[1]
+        if expected is not None and width != expected[name]:
+            raise ValueError(
+                f"{name!r}: got {width} features; the model was fitted on {expected[name]}. "
+                "Use the same feature extraction as for fit"
+            )
+    return clean
+
+
+def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") -> dict[str, Array]:
+    """Labels by modality as boolean ``(n, n_classes)`` arrays with the same columns everywhere."""
+    _check_mapping(Y, "Y", "labels")
+    check_choice(unlabelled, "unlabelled", ("error", "allow"))
+    if missing := [name for name in X if name not in Y]:
+        raise ValueError(f"Y lacks labels for {_names(missing)}; it has {_names(Y)}. Every modality needs its own")
+    if unknown := [name for name in Y if name not in X]:
+        raise ValueError(f"Y has labels for {_names(unknown)}, but X has only {_names(X)}")
+    clean = {name: _check_label_matrix(Y[name], name, X[name].shape[0]) for name in X}
+    columns = {name: labels.shape[1] for name, labels in clean.items()}
+    if len(set(columns.values())) > 1:
+        counts = ", ".join(f"{name!r}: {count}" for name, count in columns.items())
+        raise ValueError(f"label columns differ between modalities ({counts}); all must share the same classes")
+    for name, labels in clean.items():
+        _check_unlabelled(labels, name, unlabelled)
+    return clean
+
+
+def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
+    """Pairs as an integer array (pairs, modalities) of row numbers, in the order of X; None if none."""
+    if pairs is None:
+        return None
+    sizes = {name: values.shape[0] for name, values in X.items()}
+    if isinstance(pairs, str):
+        check_choice(pairs, "pairs", ("aligned",))
+        if len(set(sizes.values())) > 1:
+            counts = ", ".join(f"{name!r}: {n}" for name, n in sizes.items())
+            raise ValueError(f"pairs='aligned' needs as many items in every modality; got {counts}")
+        n = next(iter(sizes.values()))
+        return np.repeat(np.arange(n)[:, None], len(sizes), axis=1)
+    index = np.asarray(pairs)
+    if index.ndim != 2 or index.shape[1] != len(sizes) or not np.issubdtype(index.dtype, np.integer):
+        raise ValueError(
+            f"pairs: got an array of {index.dtype} with shape {index.shape}; expected integers of shape "
+            f"(pairs, {len(sizes)}): row numbers in {_names(sizes)}, or 'aligned', or None"
+        )
+    for column, (name, n) in zip(index.T, sizes.items(), strict=True):
+        if len(column) and (column.min() < 0 or column.max() >= n):
+            raise ValueError(
+                f"pairs: row numbers of {name!r} go from {column.min()} to {column.max()}; it has {n} items"
+            )
+        if len(np.unique(column)) != len(column):
+            raise ValueError(f"pairs: an item of {name!r} occurs in more than one pair")
+    return index
+
+
+def check_n_bits(n_bits: Any, X: Mapping[str, Matrix]) -> int:
+    """A number of bits from 1 to below the number of items of every modality."""
+    bits = check_int(n_bits, "n_bits", at_least=1)
+    for name, values in X.items():
+        if bits >= values.shape[0]:
+            raise ValueError(
+                f"{name!r}: n_bits is {bits}, but there are only {values.shape[0]} items; "
+                f"uncorrelated, balanced bits need more items than bits: take n_bits ≤ {values.shape[0] - 1}"
+            )
+    return bits
+
+
+def check_varied(X: Mapping[str, Matrix]) -> None:
+    """Refuse a modality whose items are all equal: nothing can be told apart in it."""
+    for name, values in X.items():
+        first = values[:1]
+        for rows in row_slices(values.shape[0], max(1, 2**20 // values.shape[1])):
+            block = values[rows]
+            if sparse.issparse(block):
+                constant = sparse.csr_array(np.ones((block.shape[0], 1))) @ first
+                differs = (block - constant).count_nonzero() > 0
+            else:
+                differs = bool(np.any(block != first))
+            if differs:
+                break
+        else:
+            raise ValueError(f"{name!r}: all {values.shape[0]} items are equal; there is nothing to learn from")
+
+
+def per_modality(value: T | Mapping[str, T], X: Mapping[str, Any], parameter: str) -> dict[str, T]:
+    """A scalar for all modalities, or a mapping that names each of them."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(X, value)
+    if set(value) != set(X):
+        raise ValueError(f"{parameter} is given for {_names(value)}; expected one value, or a dict with {_names(X)}")
+    return {name: value[name] for name in X}
+
+
+def check_int(value: Any, parameter: str, *, at_least: int) -> int:
+    """An integer no smaller than ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{parameter} is {value!r} ({type(value).__name__}); expected an integer ≥ {at_least}")
+    if value < at_least:
+        raise ValueError(f"{parameter} is {value}; expected an integer ≥ {at_least}")
+    return int(value)
+
+
+def check_number(value: Any, parameter: str, *, at_least: float = 0.0, positive: bool = False) -> float:
+    """A finite number no smaller than ``at_least``; above zero if ``positive``."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{parameter} is {value!r} ({type(value).__name__}); expected a number")
+    if not np.isfinite(value) or value < at_least or (positive and value <= 0):
+        raise ValueError(f"{parameter} is {value}; expected a finite number {'> 0' if positive else f'≥ {at_least:g}'}")
+    return float(value)
+
+
+def check_choice(value: Any, parameter: str, choices: tuple[Any, ...]) -> Any:
+    """One of the named choices."""
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise ValueError(f"{parameter} is {value!r}; expected one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def check_memory(value: Any, parameter: str = "memory_limit") -> int | None:
+    """Bytes, from an integer or a text such as "2GB" or "512 MiB"; None for no limit."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(i?)[bB]?\s*", value)
+        if not found:
+            raise ValueError(f"{parameter} is {value!r}; expected bytes or a text such as '2GB' or '512MiB'")
+        power = " kmgt".index(found[2].lower() or " ")
+        value = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+    return check_int(value, parameter, at_least=1)
+
+
+def _check_mapping(value: Any, argument: str, what: str) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"{argument} is {_kind(value)}; expected a dict from modality name to {what}, "
+            f'e.g. {argument} = {{"image": ..., "text": ...}}'
+        )
+    if not value:
+        raise ValueError(f"{argument} is an empty dict; expected at least one modality")
+    for name in value:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"{argument} has the key {name!r}; a modality's name is a non-empty string")
+
+
+def _check_matrix(values: Any, name: str) -> Matrix:
+    if sparse.issparse(values):
+        matrix = sparse.csr_array(values)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        numbers = matrix.data
+    elif isinstance(values, np.ndarray):
+        matrix = numbers = values
+    else:
+        raise TypeError(
+            f"{name!r}: got {_kind(values)}; expected a 2-D numpy array or a scipy CSR matrix. "
+            "Convert it with numpy.asarray(..., dtype=float)"
+        )
+    if matrix.ndim != 2:
+        raise ValueError(
+            f"{name!r}: got {matrix.ndim} dimension(s), shape {matrix.shape}; expected (items, features). "
+            "For a single item use x.reshape(1, -1)"
+        )
+    if 0 in matrix.shape:
+        raise ValueError(f"{name!r}: got an empty array of shape {matrix.shape}; expected items and features")
+    if not (np.issubdtype(numbers.dtype, np.number) or numbers.dtype == bool) or np.iscomplexobj(numbers):
+        raise TypeError(f"{name!r}: got values of type {numbers.dtype}; expected real numbers")
+    if numbers.dtype != np.float32:
+        matrix = matrix.astype(np.float64, copy=False)
+    _check_finite(matrix, name)
+    return matrix
+
+
+def _check_finite(matrix: Matrix, name: str) -> None:
+    n, width = matrix.shape
+    for rows in row_slices(n, max(1, 2**20 // width)):
+        block = matrix[rows]
+        bad = ~np.isfinite(block.data if sparse.issparse(block) else block)
+        if bad.any():
+            where = np.argwhere(bad)[0]
+            if sparse.issparse(block):
+                row = int(np.searchsorted(block.indptr, where[0], side="right")) - 1
+                column = int(block.indices[where[0]])
+            else:
+                row, column = map(int, where)
+            raise ValueError(
+                f"{name!r}: row {rows.start + row}, feature {column} is NaN or infinite; "
+                "expected finite numbers. Impute or drop such items first"
+            )
+
+
+def _check_label_matrix(values: Any, name: str, n: int) -> Array:
+    if sparse.issparse(values):
+        values = values.toarray()
+    if not isinstance(values, np.ndarray):
+        raise TypeError(f"{name!r}: labels are {_kind(values)}; expected a 0/1 array (items, classes) or CSR")
+    if values.ndim != 2:
+        raise ValueError(
+            f"{name!r}: labels have shape {values.shape}; expected (items, classes) with 0/1. "
+            "For one class number per item use numpy.eye(n_classes)[numbers]"
+        )
+    if values.shape[0] != n:
+        raise ValueError(f"{name!r}: {values.shape[0]} label rows for {n} items; expected one row per item")
+    if values.shape[1] == 0:
+        raise ValueError(f"{name!r}: labels have no columns; expected at least one class")
+    if values.dtype != bool:
+        wrong = (values != 0) & (values != 1)
+        if values.dtype == object or wrong.any():
+            found = values.flat[0] if values.dtype == object else values[tuple(np.argwhere(wrong)[0])]
+            raise ValueError(
+                f"{name!r}: labels contain {found!r}; expected only 0 and 1. "
+                "Threshold weights or counts first, e.g. Y > 0"
+            )
+    return np.ascontiguousarray(values, dtype=bool)
+
+
+def _check_unlabelled(labels: Array, name: str, unlabelled: str) -> None:
+    empty = np.flatnonzero(~labels.any(axis=1))
+    if not len(empty):
+        return
+    if len(empty) == len(labels):
+        raise ValueError(f"{name!r}: none of the {len(labels)} items has a label; expected at least some")
+    if unlabelled == "error":
+        raise ValueError(
+            f"{name!r}: {len(empty)} of {len(labels)} items have no label (first: row {empty[0]}). "
+            "Drop them, or pass unlabelled='allow' to keep them: similar to nothing by label"
+        )
+    warnings.warn(
+        f"{name!r}: {len(empty)} of {len(labels)} items have no label; kept, similar to nothing by label",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _names(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _kind(value: Any) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
