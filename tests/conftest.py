@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("fixed")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20230)

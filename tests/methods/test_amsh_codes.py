@@ -1,0 +1,146 @@
+"""Step 1 against the paper's equations: the objective never rises, the constraints hold, fast = slow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from modalhash.linalg import balanced_procrustes
+from modalhash.methods import _amsh_codes as step1
+from reference import amsh as reference
+from strategies import problems, weights
+
+
+def slow_objective(views, w):
+    """Eq. (10) with R, E and S as matrices; E is recovered from the clipped targets T."""
+    L = [v.L.T.astype(float) for v in views]
+    R = [np.where(labels == 1, 1.0, -1.0) for labels in L]
+    E = [r * (v.T.T - labels) for v, r, labels in zip(views, R, L, strict=True)]
+    assert all((e >= -1e-12).all() for e in E)
+    return reference.objective(
+        L, R, E, [v.P.T for v in views], [v.B.T for v in views], [v.V.T for v in views],
+        w.quantization, w.intra, w.inter,
+    )  # fmt: skip
+
+
+def feasible_views(L, V, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        step1.View(labels, balanced_procrustes(v, rng), np.random.default_rng(seed))
+        for labels, v in zip(L, V, strict=True)
+    ]
+
+
+@given(problem=problems(), eta=weights, intra=weights, inter=weights)
+@settings(max_examples=60)
+def test_no_sub_step_raises_the_objective(problem, eta, intra, inter):
+    L, V = problem
+    w = step1.Weights(eta, intra, inter)
+    views = feasible_views(L, V)
+    steps = [lambda i=i: step1.update_P(views[i]) for i in range(len(views))]
+    steps += [lambda i=i: step1.update_V(views, i, w) for i in range(len(views))]
+    steps += [lambda i=i: step1.update_B(views[i], w) for i in range(len(views))]
+    steps += [lambda i=i: step1.update_T(views[i], w) for i in range(len(views))]
+    value = slow_objective(views, w)
+    for _ in range(4):
+        for step in steps:
+            step()
+            after = slow_objective(views, w)
+            assert after <= value + 1e-9 * (1 + abs(value))
+            value = after
+    assert step1.objective(views, w) == pytest.approx(value, rel=1e-6, abs=1e-6)
+
+
+@given(problem=problems(), eta=weights, intra=weights, inter=weights)
+@settings(max_examples=60)
+def test_v_is_balanced_and_uncorrelated_even_when_rank_deficient(problem, eta, intra, inter):
+    L, V = problem
+    views = [step1.View(labels, v, np.random.default_rng(0)) for labels, v in zip(L, V, strict=True)]
+    step1.learn_codes(views, step1.Weights(eta, intra, inter), max_iter=3, tol=0)
+    for view in views:
+        n, r = view.V.shape
+        np.testing.assert_allclose(view.V.T @ view.V / n, np.eye(r), atol=1e-6)
+        np.testing.assert_allclose(view.V.sum(axis=0) / n, 0, atol=1e-6)
+        assert set(np.unique(view.B)) <= {-1.0, 1.0}
+
+
+@given(problem=problems())
+@settings(max_examples=40)
+def test_weighted_v_is_balanced_and_uncorrelated(problem):
+    L, _ = problem
+    for labels in L:
+        rows, member, counts = step1.label_patterns(labels)
+        np.testing.assert_array_equal(rows[member], labels)
+        np.testing.assert_array_equal(np.bincount(member), counts)
+        r = len(rows) - 1
+        if r == 0:
+            continue
+        Z = np.outer(np.arange(len(rows)), np.ones(r))  # rank 1: completion for all but one
+        V = balanced_procrustes(Z, np.random.default_rng(0), counts.astype(float))
+        n = counts.sum()
+        np.testing.assert_allclose(V.T @ (counts[:, None] * V) / n, np.eye(r), atol=1e-6)
+        np.testing.assert_allclose(counts @ V / n, 0, atol=1e-6)
+
+
+def multi_label(rng, n, c):
+    L = rng.random((n, c)) < 0.3
+    L[np.arange(n), rng.integers(c, size=n)] = True
+    return L
+
+
+@pytest.mark.parametrize("margins", [True, False])
+def test_fast_step_1_is_the_papers(rng, margins):
+    L = [multi_label(rng, 300, 12), multi_label(rng, 220, 12), multi_label(rng, 150, 12)]
+    V = [rng.standard_normal((len(labels), 8)) for labels in L]  # infeasible, as a PCA start is
+    views = [step1.View(labels, v, rng) for labels, v in zip(L, V, strict=True)]
+    w = step1.Weights(1.0, 1e-3, 1e-3, label_margins=margins)
+    trace = step1.learn_codes(views, w, max_iter=15, tol=0)
+    slow: list[float] = []
+    B, slow_V = reference.step_1(
+        [labels.T.astype(float) for labels in L], [v.T for v in V], margins=margins, watch=slow.append
+    )
+    np.testing.assert_allclose(trace, slow, rtol=1e-6)
+    for view, codes, latent in zip(views, B, slow_V, strict=True):
+        r = latent.shape[0]
+        margin = np.abs(latent.T + 1e-3 * r * view.Lt @ view.C)  # what sgn is taken of
+        np.testing.assert_array_equal(view.B[margin > 1e-8], codes.T[margin > 1e-8])
+        assert (margin > 1e-8).mean() > 0.999
+
+
+def test_patterns_are_samples_from_a_pattern_constant_start(rng):
+    L = [multi_label(rng, 500, 6), multi_label(rng, 400, 6)]
+    samples, patterns, members = [], [], []
+    for labels in L:
+        rows, member, counts = step1.label_patterns(labels)
+        V = rng.standard_normal((len(rows), 5))
+        samples.append(step1.View(labels, V[member], rng))
+        patterns.append(step1.View(rows, V, rng, counts.astype(float)))
+        members.append(member)
+    w = step1.Weights(1.0, 1e-3, 1e-3)
+    by_sample = step1.learn_codes(samples, w, max_iter=10, tol=0)
+    by_pattern = step1.learn_codes(patterns, w, max_iter=10, tol=0)
+    np.testing.assert_allclose(by_pattern, by_sample, rtol=1e-9)
+    for one, other, member in zip(samples, patterns, members, strict=True):
+        np.testing.assert_allclose(other.V[member], one.V, atol=1e-6)
+        np.testing.assert_array_equal(other.B[member], one.B)
+
+
+@pytest.mark.parametrize("n_classes", [3, 64, 65, 200])
+def test_label_patterns_of_any_width(rng, n_classes):
+    L = multi_label(rng, 7, n_classes)[rng.integers(7, size=50)]
+    rows, member, counts = step1.label_patterns(L)
+    assert len(rows) == len(np.unique(L, axis=0))
+    np.testing.assert_array_equal(rows[member], L)
+    assert counts.sum() == 50
+
+
+def test_sparse_and_dense_labels_agree(rng, monkeypatch):
+    L = multi_label(rng, 80, 30) & (rng.random((80, 30)) < 0.2)
+    L[:, 0] = True
+    results = []
+    for threshold in (0.0, 1.0):
+        monkeypatch.setattr(step1, "SPARSE_BELOW", threshold)
+        view = step1.View(L, np.random.default_rng(1).standard_normal((80, 6)), np.random.default_rng(0))
+        results.append(step1.learn_codes([view], step1.Weights(1.0, 1e-2, 0.0), max_iter=5, tol=0))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-10)

@@ -1,0 +1,1 @@
+"""Slow, obvious float64 transcriptions of the papers' equations, written for reading."""

@@ -1,0 +1,125 @@
+"""Models on disk: every later version must read what this one wrote, and refuse what it cannot read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from modalhash import AMSH, load, persistence
+from modalhash.data import generate
+from modalhash.persistence import CONFIG, TENSORS, ModelFileError
+
+GOLDEN = Path(__file__).parent / "golden" / "format-1"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    data = generate(n_items=60, n_queries=5, seed=0)
+    model = AMSH(n_bits=6, n_anchors=10, random_state=0).fit(data.X, data.Y)
+    model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_format_1_is_read_for_ever():
+    model = load(GOLDEN)
+    expected = json.loads((GOLDEN.parent / "format-1.expected.json").read_text())
+    assert type(model).__name__ == expected["class"]
+    for name, queries in expected["queries"].items():
+        projections = model.decision_function({name: np.array(queries)})[name]
+        np.testing.assert_allclose(projections, expected["projections"][name], atol=1e-5)
+        assert model.codes_[name].tolist() == expected["codes"][name]
+    assert model.n_iter_ == expected["n_iter"]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, -1])
+def test_a_truncated_model_is_refused(saved, keep):
+    for file in (TENSORS, CONFIG):
+        copy = saved.with_name("copy")
+        shutil.copytree(saved, copy, dirs_exist_ok=True)
+        content = (saved / file).read_bytes()
+        (copy / file).write_bytes(content[:keep])
+        if file == CONFIG and keep == -1:
+            continue  # only the final newline is lost
+        with pytest.raises(ModelFileError, match="truncated"):
+            load(copy)
+
+
+def edit(folder, **changes):
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps({k: v for k, v in (config | changes).items() if v is not None}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 2}, "has format 2; this version reads up to 1. Upgrade"),
+        ({"format": "x"}, "has format 'x'"),
+        ({"kind": "something else"}, "was not written by modalhash"),
+        ({"state": None}, "lacks state"),
+        ({"method": "nosuch"}, "unknown method 'nosuch'"),
+        ({"parameters": {"bits": 3}}, "cannot be read as a 'amsh' model"),
+        ({"state": {"functions_": {"array": "missing"}}}, "cannot be read"),
+        ({"state": {"maps_": {"map": "os.system", "parameters": {}, "state": {}}}}, "unknown feature map"),
+    ],
+)
+def test_a_foreign_or_newer_model_is_refused(saved, changes, message):
+    edit(saved, **changes)
+    with pytest.raises(ModelFileError, match=message):
+        load(saved)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match=r"holds no model: config\.json is missing"):
+        load(tmp_path)
+    with pytest.raises(ModelFileError, match="holds no model"):
+        load(tmp_path / "nowhere")
+    (tmp_path / CONFIG).write_text("[1, 2]")
+    with pytest.raises(ModelFileError, match="was not written by modalhash"):
+        load(tmp_path)
+
+
+def test_tensors_must_be_there_and_belong(saved):
+    (saved / TENSORS).rename(saved / "other")
+    with pytest.raises(ModelFileError, match="is missing"):
+        load(saved)
+
+
+def test_saving_replaces_a_model_and_nothing_else(saved, tmp_path):
+    load(saved).set_params(random_state=5).save(saved)
+    assert load(saved).random_state == 5
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
+    (saved / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="is not a model folder"):
+        load(saved).save(saved)
+    assert (saved / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("broken", ["_write", "rename"])
+def test_a_failed_save_leaves_the_old_model(saved, tmp_path, monkeypatch, broken):
+    model = load(saved).set_params(random_state=9)
+    calls = []
+
+    def full_disk(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return original(*args)
+
+    owner = persistence if broken == "_write" else persistence.os
+    original = getattr(owner, broken)
+    monkeypatch.setattr(owner, broken, full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        model.save(saved)
+    monkeypatch.undo()
+    assert load(saved).random_state == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
+
+
+def test_generators_are_not_saved(tmp_path):
+    data = generate(n_items=40, n_queries=5, seed=0)
+    AMSH(n_bits=4, n_anchors=9, random_state=np.random.default_rng(0)).fit(data.X, data.Y).save(tmp_path / "m")
+    assert load(tmp_path / "m").random_state is None
