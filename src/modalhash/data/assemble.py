@@ -1,0 +1,175 @@
+"""From named variables to a data set: which axis counts the items, how parts join, how classes spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._typing import Array
+from modalhash.data._checks import is_sparse
+from modalhash.data.dataset import Dataset
+from modalhash.data.formats.variables import Variable, listing
+from modalhash.data.layouts import ALL, DATABASE, QUERY, TRAINING, Layout
+from modalhash.data.split import Split
+
+ORDER = (ALL, TRAINING, DATABASE, QUERY)
+
+
+def assemble(layout: Layout, *, name: str, where: str, provenance: Mapping[str, Any]) -> Dataset:
+    """Load the variables of the layout and put them together."""
+    shared = set(layout.labels) <= {""}
+    if not layout.modalities and not layout.raw:
+        raise ValueError(f"{where}: no features are named; expected e.g. image='XAll', text='YAll'")
+    known = list(dict.fromkeys((*layout.modalities, *layout.raw)))
+    if unknown := [modality for modality in (*layout.labels, *layout.ids) if modality and modality not in known]:
+        raise ValueError(f"{where}: labels or ids for the unknown modality {unknown[0]!r}; there are {known}")
+    groups = {modality: [modality] for modality in known} if not shared else {"": known}
+    features: dict[str, Any] = {}
+    raw: dict[str, Any] = {}
+    labels: dict[str, Any] = {}
+    rows: dict[str, dict[str, Array]] = {}
+    for key, members in groups.items():
+        label_parts = layout.labels.get(key, {})
+        parts = _parts(
+            [layout.modalities[m] for m in members if m in layout.modalities]
+            + [layout.raw[m] for m in members if m in layout.raw]
+            + ([label_parts] if label_parts else []),
+            where,
+        )
+        counts = {}
+        for part in parts:
+            matrices = [layout.modalities[m][part] for m in members if m in layout.modalities]
+            texts = [layout.raw[m][part] for m in members if m in layout.raw]
+            counts[part] = _count(matrices + ([label_parts[part]] if label_parts else []), texts, where)
+        ends = np.cumsum([counts[part] for part in parts])
+        for modality in members:
+            if modality in layout.modalities:
+                features[modality] = _join(layout.modalities[modality], counts)
+            if modality in layout.raw:
+                raw[modality] = np.concatenate([layout.raw[modality][part].load().ravel() for part in parts])
+            rows[modality] = {
+                part: np.arange(end - counts[part], end) for part, end in zip(parts, ends.tolist(), strict=True)
+            }
+            if label_parts:
+                labels[modality] = _join(label_parts, counts)
+    class_names = layout.class_names.load().ravel().tolist() if layout.class_names else None
+    labels, class_names = _one_hot(labels, class_names, where)
+    ids = _ids(layout, rows)
+    return Dataset(
+        {modality: features[modality] for modality in layout.modalities},
+        labels,
+        ids,
+        class_names=class_names or (),
+        name=name,
+        provenance=provenance,
+        raw=raw,
+        split=_split(layout, rows, ids, where),
+    )
+
+
+def _parts(groups: Iterable[Mapping[str, Variable]], where: str) -> list[str]:
+    sets = [set(parts) for parts in groups]
+    if any(parts != sets[0] for parts in sets):
+        shown = "; ".join(" + ".join(sorted(parts)) for parts in sets)
+        raise ValueError(f"{where}: the modalities and labels come in different parts ({shown})")
+    return [part for part in ORDER if part in sets[0]]
+
+
+def _count(matrices: list[Variable], texts: list[Variable], where: str) -> int:
+    """The number of items: the size that all variables share at one end of their axes."""
+    shared = set.intersection(
+        *({variable.shape[0], variable.shape[-1]} for variable in matrices if variable.shape),
+        *({int(np.prod(variable.shape))} for variable in texts),
+    )
+    if not shared:
+        raise ValueError(
+            f"{where}: row counts differ: no size is shared by {listing(matrices + texts)}. "
+            "Features and labels need as many items; map other variables or repair the file"
+        )
+    # Where two sizes fit (all variables are n×m), the first axis of most counts the items; then the larger.
+    first = [variable.shape[0] for variable in matrices]
+    return max(shared, key=lambda size: (first.count(size), size))
+
+
+def _join(parts: Mapping[str, Variable], counts: Mapping[str, int]) -> Any:
+    pieces = [_items_first(parts[part].load(), counts[part]) for part in ORDER if part in parts]
+    if len(pieces) == 1:
+        return pieces[0]
+    if any(is_sparse(piece) for piece in pieces):
+        return sparse.csr_array(sparse.vstack([sparse.csr_array(piece) for piece in pieces]))
+    if len({piece.shape[1:] for piece in pieces}) > 1:
+        shapes = ", ".join(f"{variable}" for variable in parts.values())
+        raise ValueError(f"{next(iter(parts.values())).file}: the parts have different widths: {shapes}")
+    return np.concatenate(pieces)
+
+
+def _items_first(values: Any, n: int) -> Any:
+    """Items along the first axis; pixels as (items, height, width, channels)."""
+    if is_sparse(values):
+        return sparse.csr_array(values if values.shape[0] == n else values.T)
+    values = np.asarray(values)
+    if values.ndim == 1:
+        return values[:, None]
+    if values.shape[0] != n:
+        values = values.T if values.ndim == 2 else np.moveaxis(values, -1, 0)
+    if values.ndim == 4 and values.shape[1] in (1, 3) and values.shape[3] not in (1, 3):
+        values = np.moveaxis(values, 1, 3)
+    return values if values.flags.writeable or values.ndim > 2 else values.copy()
+
+
+def _one_hot(
+    labels: dict[str, Any], class_names: list[str] | None, where: str
+) -> tuple[dict[str, Any], list[str] | None]:
+    """Columns of class numbers (or names) become one column per class that occurs in any modality."""
+    if not labels or any(values.shape[1] != 1 for values in labels.values()):
+        return labels, class_names
+    columns = {modality: np.asarray(v.toarray() if is_sparse(v) else v).ravel() for modality, v in labels.items()}
+    classes = np.unique(np.concatenate(list(columns.values())))
+    if classes.dtype.kind != "U":
+        if not np.array_equal(classes, np.round(classes)) or classes[0] < 0:
+            raise ValueError(
+                f"{where}: a single label column with values from {classes[0]} to {classes[-1]}; "
+                "expected class numbers (whole, from 0 or 1)"
+            )
+        classes = classes.astype(np.int64)
+    names = [str(value) for value in classes.tolist()]
+    if class_names and classes.dtype.kind != "U" and classes[-1] - classes[0] < len(class_names):
+        start = 0 if classes[0] == 0 else 1
+        if classes[-1] - start < len(class_names):  # numbers that no item has keep their column
+            classes, names = np.arange(start, start + len(class_names)), class_names
+    return {modality: values[:, None] == classes for modality, values in columns.items()}, names
+
+
+def _ids(layout: Layout, rows: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
+    ids = {}
+    for modality, parts in rows.items():
+        variable = layout.ids.get(modality, layout.ids.get(""))
+        total = sum(len(part) for part in parts.values())
+        ids[modality] = np.arange(total) if variable is None else np.asarray(variable.load()).ravel()
+    return ids
+
+
+def _split(
+    layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mapping[str, Array], where: str
+) -> Split | None:
+    if layout.is_train is not None:
+        mask = np.asarray(layout.is_train.load()).ravel().astype(bool)
+        if any(len(mask) != len(values) for values in ids.values()):
+            raise ValueError(
+                f"{where}: is_train has {len(mask)} entries; there are {len(next(iter(ids.values())))} items"
+            )
+        return Split({m: v[mask] for m, v in ids.items()}, {m: v[~mask] for m, v in ids.items()})
+    if any(ALL in parts for parts in rows.values()) or not all(QUERY in parts for parts in rows.values()):
+        return None
+
+    def of(part: str) -> dict[str, Array] | None:
+        return {m: ids[m][parts[part]] for m, parts in rows.items()} if part in next(iter(rows.values())) else None
+
+    query, training, database = of(QUERY), of(TRAINING), of(DATABASE)
+    learned = training if training is not None else database
+    if query is None or learned is None:
+        return None
+    return Split(learned, query, database if training is not None else None)

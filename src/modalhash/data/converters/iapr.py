@@ -1,0 +1,157 @@
+"""IAPR TC-12 captions (``iaprtc12.tgz``) with the region labels of SAIAPR TC-12 (``saiaprtc12ok.part*.rar``).
+
+The labels of an image are the union of its regions' labels. Ids that no region has are left out, which makes the 255
+classes of the literature. The 2,912 words of the literature have no published recipe: ``min_count`` sets the size.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._typing import Array, Matrix
+from modalhash.data.converters._common import Tree, expect, features_of_files, lines_of, random_split
+from modalhash.data.dataset import Dataset
+from modalhash.validation import check_choice
+
+IMAGES, CAPTIONS, CLASSES = 20000, 19999, 255
+
+
+def iapr_tc12(
+    source: Path,
+    *,
+    language: str = "eng",
+    image: str = "auto",
+    min_count: int = 5,
+    n_query: int = 2000,
+    seed: int = 0,
+) -> Dataset:
+    """Convert the official files.
+
+    Parameters
+    ----------
+    source
+        folder with ``iaprtc12/`` (pictures, annotations) and ``benchmark/`` (region labels, ``wlist.txt``)
+    language
+        ``eng`` or ``ger``
+    image
+        ``pictures`` (gradient and colour features of the JPEGs), ``paths`` (no features), or ``auto``
+    min_count
+        a word is used if it stands in so many captions
+    n_query
+        number of random queries
+    seed
+        of the split
+    """
+    check_choice(language, "language", ("eng", "ger"))
+    check_choice(image, "image", ("auto", "pictures", "paths"))
+    tree = Tree(source)
+    labels = _region_labels(tree)
+    captions = _captions(tree, language)
+    notes = [
+        expect("images with region labels", len(labels), IMAGES),
+        expect("captions of them", len(labels.keys() & captions.keys()), CAPTIONS),
+    ]
+    ids = np.array(sorted(labels.keys() & captions.keys()))
+    if not len(ids):
+        raise ValueError(f"{source}: no image has both region labels and a .{language} file")
+    used = sorted({label for number in labels for label in labels[number]})
+    notes.append(expect("classes", len(used), CLASSES))
+    matrix = np.array([[label in labels[number] for label in used] for number in ids.tolist()])
+    texts = [captions[number][1] for number in ids.tolist()]
+    words, text = _bag_of_words(texts, min_count)
+    pictures = [captions[number][0] for number in ids.tolist()]
+    features: dict[str, Matrix] = {"text": text}
+    folder = _picture_folder(tree, pictures[0])
+    if image == "pictures" or (image == "auto" and folder is not None):
+        if folder is None:
+            raise FileNotFoundError(f"{source}: no picture {pictures[0]}")
+        features = {"image": features_of_files((folder / path for path in pictures), len(ids)), **features}
+    names = _class_names(tree)
+    return Dataset(
+        features,
+        {"image": matrix, "text": matrix},
+        {"image": ids, "text": ids},
+        class_names=[names.get(label) or f"label {label}" for label in used],
+        name="iapr-tc12",
+        provenance={
+            "source": "IAPR TC-12 and SAIAPR TC-12, official distributions",
+            "licence": "free of charge and without copyright restrictions",
+            "notes": [note for note in notes if note],
+            "vocabulary": words,
+        },
+        raw={"image": np.array(pictures), "text": np.array(texts)},
+        split=random_split(ids, n_query, seed),
+    )
+
+
+def _region_labels(tree: Tree) -> dict[int, set[int]]:
+    """Labels by image from every ``labels.txt``: lines of image, region, label; short lines are skipped."""
+    files = tree.all("labels.txt")
+    if not files:
+        raise FileNotFoundError(f"{tree}: no labels.txt of SAIAPR TC-12 at any depth")
+    labels: dict[int, set[int]] = {}
+    for path in files:
+        for number, line in enumerate(lines_of(path, "latin-1"), 1):
+            fields = line.split()
+            if len(fields) < 3:
+                continue
+            try:
+                image, _, label = (int(float(field)) for field in fields[:3])
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {line!r}; expected image, region and label") from error
+            if label < 1:
+                raise ValueError(f"{path}, line {number}: label {label}; they count from 1")
+            labels.setdefault(image, set()).add(label)
+    return labels
+
+
+def _captions(tree: Tree, language: str) -> dict[int, tuple[str, str]]:
+    """Picture path and caption by image number. The files are no XML in places: read with expressions."""
+    folder = tree.need(f"annotations_complete_{language}")
+    captions = {}
+    for path in sorted(folder.rglob(f"*.{language}")):
+        content = path.read_bytes()
+        try:
+            text = content.decode("cp1252")
+        except UnicodeDecodeError:
+            text = content.decode("latin-1")
+        fields = dict(re.findall(r"<(\w+)>(.*?)</\1>", re.sub(r"</?DOC>", "", text), re.DOTALL))
+        words = " ".join(fields.get(key, "").strip() for key in ("TITLE", "DESCRIPTION"))
+        if not path.stem.isdigit():
+            raise ValueError(f"{path}: expected a number as name")
+        picture = fields.get("IMAGE", "").strip() or f"images/{path.parent.name}/{path.stem}.jpg"
+        captions[int(path.stem)] = (picture, re.sub(r"\s+", " ", words).strip())
+    return captions
+
+
+def _class_names(tree: Tree) -> dict[int, str]:
+    names = {}
+    for line in lines_of(tree.need("wlist.txt"), "latin-1"):
+        number, _, name = line.partition("\t") if "\t" in line else line.strip().partition(" ")
+        if number.strip().isdigit():
+            names[int(number)] = name.strip()  # one name is blank
+    return names
+
+
+def _bag_of_words(texts: list[str], min_count: int) -> tuple[list[str], sparse.csr_array]:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    vectorizer = CountVectorizer(binary=True, min_df=min_count, dtype=np.float32)
+    try:
+        matrix = vectorizer.fit_transform(texts)
+    except ValueError as error:
+        raise ValueError(f"no word stands in {min_count} captions; take a smaller min_count") from error
+    vocabulary: Array = vectorizer.get_feature_names_out()
+    return vocabulary.tolist(), sparse.csr_array(matrix)
+
+
+def _picture_folder(tree: Tree, picture: str) -> Path | None:
+    """The folder against which the paths ``images/XX/N.jpg`` stand."""
+    for folder in (tree.root, *(path.parent for path in tree.all("images"))):
+        if (folder / picture).is_file():
+            return folder
+    return None

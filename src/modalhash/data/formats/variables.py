@@ -1,0 +1,57 @@
+"""A variable of a file: known by name and shape before it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from modalhash.data._checks import is_sparse
+
+OBJECTS = "object array (never loaded)"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a reader can say about a variable without its values."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    """``"numbers"``, ``"sparse"``, ``"texts"``, or what else it is: then it cannot be used."""
+    load: Callable[[], Any]
+    file: Path
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can hold features or labels."""
+        return self.kind in ("numbers", "sparse")
+
+    def __str__(self) -> str:
+        shape = "×".join(map(str, self.shape)) or "scalar"
+        return f"{self.name} {shape} {self.kind}" if self.kind != OBJECTS else f"{self.name} {OBJECTS}"
+
+
+def variable_of(name: str, value: Any, file: Path) -> Variable:
+    """A variable whose values are at hand."""
+    if is_sparse(value):
+        return Variable(name, value.shape, "sparse", lambda: sparse.csr_array(value), file)
+    value = np.asarray(value)
+    kind = {"U": "texts", "S": "texts", "O": OBJECTS, "V": "records"}.get(value.dtype.kind, "numbers")
+    return Variable(name, value.shape, kind, lambda: value, file)
+
+
+def listing(variables: Iterable[Variable]) -> str:
+    """Names and shapes for an error message."""
+    return "; ".join(str(variable) for variable in variables) or "nothing"
+
+
+def unreadable(path: Path, what: str, error: Exception, key: str | None = None) -> ValueError:
+    """The error for a file that is broken."""
+    where = f"{path}, variable {key!r}" if key else str(path)
+    detail = f"{type(error).__name__}: {error}".splitlines()[0]
+    return ValueError(f"{where}: cannot be read as {what} ({detail}). It is truncated or corrupt: get the file again")

@@ -1,0 +1,180 @@
+"""What may go wrong with training data, done on purpose: each function takes a data set and gives a new one.
+
+Only training items are touched; queries, and a database of its own, stay as they are. All draws come from the
+seed. A data set without a split counts as training data wholly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.data._checks import rows_of
+from modalhash.data.dataset import Dataset
+from modalhash.data.split import Split
+from modalhash.validation import check_choice, check_int, check_number
+
+
+def paired(dataset: Dataset) -> Dataset:
+    """The data set with its training items in the same order in every modality, and only those that all have."""
+    rows = _training_rows(dataset)
+    common = None
+    for name in dataset.modalities:
+        ids = dataset.ids[name][rows[name]]
+        common = ids if common is None else common[np.isin(common, ids)]
+    if common is None or not len(common):
+        raise ValueError(f"data set {dataset.name!r}: no training id occurs in every modality; nothing is paired")
+    return _with_training(
+        dataset, {name: rows_of(dataset.ids[name], common, repr(name)) for name in dataset.modalities}, rows
+    )
+
+
+def unpaired(dataset: Dataset, *, seed: int = 0) -> Dataset:
+    """Each modality's training items shuffled on their own: row i of one says nothing about row i of another."""
+    rows = _training_rows(dataset)
+    shuffled = {name: _rng(seed, name, "unpaired").permutation(rows[name]) for name in rows}
+    return _with_training(dataset, shuffled, rows)
+
+
+def unequal(dataset: Dataset, fraction: float | Mapping[str, float] = 0.2, *, seed: int = 0) -> Dataset:
+    """A fraction of each modality's training items dropped, independently; the order stays."""
+    rows = _training_rows(dataset)
+    kept = {}
+    for name, own in rows.items():
+        share = fraction[name] if isinstance(fraction, Mapping) else fraction
+        n = len(own) - round(_share(share, "fraction") * len(own))
+        if n == 0:
+            raise ValueError(f"{name!r}: dropping {share:g} of {len(own)} training items leaves none")
+        kept[name] = np.sort(_rng(seed, name, "unequal").choice(own, size=n, replace=False))
+    return _with_training(dataset, kept, rows)
+
+
+def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple[Dataset, Array]:
+    """A share of the training items keep their pairing, the others are shuffled within their modality.
+
+    Returns
+    -------
+    dataset : the data set; its training part is in the new order
+    pairs : (pairs, modalities) row numbers within the training part, as ``fit(pairs=...)`` takes them
+    """
+    whole = paired(dataset)
+    rows = _training_rows(whole)
+    n = len(next(iter(rows.values())))
+    n_pairs = round(_share(share, "share") * n)
+    chosen = np.sort(_rng(seed, "", "semi_paired").choice(n, size=n_pairs, replace=False))
+    rest = np.setdiff1d(np.arange(n), chosen)
+    orders = {}
+    for name in rows:
+        # the paired items are mixed in at places of their own, so that the row tells nothing
+        order = np.concatenate([chosen, rest])
+        orders[name] = _rng(seed, name, "semi_paired").permutation(order)
+    place = [np.argsort(order)[chosen] for order in orders.values()]
+    return _with_training(whole, {name: rows[name][order] for name, order in orders.items()}, rows), np.stack(
+        place, axis=1
+    )
+
+
+def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0) -> Dataset:
+    """Each label of a training item moves to a class the item does not have, with probability ``rate``.
+
+    The number of labels of an item stays. ``true_labels`` keeps what relevance is judged by.
+    """
+    rate = _share(rate, "rate")
+
+    def spoil(labels: Array, rng: np.random.Generator) -> Array:
+        out = labels.copy()
+        items, classes = np.nonzero(labels & (rng.random(labels.shape) < rate))
+        for item, old in zip(items.tolist(), classes.tolist(), strict=True):
+            free = np.flatnonzero(~(labels[item] | out[item]))
+            if len(free):  # an item with every class has nowhere to go
+                out[item, old] = False
+                out[item, rng.choice(free)] = True
+        return out
+
+    return _with_labels(dataset, spoil, seed, "noisy")
+
+
+def missing_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, by: str = "item") -> Dataset:
+    """Labels of training items lost: all of an item with probability ``rate``, or ``by="label"`` each on its own.
+
+    ``true_labels`` keeps what relevance is judged by.
+    """
+    rate = _share(rate, "rate")
+    check_choice(by, "by", ("item", "label"))
+
+    def lose(labels: Array, rng: np.random.Generator) -> Array:
+        if by == "item":
+            lost = np.zeros(len(labels), dtype=bool)
+            lost[rng.choice(len(labels), size=round(rate * len(labels)), replace=False)] = True
+            return labels & ~lost[:, None]
+        return labels & (rng.random(labels.shape) >= rate)
+
+    return _with_labels(dataset, lose, seed, "missing")
+
+
+_Change = Callable[[Array, np.random.Generator], Array]
+
+SCENARIOS = {
+    "paired": paired,
+    "unpaired": unpaired,
+    "unequal": unequal,
+    "semi_paired": semi_paired,
+    "noisy_labels": noisy_labels,
+    "missing_labels": missing_labels,
+}
+
+
+def _training_rows(dataset: Dataset) -> dict[str, Array]:
+    if dataset.split is None:
+        return {name: np.arange(n) for name, n in dataset.sizes.items()}
+    return {name: rows_of(dataset.ids[name], dataset.split.training[name], repr(name)) for name in dataset.modalities}
+
+
+def _with_training(dataset: Dataset, chosen: Mapping[str, Array], old: Mapping[str, Array]) -> Dataset:
+    """The data set with other training rows: first these, then everything that was not training."""
+    split = dataset.split
+    order = {}
+    for name, n in dataset.sizes.items():
+        rest = np.ones(n, dtype=bool)
+        rest[old[name]] = False
+        order[name] = np.concatenate([chosen[name], np.flatnonzero(rest)])
+    if split is not None:
+        training = {name: dataset.ids[name][rows] for name, rows in chosen.items()}
+        if split.database_is_training:
+            database = None
+        else:
+            database = split.database
+            _keep_database(dataset, order, database)
+        split = Split(training, split.query, database, disjoint=False)
+    return replace(dataset.select(order), split=split)
+
+
+def _keep_database(dataset: Dataset, order: dict[str, Array], database: Mapping[str, Array]) -> None:
+    """Training items that were dropped stay in the data set where the database holds them."""
+    for name, rows in order.items():
+        needed = rows_of(dataset.ids[name], database[name], repr(name))
+        order[name] = np.concatenate([rows, np.setdiff1d(needed, rows)])
+
+
+def _with_labels(dataset: Dataset, change: _Change, seed: int, what: str) -> Dataset:
+    if not dataset.labels:
+        raise ValueError(f"data set {dataset.name!r} has no labels to change")
+    rows = _training_rows(dataset)
+    labels = {name: values.copy() for name, values in dataset.labels.items()}
+    for name, own in rows.items():
+        labels[name][own] = change(labels[name][own], _rng(seed, name, what))
+    return replace(dataset, labels=labels, true_labels=dict(dataset.relevance))
+
+
+def _rng(seed: int, name: str, what: str) -> np.random.Generator:
+    """A stream per modality and purpose: adding a modality does not change another's draw."""
+    return np.random.default_rng([check_int(seed, "seed", at_least=0), *what.encode(), 0, *name.encode()])
+
+
+def _share(value: float, parameter: str) -> float:
+    if check_number(value, parameter) > 1:
+        raise ValueError(f"{parameter} is {value}; expected a share from 0 to 1")
+    return float(value)

@@ -1,0 +1,44 @@
+"""Write a data set as one ``.npz`` that :func:`modalhash.data.read` reads back, without pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from modalhash.data._files import write_atomically
+from modalhash.data.dataset import Dataset
+
+
+def write_npz(dataset: Dataset, path: str | Path) -> Path:
+    """Write features, labels, ids, raw items, split and provenance; nothing is left where it fails."""
+    path = Path(path)
+    if path.suffix != ".npz":
+        raise ValueError(f"{path}: expected a name that ends in .npz")
+    if bad := [name for name in dataset.modalities if "__" in name or name in ("labels", "ids", "name")]:
+        raise ValueError(f"the modality {bad[0]!r} cannot be stored under this name; rename it")
+    arrays: dict[str, Any] = {
+        "name": np.array(dataset.name),
+        "provenance": np.array(json.dumps(dict(dataset.provenance), ensure_ascii=False, default=str)),
+    }
+    if dataset.labels:
+        arrays["class_names"] = np.array(dataset.class_names)
+    for name, values in dataset.features.items():
+        if isinstance(values, sparse.csr_array):
+            arrays[f"{name}_indptr"], arrays[f"{name}_indices"] = values.indptr, values.indices
+            arrays[f"{name}_shape"], arrays[f"{name}_data"] = np.array(values.shape), values.data
+        else:
+            arrays[name] = values
+    for name, ids in dataset.ids.items():
+        arrays[f"{name}__ids"] = ids
+        if name in dataset.labels:
+            arrays[f"{name}__labels"] = dataset.labels[name].view(np.uint8)
+        if name in dataset.raw:
+            arrays[f"{name}__raw"] = dataset.raw[name]
+    if dataset.split is not None:
+        arrays["split"] = np.array(json.dumps(dataset.split.to_json(), ensure_ascii=False))
+    write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    return path

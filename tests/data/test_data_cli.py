@@ -1,0 +1,67 @@
+"""``modalhash datasets``."""
+
+from __future__ import annotations
+
+import official_trees as trees
+import pytest
+from data_files import parts
+from scipy.io import savemat
+from typer.testing import CliRunner
+
+from modalhash.cli.datasets import app
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.delenv("MODALHASH_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    return lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments])
+
+
+def test_list_says_what_is_here_and_how_to_get_the_rest(run, tmp_path):
+    folder = tmp_path / "data" / "mirflickr25k"
+    folder.mkdir(parents=True)
+    savemat(folder / "mirflickr25k.mat", parts())
+    result = run("list")
+    assert result.exit_code == 0
+    assert "nuswide10: Get the official files and run `modalhash datasets convert nuswide10" in result.output
+    assert "mirflickr25k: Get" not in result.output
+
+
+def test_info_of_a_file(run, tmp_path):
+    savemat(tmp_path / "a.mat", parts())
+    result = run("info", "a.mat")
+    assert result.exit_code == 0
+    assert "paired, 3 classes" in result.output
+    assert "40 / 9 / 40" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "nowhere.mat"], "error: nowhere.mat: no such file"),
+        (["info", "wiki"], "error: wiki: data/wiki does not hold wiki.npz"),
+        (["convert", "coco", ".", "out.npz"], "error: there is no converter for 'coco'"),
+        (["convert", "wiki", ".", "out.npz"], "error: .: raw_features.mat is not there"),
+        (["convert", "wiki", ".", "out.npz", "--option", "seed"], "expected key=value"),
+        (["convert", "wiki", ".", "out.npz", "--option", "seed=1"], "no option 'seed'"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_two(run, tmp_path, arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_convert_and_look(run, tmp_path):
+    trees.nuswide(tmp_path / "source")
+    options = ("--option", "n_query=3", "--option", "drop_untagged=true", "--option", "image=BoW_int")
+    result = run("convert", "nuswide10", "source", "data/nuswide10/nuswide10.npz", *options)
+    assert result.exit_code == 0, result.stderr
+    assert "warning: images: got 30, the published count is 269,648" in result.stderr
+    assert "23 / 3 / 23" in result.output
+    assert run("info", "nuswide10").exit_code == 0
