@@ -1,0 +1,57 @@
+"""The command line: thin, each command calls the library."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from modalhash import __version__
+from modalhash.cli import datasets as datasets_commands
+from modalhash.cli.demo import demo
+from modalhash.cli.evaluate import evaluate
+from modalhash.cli.methods import methods
+
+app = typer.Typer(
+    name="modalhash",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"modalhash {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Short binary codes for photos, texts and other modalities that were never paired.
+
+    Start with [bold]modalhash demo[/bold]: it generates two modalities, trains AMSH on them and measures how
+    well items of one find items of the other.
+    """
+
+
+app.command()(demo)
+app.command()(methods)
+app.add_typer(datasets_commands.app, name="datasets")
+app.command()(evaluate)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one clear line and exit code 2, anything else a traceback."""
+    import sys
+
+    try:
+        app()
+    except (ValueError, TypeError, FileNotFoundError, FileExistsError, ImportError) as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        sys.exit(2)
