@@ -35,7 +35,7 @@ bench: $(READY)  ## measure speed; results as JSON under benchmarks/results
 	$(BIN)/python benchmarks/evaluation_speed.py
 
 docs: $(READY)  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from modalhash.evaluation.result import Result
@@ -30,12 +31,16 @@ def demo(
     """Train AMSH on pictures and names that were shuffled apart, and measure search between them."""
     from rich.console import Console
 
+    show(Console(highlight=False), data=data, bits=bits, seed=seed)
+
+
+def show(console: Console, *, data: Data, bits: int, seed: int) -> None:
+    """The demonstration on any console."""
     from modalhash import AMSH
     from modalhash.cli.bars import bars
     from modalhash.data import generate, load_dataset, unpaired
     from modalhash.evaluation.databases import evaluate_databases
 
-    console = Console(highlight=False)
     with console.status("preparing the data (the first time takes a few seconds)"):
         dataset = load_dataset("openmoji") if data is Data.openmoji else generate(n_items=3000, seed=seed).dataset()
     parts = unpaired(dataset, seed=seed).parts()
@@ -51,8 +56,8 @@ def demo(
         model.fit(training.features, training.labels, callback=callback)
     console.print(_table(evaluate_databases(model, parts)))
     console.print(
-        "Queries are new items, hashed from their features. The database is [bold]learned[/bold]: coded from its\n"
-        "labels; [bold]hashed[/bold]: the same items, coded from their features alone; or [bold]unseen[/bold]: new\n"
+        "Queries are new items, hashed from their features. The database is [bold]learned[/bold]: coded from its "
+        "labels; [bold]hashed[/bold]: the same items, coded from their features alone; or [bold]unseen[/bold]: new "
         "items, coded from features. Papers report the first; a builder gets the last."
     )
 
@@ -62,8 +67,8 @@ def _table(results: dict[str, Result]) -> Table:
 
     first = next(iter(results.values()))
     table = Table(title=f"mAP of {len(next(iter(first.directions.values())).average_precision):,} queries, one seed")
-    table.title_justify = "left"
-    table.caption = "full ranking, expected over ties, relevant = shares a label"
+    table.title_justify = table.caption_justify = "left"
+    table.caption = "full ranking, ties in expectation, relevant: shares a label"
     table.add_column("query → database", no_wrap=True)
     for kind in results:
         table.add_column(kind, justify="right")

@@ -1,0 +1,30 @@
+"""Draws demo.svg, the picture in the README: what `modalhash demo` prints.
+
+python docs/images/make_demo.py
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from modalhash.cli.demo import Data, show
+
+console = Console(record=True, width=96, highlight=False, file=io.StringIO(), color_system="truecolor")
+console.print(Text("$ make demo", style="bold green"))
+show(console, data=Data.openmoji, bits=64, seed=0)
+target = Path(__file__).with_name("demo.svg")
+console.save_svg(str(target), title="modalhash", unique_id="demo")
+# the theme asks a font host for its font: the picture has to work offline
+lines = target.read_text(encoding="utf-8").splitlines()
+kept, inside = [], False
+for line in lines:
+    inside = inside or line.strip().startswith("@font-face")
+    if not inside:
+        kept.append(line)
+    if inside and line.strip() == "}":
+        inside = False
+target.write_text("\n".join(kept).replace("Fira Code", "ui-monospace, Menlo, Consolas") + "\n", encoding="utf-8")

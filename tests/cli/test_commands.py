@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from modalhash import __version__
+from modalhash.cli import app
+from modalhash.registry import METHODS
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+
+
+def test_help_names_every_command_and_where_to_start():
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for word in ("demo", "methods", "datasets", "evaluate", "Start with"):
+        assert word in shown.output
+    assert run("--version").output == f"modalhash {__version__}\n"
+
+
+def test_methods_is_the_registry():
+    shown = run("methods").output
+    for method in METHODS.values():
+        assert method.name in shown
+        assert method.reimplementation == ("re-implementation" in method.equations)
+    listed = json.loads(run("methods", "--json").output)
+    assert [entry["name"] for entry in listed] == list(METHODS)
+
+
+def test_the_demo_learns_something():
+    shown = run("demo", "--data", "generated", "--bits", "16")
+    assert shown.exit_code == 0, shown.output
+    row = next(line for line in shown.output.splitlines() if "image→text" in line)
+    learned, hashed, unseen, chance = (float(cell) for cell in row.split("│")[2:6])
+    assert min(learned, hashed, unseen) > 2 * chance
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("demo", "--data", "generated", "--bits", "0"), "error: n_bits is 0; expected an integer ≥ 1"),
+        (("evaluate", "nosuch"), "nosuch"),
+        (("evaluate", "wiki", "--method", "nosuch"), "unknown method 'nosuch'"),
+    ],
+)
+def test_a_mistake_is_one_clear_message_and_exit_code_2(arguments, message):
+    code = "from modalhash.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
