@@ -148,6 +148,30 @@ METHODS: dict[str, Method] = {
             equations="re-implementation: derived from the paper's abstract",
         ),
         Method(
+            name="edmh",
+            path="modalhash.methods.edmh:EDMH",
+            title="Enhanced Discrete Multi-modal Hashing",
+            year=2022,
+            citation="Y. Chen, H. Zhang, Z. Tian, J. Wang, D. Zhang, X. Li. Enhanced Discrete Multi-Modal Hashing: More "
+            "Constraints Yet Less Time to Learn. IEEE Transactions on Knowledge and Data Engineering 34(3), 2022",
+            supervised=True,
+            pairing="none",
+            modalities="1+",
+            equations="re-implementation: derived from the paper's abstract and from the authors' SCDH",
+        ),
+        Method(
+            name="fmh",
+            path="modalhash.methods.fmh:FMH",
+            title="Flexible Multi-modal Hashing",
+            year=2020,
+            citation="L. Zhu, X. Lu, Z. Cheng, J. Li, H. Zhang. Flexible Multi-modal Hashing for Scalable Multimedia "
+            "Retrieval. ACM Transactions on Intelligent Systems and Technology 11(2), 2020",
+            supervised=True,
+            pairing="none",
+            modalities="1+",
+            equations="re-implementation: derived from the paper's abstract and from the code of the authors' FOMH",
+        ),
+        Method(
             name="chance",
             path="modalhash.methods.chance:Chance",
             title="Random codes",
