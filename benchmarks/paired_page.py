@@ -132,10 +132,10 @@ def seconds(records: list[dict[str, Any]], rows: list[tuple[str, str]], bits: li
         return f"{sum(found.values()) / len(found):.1f}" if found else "–"
 
     return Table(
-        title="Seconds per fit",
+        title="CPU seconds per fit",
         columns=["method", *(f"{b} bits" for b in bits)],
         rows=[[label(*row), *(cell(row, b) for b in bits)] for row in rows],
-        notes=["Wall time, kernel features included; mean over the seeds."],
+        notes=["CPU time, kernel features included; mean over the seeds."],
     ).to_markdown()
 
 

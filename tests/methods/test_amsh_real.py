@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shared_data import shared_data
 
 from modalhash import AMSH
 from modalhash.data import load_dataset, unpaired
 from modalhash.evaluation import evaluate_databases
+from shared_data import shared_data
 
 AUTHORS = {  # (data set, bits): image→text, text→image
     ("wiki", 16): (0.3288, 0.7077),

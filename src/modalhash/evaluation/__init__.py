@@ -1,0 +1,62 @@
+"""Measure retrieval, and say exactly what was measured.
+
+Names are loaded when first used: importing this package loads neither numba nor matplotlib.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from modalhash.evaluation.curves import Curve as Curve
+    from modalhash.evaluation.curves import by_radius as by_radius
+    from modalhash.evaluation.curves import by_rank as by_rank
+    from modalhash.evaluation.databases import evaluate_databases as evaluate_databases
+    from modalhash.evaluation.databases import unseen_items as unseen_items
+    from modalhash.evaluation.figures import plot_convergence as plot_convergence
+    from modalhash.evaluation.figures import plot_precision_at as plot_precision_at
+    from modalhash.evaluation.figures import plot_precision_recall as plot_precision_recall
+    from modalhash.evaluation.measures import chance_level as chance_level
+    from modalhash.evaluation.measures import measure as measure
+    from modalhash.evaluation.protocol import PRESETS as PRESETS
+    from modalhash.evaluation.protocol import Protocol as Protocol
+    from modalhash.evaluation.ranking import Ranking as Ranking
+    from modalhash.evaluation.ranking import mean_average_precision as mean_average_precision
+    from modalhash.evaluation.ranking import rank as rank
+    from modalhash.evaluation.result import Direction as Direction
+    from modalhash.evaluation.result import Result as Result
+    from modalhash.evaluation.result import compare as compare
+    from modalhash.evaluation.retrieval import evaluate as evaluate
+    from modalhash.evaluation.significance import Spread as Spread
+    from modalhash.evaluation.significance import bootstrap_interval as bootstrap_interval
+    from modalhash.evaluation.significance import randomisation_test as randomisation_test
+    from modalhash.evaluation.tables import Table as Table
+    from modalhash.evaluation.trec import write_qrels as write_qrels
+    from modalhash.evaluation.trec import write_run as write_run
+
+_NAMES = {
+    "curves": ("Curve", "by_radius", "by_rank"),
+    "databases": ("evaluate_databases", "unseen_items"),
+    "figures": ("plot_convergence", "plot_precision_at", "plot_precision_recall"),
+    "measures": ("chance_level", "measure"),
+    "protocol": ("PRESETS", "Protocol"),
+    "ranking": ("Ranking", "mean_average_precision", "rank"),
+    "result": ("Direction", "Result", "compare"),
+    "retrieval": ("evaluate",),
+    "significance": ("Spread", "bootstrap_interval", "randomisation_test"),
+    "tables": ("Table",),
+    "trec": ("write_qrels", "write_run"),
+}
+_WHERE = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

@@ -1,0 +1,131 @@
+"""What an evaluation found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.evaluation.curves import Curve
+from modalhash.evaluation.protocol import Protocol
+from modalhash.evaluation.significance import bootstrap_interval, randomisation_test
+from modalhash.evaluation.tables import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """Queries of one modality against a database of another (or the same)."""
+
+    query: str
+    database: str
+    n_queries: int
+    n_items: int
+    n_empty: int
+    """Queries without a relevant item in the database."""
+    map: float
+    chance: float
+    """The same measure for a random ranking, exactly."""
+    average_precision: Array
+    """Of each query, float32; NaN where the protocol leaves the query out."""
+    precision_at: Mapping[int, float]
+    recall_at: Mapping[int, float]
+    radius: int
+    lookup_precision: float
+    """Mean precision of what lies within ``radius``; 0 for a query that finds nothing there."""
+    lookup_recall: float
+    by_rank: Curve
+    by_radius: Curve
+
+    @property
+    def name(self) -> str:
+        """E.g. ``image→text``."""
+        return f"{self.query}→{self.database}"
+
+    def interval(self, *, level: float = 0.95, draws: int = 2000, random_state: int = 0) -> tuple[float, float]:
+        """Bootstrap interval of the mAP over the queries."""
+        low, high = bootstrap_interval(self.average_precision, level=level, draws=draws, random_state=random_state)
+        # a protocol that divides by more than its queries shrinks the interval as it shrinks the mean
+        mean = float(np.nanmean(self.average_precision, dtype=np.float64))
+        scale = self.map / mean if mean else 1.0
+        return low * scale, high * scale
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        values = {**vars(self), "by_rank": self.by_rank.to_json(), "by_radius": self.by_radius.to_json()}
+        values["average_precision"] = [None if np.isnan(x) else float(x) for x in self.average_precision]
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What :func:`modalhash.evaluation.evaluate` returns: one entry per direction."""
+
+    protocol: Protocol
+    n_bits: int
+    directions: Mapping[tuple[str, str], Direction]
+
+    def __getitem__(self, direction: tuple[str, str]) -> Direction:
+        try:
+            return self.directions[direction]
+        except KeyError:
+            known = ", ".join(map(repr, self.directions))
+            raise KeyError(f"no direction {direction!r}; measured were {known}") from None
+
+    @property
+    def map(self) -> float:
+        """Mean of the directions."""
+        return float(np.mean([direction.map for direction in self.directions.values()]))
+
+    def table(self, title: str = "Retrieval") -> Table:
+        """One row per direction."""
+        at = list(next(iter(self.directions.values())).precision_at)
+        columns = ["direction", self.protocol.measure, "95 % interval", "chance", *(f"P@{n}" for n in at)]
+        radius = min(direction.radius for direction in self.directions.values())
+        rows = []
+        for direction in self.directions.values():
+            low, high = direction.interval()
+            row = [direction.name, direction.map, f"{low:.4f} – {high:.4f}", direction.chance]
+            rows.append([*row, *direction.precision_at.values(), direction.lookup_precision])
+        sizes = "; ".join(
+            f"{d.name}: {d.n_queries} queries ({d.n_empty} without relevant items), {d.n_items} items"
+            for d in self.directions.values()
+        )
+        notes = [f"Protocol: {self.protocol}", f"{self.n_bits} bits. {sizes}"]
+        return Table(title, [*columns, f"P(d≤{radius})"], rows, notes)
+
+    def to_json(self) -> str:
+        """Protocol, measures, curves and the average precision of every query."""
+        content = {
+            "protocol": {"text": str(self.protocol), **asdict(self.protocol)},
+            "n_bits": self.n_bits,
+            "directions": [direction.to_json() for direction in self.directions.values()],
+        }
+        return json.dumps(content, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        return self.table().to_markdown()
+
+    def __rich__(self) -> Any:
+        return self.table().to_rich()
+
+
+def compare(first: Result, second: Result, *, draws: int = 10_000, random_state: int = 0) -> Table:
+    """Two methods on the same queries: difference of the mAP and its p-value, per direction."""
+    if first.protocol != second.protocol:
+        raise ValueError(f"the protocols differ: {first.protocol!s} and {second.protocol!s}; measure both alike")
+    if set(first.directions) != set(second.directions):
+        raise ValueError(f"the directions differ: {list(first.directions)} and {list(second.directions)}")
+    rows = []
+    for key, a in first.directions.items():
+        b = second[key]
+        p = randomisation_test(a.average_precision, b.average_precision, draws=draws, random_state=random_state)
+        rows.append([a.name, a.map, b.map, a.map - b.map, p])
+    notes = [
+        f"Protocol: {first.protocol}",
+        f"p: two-sided paired randomisation test over queries, {draws} draws",
+    ]
+    return Table("Comparison", ["direction", "first", "second", "difference", "p"], rows, notes)

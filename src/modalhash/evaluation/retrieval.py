@@ -1,0 +1,198 @@
+"""Evaluate a model, or codes, in all directions between its modalities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from modalhash._typing import Array, Codes
+from modalhash.codes import check_codes
+from modalhash.evaluation.measures import measure
+from modalhash.evaluation.protocol import Protocol
+from modalhash.evaluation.ranking import rank
+from modalhash.evaluation.result import Result
+from modalhash.validation import check_choice
+
+DEFAULT = Protocol()
+
+
+def evaluate(
+    model: Any,
+    queries: tuple[Any, Any],
+    database: tuple[Any, Any],
+    *,
+    protocol: Protocol | str = DEFAULT,
+    directions: Iterable[tuple[str, str]] | None = None,
+    intra: bool = False,
+    at: Iterable[int] | None = None,
+    radius: int = 2,
+    n_bits: int | None = None,
+    query_ids: Mapping[str, Any] | None = None,
+    database_ids: Mapping[str, Any] | None = None,
+    same_id: str = "error",
+) -> Result:
+    """Measure retrieval between modalities.
+
+    Parameters
+    ----------
+    model : fitted hasher, or None
+        With None, queries and database hold packed codes instead of features.
+    queries : (X, Y)
+        Features and labels of the queries, dicts by modality. Hashed by ``model.transform``.
+    database : (X, Y)
+        Of the items searched. With the protocol's ``database="learned"`` their codes are
+        ``model.codes_``: the items must be the training items in the same order, and X may be None.
+        With ``"hashed"`` (the training items) and ``"unseen"`` (items in neither training nor queries)
+        they are ``model.transform(X)``.
+    protocol : Protocol or str
+        How to measure; a text is parsed, e.g. ``"amsh"``.
+    directions : list of (query modality, database modality), optional
+        By default all ordered pairs of different modalities.
+    intra : bool
+        Also measure each modality against itself.
+    at : list of int, optional
+        Ranks N for precision and recall at N; by default the usual ones that the database is large
+        enough for.
+    radius : int
+        Of the lookup precision.
+    n_bits : int, optional
+        Length of the codes where no model says it; by default all the bits that the bytes hold.
+    query_ids, database_ids : dict by modality, optional
+        Ids of the items.
+    same_id : {"error", "exclude"}
+        What to do about a query whose id is in the database. ``"exclude"`` leaves that one item out of
+        what the query is compared with, so that a set of items can be searched with its own members.
+
+    Returns
+    -------
+    Result
+        One :class:`~modalhash.evaluation.result.Direction` per direction.
+    """
+    if isinstance(protocol, str):
+        protocol = Protocol.parse(protocol)
+    (query_X, query_Y), (database_X, database_Y) = _pair(queries, "queries"), _pair(database, "database")
+    if model is None:
+        query_codes, database_codes = query_X, database_X
+    else:
+        n_bits = int(model.n_bits)
+        query_codes = model.transform(query_X)
+        learned = protocol.database == "learned"
+        database_codes = _learned(model, database_Y) if learned else model.transform(database_X)
+    for name, part in (("queries", query_codes), ("database", database_codes)):
+        if not isinstance(part, Mapping) or not part:
+            raise TypeError(f"{name}: codes are {type(part).__name__}; expected a dict by modality, not empty")
+    if n_bits is None:
+        n_bits = _bits(query_codes)
+    found = {}
+    for source, target in _directions(directions, query_codes, database_codes, intra):
+        names = (f"queries, {source!r}", f"database, {target!r}")
+        labels = _of(query_Y, source, names[0]), _of(database_Y, target, names[1])
+        ranking = rank(
+            query_codes[source],
+            labels[0],
+            database_codes[target],
+            labels[1],
+            n_bits=n_bits,
+            excluded=_own_items(query_ids, database_ids, source, target, same_id),
+            names=names,
+        )
+        if protocol.relevance == "same-class":
+            _check_one_label(labels, names)
+        found[source, target] = measure(ranking, protocol, source, target, at=at, radius=radius)
+    return Result(protocol, n_bits, found)
+
+
+def _pair(value: Any, name: str) -> tuple[Any, Any]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"{name} is {type(value).__name__}; expected (X, Y): two dicts by modality")
+    return value[0], value[1]
+
+
+def _learned(model: Any, Y: Any) -> Mapping[str, Codes]:
+    codes: Mapping[str, Codes] = model.codes_
+    for name, labels in Y.items() if isinstance(Y, Mapping) else ():
+        if name in codes and len(codes[name]) != labels.shape[0]:
+            raise ValueError(
+                f"database, {name!r}: {labels.shape[0]} label rows for {len(codes[name])} learned codes, which "
+                "belong to the training items: pass their labels, or take database='hashed' or 'unseen'"
+            )
+    return codes
+
+
+def _bits(codes: Mapping[str, Any]) -> int:
+    name, first = next(iter(codes.items()))
+    width = first.shape[1] if getattr(first, "ndim", 0) == 2 else 1
+    check_codes(first, 8 * width, f"queries, {name!r}")
+    return int(8 * width)
+
+
+def _directions(
+    given: Iterable[tuple[str, str]] | None,
+    queries: Mapping[str, Any],
+    database: Mapping[str, Any],
+    intra: bool,
+) -> list[tuple[str, str]]:
+    if given is None:
+        chosen = [(a, b) for a in queries for b in database if a != b or intra]
+        if not chosen:
+            raise ValueError(
+                f"queries of {list(queries)} and a database of {list(database)} leave no direction between "
+                "different modalities; pass intra=True to measure a modality against itself"
+            )
+        return chosen
+    chosen = [(a, b) for a, b in given]
+    for a, b in chosen:
+        if a not in queries or b not in database:
+            raise ValueError(f"direction {(a, b)}: queries have {list(queries)}, the database {list(database)}")
+    if not chosen:
+        raise ValueError("directions is empty; expected pairs (query modality, database modality), or None for all")
+    return chosen
+
+
+def _of(values: Any, name: str, where: str, what: str = "labels") -> Any:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{where}: {what} are {type(values).__name__}; expected a dict by modality")
+    if name not in values:
+        raise ValueError(f"{where}: there are no {what}; they are given for {list(values)}")
+    return values[name]
+
+
+def _own_items(
+    query_ids: Mapping[str, Any] | None,
+    database_ids: Mapping[str, Any] | None,
+    source: str,
+    target: str,
+    same_id: str,
+) -> Array | None:
+    """Where each query stands in the database, −1 for nowhere; an error if it must not be there."""
+    check_choice(same_id, "same_id", ("error", "exclude"))
+    if query_ids is None or database_ids is None:
+        if same_id == "exclude":
+            raise ValueError("same_id='exclude' needs query_ids and database_ids to know which items are the same")
+        return None
+    asked = np.asarray(_of(query_ids, source, f"query_ids, {source!r}", "ids"))
+    held = np.asarray(_of(database_ids, target, f"database_ids, {target!r}", "ids"))
+    both, places, where = np.intersect1d(asked, held, return_indices=True)
+    if len(both) and same_id == "error":
+        raise ValueError(
+            f"{source}→{target}: {len(both)} of {len(asked)} queries are in the database, e.g. the id "
+            f"{both[0]}: a query would find itself. Take them out of one side, or pass same_id='exclude'"
+        )
+    for name, ids in ((f"query_ids, {source!r}", asked), (f"database_ids, {target!r}", held)):
+        if len(np.unique(ids)) != len(ids):
+            raise ValueError(f"{name}: some ids occur twice; every id must occur once")
+    own = np.full(len(asked), -1)
+    own[places] = where
+    return own
+
+
+def _check_one_label(labels: tuple[Any, Any], names: tuple[str, str]) -> None:
+    for values, name in zip(labels, names, strict=True):
+        counts = np.asarray(values.sum(axis=1)).ravel()
+        if (wrong := np.flatnonzero(counts != 1)).size:
+            raise ValueError(
+                f"{name}: item {wrong[0]} has {int(counts[wrong[0]])} labels; relevance='same-class' needs "
+                "exactly one for every item. Take relevance='shared' for several labels"
+            )

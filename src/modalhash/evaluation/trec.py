@@ -1,0 +1,84 @@
+"""Run and qrels files, for trec_eval and everything that reads its formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.blocks import row_slices
+from modalhash.evaluation.ranking import Ranking
+
+PAIRS_AT_ONCE = 2**22
+
+
+def write_run(
+    path: str | Path,
+    ranking: Ranking,
+    *,
+    query_ids: Any,
+    database_ids: Any,
+    k: int | None = None,
+    tag: str = "modalhash",
+) -> None:
+    """The first ``k`` items of each query (all by default), ties in the order of the database.
+
+    The score is ``k + 1 − rank``, so that no two are equal: a reader that breaks ties its own way finds
+    none to break.
+    """
+    queries, items = _ids(query_ids, database_ids, ranking)
+    depth = ranking.n_items if k is None else k
+    if not 1 <= depth <= ranking.n_items:
+        raise ValueError(f"k is {k}; expected 1 to {ranking.n_items}, the size of the database")
+    if not tag or tag.split() != [tag]:
+        raise ValueError(f"tag is {tag!r}; expected one word")
+    with open(path, "w", encoding="utf-8") as file:
+        for query, distances, _ in _rows(ranking):
+            order = np.argsort(distances, kind="stable")
+            order = order[order != ranking.excluded[query]][:depth]
+            file.writelines(
+                f"{queries[query]} Q0 {item} {place} {depth + 1 - place} {tag}\n"
+                for place, item in enumerate(items[order], start=1)
+            )
+
+
+def write_qrels(path: str | Path, ranking: Ranking, *, query_ids: Any, database_ids: Any) -> None:
+    """The relevant items of each query; what is not listed is not relevant."""
+    queries, items = _ids(query_ids, database_ids, ranking)
+    with open(path, "w", encoding="utf-8") as file:
+        for query, _, relevant in _rows(ranking):
+            file.writelines(f"{queries[query]} 0 {item} 1\n" for item in items[relevant])
+
+
+def _rows(ranking: Ranking) -> Iterator[tuple[int, Array, Array]]:
+    """Per query: its number, the distances of all items, and which are relevant."""
+    from modalhash import kernels
+
+    codes = np.ascontiguousarray(ranking.codes.T)
+    for rows in row_slices(ranking.n_queries, max(1, PAIRS_AT_ONCE // len(codes))):
+        distances = kernels.hamming(ranking.query_codes[rows], codes)
+        for query, row in zip(range(rows.start, rows.stop), distances, strict=True):
+            relevant = (ranking.labels & ranking.query_labels[query][:, None]).any(axis=0)
+            if ranking.excluded[query] >= 0:
+                relevant[ranking.excluded[query]] = False
+            yield query, row, relevant
+
+
+def _ids(query_ids: Any, database_ids: Any, ranking: Ranking) -> tuple[Array, Array]:
+    out = []
+    for name, ids, n in (
+        ("query", query_ids, ranking.n_queries),
+        ("database", database_ids, ranking.n_items),
+    ):
+        texts = np.asarray(ids).astype(str)
+        if texts.shape != (n,):
+            raise ValueError(f"{name}_ids have shape {texts.shape}; expected one id for each of {n} items")
+        if len(np.unique(texts)) != n:
+            raise ValueError(f"{name}_ids: some occur twice; every id must occur once")
+        if bad := [text for text in texts.tolist() if text.split() != [text]]:
+            raise ValueError(f"{name}_ids: {bad[0]!r} is empty or has a space; the format separates by spaces")
+        out.append(texts)
+    return out[0], out[1]
