@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -31,6 +32,13 @@ def test_methods_is_the_registry():
         assert method.reimplementation == ("re-implementation" in method.equations)
     listed = json.loads(run("methods", "--json").output)
     assert [entry["name"] for entry in listed] == list(METHODS)
+
+
+def test_the_page_of_methods_is_up_to_date():
+    page = Path(__file__).parents[2] / "docs" / "methods.md"
+    assert page.read_text(encoding="utf-8") == run("methods", "--markdown").output, (
+        "modalhash methods --markdown > docs/methods.md"
+    )
 
 
 def test_the_demo_learns_something():
