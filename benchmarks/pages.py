@@ -1,4 +1,4 @@
-"""The page of the paired comparison: a pure function of the result file that ``paired_table.py`` writes."""
+"""Pages of comparisons: pure functions of the result files that ``tables.py`` writes."""
 
 from __future__ import annotations
 
@@ -11,39 +11,36 @@ from modalhash.registry import get, info
 
 SPELT = {"cca-itq": "CCA-ITQ"}
 """Methods whose name a class cannot have."""
-INTRODUCTION = """\
-# The paired comparison
-
-Every method that learns from pairs, AMSH (which is given the same rows but not told that they are pairs) and its
-ablations, and the controls. Every method runs with its default parameters on every data set, on the official
-split, with the training items as the database. Numbers are mAP, mean ± standard deviation over {seeds}.
-
-A **learned** database holds the codes that training made, from labels where the method is supervised; a
-**hashed** one holds what the same items get from their features alone. Compare within one kind of database only.
-The best of each column is **bold**, controls left out.
-
-- † re-implementation: neither the authors' code nor the full text was at hand.
-- ‡ control: a level to compare with, not a method to use. `Chance` has random codes; `CCA-ITQ` sees no labels;
-  `LabelOracle` has database codes from the true labels, *queries too* makes those of the queries from their labels.
-- AMSH-s has no similarity within modalities (`intra=0`), AMSH-t none between them (`inter=0`), AMSH-k no kernel
-  (`kernel=None`), AMSH-m no margins (`margins=False`). SMFH-L is the variant of Liu et al.
-"""
 
 
-def page(content: dict[str, Any], order: list[tuple[str, str]]) -> str:
+def page(content: dict[str, Any], order: list[tuple[str, str]], introduction: str, source: str) -> str:
     """Markdown. ``order`` lists (method, variant) as they shall follow one another."""
-    records = content["records"]
-    seeds = len({record["seed"] for record in records})
-    parts = [INTRODUCTION.format(seeds=f"{seeds} seeds" if seeds != 1 else "1 seed")]
+    parts = [introduction.format(seeds=count_seeds(content)), *sections(content, order, "training pairs")]
+    return "\n".join([*parts, *not_measured([content]), provenance([content], source)])
+
+
+def count_seeds(content: dict[str, Any]) -> str:
+    """E.g. ``3 seeds``."""
+    seeds = len({record["seed"] for record in content["records"]})
+    return f"{seeds} seed{'s' if seeds != 1 else ''}"
+
+
+def sections(content: dict[str, Any], order: list[tuple[str, str]], unit: str) -> list[str]:
+    """One per data set that was measured; ``unit`` is what its training set holds."""
+    found = []
     for dataset, facts in content["datasets"].items():
-        mine = [record for record in records if record["dataset"] == dataset]
+        mine = [record for record in content["records"] if record["dataset"] == dataset]
         if mine:
-            parts += [section(dataset, facts, mine, order, content["protocol"], seeds)]
-    if content["failures"]:
-        reasons = {f"- {label(f['method'], f['variant'])} on {f['dataset']}: {f['error']}" for f in content["failures"]}
-        parts += ["## Not measured\n\n" + "\n".join(sorted(reasons)) + "\n"]
-    parts += [provenance(content)]
-    return "\n".join(parts)
+            seeds = len({record["seed"] for record in content["records"]})
+            found.append(section(dataset, facts, mine, order, content["protocol"], seeds, unit))
+    return found
+
+
+def not_measured(contents: list[dict[str, Any]]) -> list[str]:
+    """What failed, and why; nothing where nothing did."""
+    failures = [failure for content in contents for failure in content["failures"]]
+    reasons = {f"- {label(f['method'], f['variant'])} on {f['dataset']}: {f['error']}" for f in failures}
+    return ["## Not measured\n\n" + "\n".join(sorted(reasons)) + "\n"] if reasons else []
 
 
 def section(
@@ -53,14 +50,10 @@ def section(
     order: list[tuple[str, str]],
     protocol: str,
     seeds: int,
+    unit: str,
 ) -> str:
     """One data set: a table per direction, then the seconds."""
-    sizes = " + ".join(f"{width} {name}" for name, width in facts["features"].items())
-    options = "".join(f", {name}={value!r}" for name, value in facts["options"].items())
-    head = (
-        f"## {NAMED[dataset].title}\n\n`load_dataset({dataset!r}{options})`: {facts['training']} training pairs, "
-        f"{facts['queries']} queries, {facts['classes']} classes, {sizes} features.\n"
-    )
+    head = f"## {NAMED[dataset].title}\n\n{facts_of(dataset, facts, unit)}\n"
     present = [row for row in order if any((r["method"], r["variant"]) == row for r in records)]
     bits = sorted({record["bits"] for record in records})
     databases = list(dict.fromkeys(record["database"] for record in records))
@@ -71,6 +64,16 @@ def section(
     short = [r for r in present if any(len(seeds_of(records, r, b)) not in (0, seeds) for b in bits)]
     notes = [f"Fewer than {seeds} seeds in some cells: {', '.join(label(*row) for row in short)}.\n"] if short else []
     return "\n".join([head, *tables, seconds(records, present, bits), *notes])
+
+
+def facts_of(dataset: str, facts: dict[str, Any], unit: str) -> str:
+    """How to load the data, and their sizes."""
+    sizes = " + ".join(f"{width} {name}" for name, width in facts["features"].items())
+    options = "".join(f", {name}={value!r}" for name, value in facts["options"].items())
+    return (
+        f"`load_dataset({dataset!r}{options})`: {facts['training']} {unit}, {facts['queries']} queries, "
+        f"{facts['classes']} classes, {sizes} features."
+    )
 
 
 def seeds_of(records: list[dict[str, Any]], row: tuple[str, str], bits: int) -> set[int]:
@@ -151,18 +154,18 @@ def label(method: str, variant: str) -> str:
     return f"{SPELT.get(method) or get(method).__name__}{join}{variant}{mark}"
 
 
-def provenance(content: dict[str, Any]) -> str:
+def provenance(contents: list[dict[str, Any]], source: str) -> str:
     """Where the numbers come from."""
-    lines = ["## How this was measured\n"]
-    for number, environment in enumerate(content["environments"]):
-        count = sum(record["environment"] == number for record in content["records"])
-        if count:
-            versions = ", ".join(f"{name} {value}" for name, value in environment["versions"].items())
-            commit = f", commit {environment['commit']}" if environment["commit"] else ""
-            threads = f"{environment['threads']} thread{'s' if environment['threads'] != 1 else ''}"
-            lines.append(f"- {count} cells: {environment['machine']}, {threads}; {versions}{commit}")
-    lines.append(
-        "\nEvery cell is in `benchmarks/results/paired.json`, made by `python benchmarks/paired_table.py`; "
-        "this page by `python benchmarks/paired_table.py --markdown docs/paired.md`.\n"
-    )
-    return "\n".join(lines)
+    counts: dict[str, int] = defaultdict(int)
+    for content in contents:
+        for record in content["records"]:
+            counts[describe(content["environments"][record["environment"]])] += 1
+    cells = [f"- {count} cells: {environment}" for environment, count in counts.items()]
+    return "\n".join(["## How this was measured\n", *cells, f"\n{source}\n"])
+
+
+def describe(environment: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {value}" for name, value in environment["versions"].items())
+    commit = f", commit {environment['commit']}" if environment["commit"] else ""
+    threads = f"{environment['threads']} thread{'s' if environment['threads'] != 1 else ''}"
+    return f"{environment['machine']}, {threads}; {versions}{commit}"
