@@ -24,7 +24,7 @@ MAY_IMPORT = {  # a room of the package -> the rooms it may know
     "registry": {"base"},  # for types only
     "features": {"_typing", "blocks", "randomness", "validation"},
     "items": {"_typing", "validation"},
-    "base": {"items", "_typing", "blocks", "codes", "progress", "validation", "persistence", "evaluation", "data"},
+    "base": {"items", "_typing", "blocks", "codes", "features", "progress", "validation", "persistence", "evaluation", "data"},
     "persistence": {"_typing", "base", "features", "registry"},
     "methods": {"_typing", "base", "blocks", "codes", "features", "linalg", "progress", "randomness", "validation", "methods", "data"},
     "data": {"_typing", "_extras", "data", "validation", "progress", "randomness", "blocks"},

@@ -16,6 +16,7 @@ from modalhash import validation
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.blocks import row_slices
 from modalhash.codes import pack_signs
+from modalhash.features import FeatureMap
 from modalhash.items import Items
 from modalhash.progress import Callback, Reporter
 
@@ -37,8 +38,9 @@ class CrossModalHasher(BaseEstimator, ABC):
     """Base of all methods.
 
     A subclass stores its parameters in ``__init__`` and implements ``_fit``, which returns the learned
-    attributes (names with a trailing underscore), and ``_project``, which maps features of one modality
-    to real-valued projections. Checking, packing, blocks, saving and loading are done here.
+    attributes (names with a trailing underscore): ``maps_`` and ``functions_`` by modality, whose product
+    are the projections of new items (or it has a ``_project`` and ``_width`` of its own), and whatever
+    else it wants to keep. Checking, packing, blocks, saving and loading are done here.
     """
 
     supervised: ClassVar[bool] = True
@@ -49,6 +51,8 @@ class CrossModalHasher(BaseEstimator, ABC):
     codes_: dict[str, Codes]
     n_features_in_: dict[str, int]
     classes_: Array
+    maps_: Mapping[str, FeatureMap]
+    functions_: dict[str, Array]
 
     def fit(
         self,
@@ -136,9 +140,9 @@ class CrossModalHasher(BaseEstimator, ABC):
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         """Learned attributes by name. Must not touch ``self``."""
 
-    @abstractmethod
     def _project(self, name: str, X: Matrix) -> Array:
-        """Projections of checked features of one modality."""
+        """Projections of checked features of one modality: feature map, then linear functions."""
+        return self.maps_[name].map(X) @ self.functions_[name]
 
     def _project_blocks(self, name: str, X: Matrix) -> Array:
         size = max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
@@ -147,8 +151,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         return np.concatenate([self._project(name, X[rows]) for rows in row_slices(X.shape[0], size)])
 
     def _width(self, name: str) -> int:
-        """Features per item after the method's own feature map."""
-        return self.n_features_in_[name]
+        """Features per item after the feature map, where there is one."""
+        return self.maps_[name].width if hasattr(self, "maps_") else self.n_features_in_[name]
 
     def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
         method = type(self).__name__

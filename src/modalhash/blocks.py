@@ -75,6 +75,11 @@ class FeatureBlocks:
         """Share of the blocks that are kept."""
         return min(self._room, len(self._slices)) / len(self._slices)
 
+    def whole(self) -> Array:
+        """All rows as one array, for methods that keep them."""
+        blocks = [block for _, block in self]
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
     def mean(self) -> Array:
         """Column means, in float64."""
         total = np.zeros(self.width)

@@ -20,6 +20,11 @@ def sign(X: Array) -> Array:
     return np.where(X > 0, 1.0, -1.0)
 
 
+def squared(X: Array) -> float:
+    """‖X‖²."""
+    return float(np.vdot(X, X))
+
+
 def unit_rows(L: Array) -> Array:
     """Rows of length 1; a row of zeros stays zero."""
     L = np.asarray(L, dtype=np.float64)

@@ -83,8 +83,3 @@ def squared_similarity(Lu: sparse.csr_array, Lv: sparse.csr_array) -> float:
     """‖2 Lu Lvᵀ − 11ᵀ‖² from c × c sums."""
     cross = float((Lu.T @ Lu).multiply(Lv.T @ Lv).sum())
     return 4 * cross - 4 * float(Lu.sum(axis=0) @ Lv.sum(axis=0)) + float(Lu.shape[0]) * Lv.shape[0]
-
-
-def squared(X: Array) -> float:
-    """‖X‖²."""
-    return float(np.vdot(X, X))

@@ -33,7 +33,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from modalhash._typing import Array, Matrix, PerModality
+from modalhash._typing import Array, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
@@ -205,13 +205,6 @@ class AMSH(CrossModalHasher):
                 "functions": {name: len(trace) for name, trace in traces.items()},
             },
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        functions = self.functions_[name]
-        return self.maps_[name].map(X) @ functions
-
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
 
     def _weights(self, data: Training) -> Weights:
         check_choice(self.margins, "margins", (True, False, "labels", "bits"))

@@ -34,7 +34,7 @@ import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.features import AnchorKernel
-from modalhash.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, unit_rows
+from modalhash.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
@@ -129,7 +129,7 @@ class BATCH(PairedHasher):
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         maps = self._feature_maps(X, seed)
-        phi = {name: np.concatenate([block for _, block in maps[name].fit_blocks(X[name])]) for name in X}
+        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         targets, G = [*phi.values(), L.astype(np.float64)], unit_rows(L)
         constant = n_bits**2 * squared(G.T @ G) + sum(eta * squared(F) for eta, F in zip(weights, targets, strict=True))
         report("features", 1, 1)
@@ -148,12 +148,6 @@ class BATCH(PairedHasher):
 
         functions = {name: np.ascontiguousarray(ridge_regression(F, B, ridge[name])) for name, F in phi.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
 
     def _by_modality(self, parameter: str, X: dict[str, Matrix]) -> dict[str, Any]:
         return per_modality(getattr(self, parameter), X, parameter)
@@ -193,8 +187,3 @@ def objective(V: Array, B: Array, U: list[Array], G: Array, drawn: Array, omega:
     quantization = squared(B - V)
     sizes = sum(eta * squared(u) for eta, u in zip(weights, U, strict=True))
     return similarity + omega * quantization - 2 * float(np.vdot(drawn, V)) + (n + LATENT_RIDGE) * sizes
-
-
-def squared(X: Array) -> float:
-    """‖X‖²."""
-    return float(np.vdot(X, X))

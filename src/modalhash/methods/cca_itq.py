@@ -100,7 +100,7 @@ class CCAITQ(PairedHasher):
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         rng = np.random.default_rng(root_seed(self.random_state))
         maps = {name: Linear(rows="unit", dtype="float64") for name in X}
-        F = [np.concatenate([block for _, block in maps[name].fit_blocks(X[name])]) for name in X]
+        F = [maps[name].fit_blocks(X[name]).whole() for name in X]
         *W, correlations = canonical_directions(F[0], F[1], n_bits, ridge)
         W = [directions * correlations**power for directions in W]
         V = (F[0] @ W[0] + F[1] @ W[1]) / 2
@@ -122,6 +122,3 @@ class CCAITQ(PairedHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]

@@ -159,12 +159,6 @@ class CRE(PairedHasher):
         P = {name: np.ascontiguousarray(values) for name, values in P.items()}  # as saved: the same to the last bit
         return B, {"maps_": maps, "functions_": P, "objective_": np.array(trace), "n_iter_": len(trace)}
 
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
-
     def _function_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, FeatureMap]:
         anchors = per_modality(self.n_anchors, X, "n_anchors")
         maps: dict[str, FeatureMap] = {}
@@ -215,7 +209,7 @@ class Functions:
 
 def fitted(feature_map: FeatureMap, X: Matrix) -> Array:
     """Fit the map and return the mapped rows."""
-    return np.concatenate([block for _, block in feature_map.fit_blocks(X)])
+    return feature_map.fit_blocks(X).whole()
 
 
 def similarity(F: list[Array], M: Array) -> Array:

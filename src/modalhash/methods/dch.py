@@ -165,9 +165,6 @@ class DCH(PairedHasher):
         # the public copy sets a bit where this is ≥ 0: a difference at exact zero only
         return self.maps_[name].map(X) @ self.functions_[name]
 
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
-
     def _codes(self, Y: Array, W: Array, fitted: dict[str, Array], nu: dict[str, float]) -> Array:
         if self.b_step == "relaxed":
             return relaxed_codes(Y, W, self.ridge)

@@ -42,11 +42,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Matrix, PerModality
+from modalhash._typing import Array, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.features import AnchorKernel, anchors_by_modality
-from modalhash.linalg import balanced_procrustes, sign
-from modalhash.methods._label_views import label_views, squared, squared_similarity
+from modalhash.linalg import balanced_procrustes, sign, squared
+from modalhash.methods._label_views import label_views, squared_similarity
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_int, check_memory, check_number
@@ -170,12 +170,6 @@ class EDMH(CrossModalHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
 
     def _feature_maps(self, data: Training, seed: int) -> dict[str, AnchorKernel]:
         """SCDH's kernel: un-squared distances between rows of length 1, and a column of ones."""

@@ -43,12 +43,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Codes, Matrix, PerModality
+from modalhash._typing import Array, Codes, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, anchors_by_modality
-from modalhash.linalg import balanced_procrustes, sign
-from modalhash.methods._label_views import label_views, squared, squared_similarity
+from modalhash.linalg import balanced_procrustes, sign, squared
+from modalhash.methods._label_views import label_views, squared_similarity
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
@@ -167,12 +167,6 @@ class FMH(CrossModalHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
 
     def transform_together(self, X: Mapping[str, Any]) -> Codes:
         """One code for items that are known in several modalities: row k of every X is the same item.

@@ -142,7 +142,7 @@ class FSH(PairedHasher):
         keys = np.add.reduce([row_keys(values, seed) for values in X.values()])
         rng = stream(seed, keys)
         maps = {name: Linear(rows="unit", dtype="float64") for name in X}
-        F = {name: np.concatenate([block for _, block in maps[name].fit_blocks(X[name])]) for name in X}
+        F = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         anchors = self._anchors(F, np.argsort(keys, kind="stable"), rng)
         A1, A2 = fused_affinities(F, anchors, self._neighbours(len(anchors[0])))
         factors = {name: RidgeFactor(features.T @ features, ridge) for name, features in F.items()}
@@ -171,9 +171,6 @@ class FSH(PairedHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
 
     def _anchors(self, F: dict[str, Array], order: Array, rng: np.random.Generator) -> list[Array]:
         """Anchor pairs, as one array by modality; ``order`` is the rows' random order by content."""

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Matrix
+from modalhash._typing import Array
 from modalhash.base import CrossModalHasher, Training
 from modalhash.codes import pack_signs
 from modalhash.features import Linear
@@ -104,7 +104,7 @@ class LabelOracle(CrossModalHasher):
             B = sign(unit_rows(data.Y[name]) @ C)
             codes[name] = pack_signs(B)
             maps[name] = Linear(bias=True, dtype="float64")
-            phi = np.concatenate([block for _, block in maps[name].fit_blocks(X)])
+            phi = maps[name].fit_blocks(X).whole()
             functions[name] = np.ascontiguousarray(
                 ridge_regression(phi, B, ridge)
             )  # as saved: the same to the last bit
@@ -117,9 +117,6 @@ class LabelOracle(CrossModalHasher):
             "maps_": maps,
             "functions_": functions,
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
 
 
 def balanced_class_codes(n_classes: int, n_bits: int, rng: np.random.Generator) -> Array:

@@ -166,12 +166,6 @@ class SCRATCH(PairedHasher):
         functions = {name: W[name] @ R.T if one_step else hashers[name].fit(B) for name in phi}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
-
     def _weights(self, X: dict[str, Matrix]) -> Weights:
         features = per_modality(self.reconstruction, X, "reconstruction")
         return Weights(

@@ -37,7 +37,7 @@ import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.features import AnchorKernel
-from modalhash.linalg import RidgeFactor, sign
+from modalhash.linalg import RidgeFactor, sign, squared
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
@@ -129,7 +129,7 @@ class SRLCH(PairedHasher):
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         maps = self._feature_maps(X, seed)
-        phi = {name: np.concatenate([block for _, block in maps[name].fit_blocks(X[name])]) for name in X}
+        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         Y = L.astype(np.float64)
         to_P = {name: RidgeFactor(F.T @ F, alpha[name]) for name, F in phi.items()}  # H_v, H_t
         to_W = RidgeFactor(Y.T @ Y, lam)  # H_y
@@ -149,12 +149,6 @@ class SRLCH(PairedHasher):
                 break
         functions = {name: np.ascontiguousarray(values) for name, values in P.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _width(self, name: str) -> int:
-        return self.maps_[name].width
 
     def _feature_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, AnchorKernel]:
         sigma = check_number(self.sigma, "sigma", positive=True)
@@ -179,11 +173,6 @@ def update_B(fits: list[tuple[float, Array]]) -> Array:
     for weight, fit in others:
         total += weight * fit
     return sign(total)
-
-
-def squared(X: Array) -> float:
-    """‖X‖²."""
-    return float(np.vdot(X, X))
 
 
 def by_position(
