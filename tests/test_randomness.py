@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from modalhash.randomness import root_seed, row_keys, stream
+from modalhash.randomness import draw, root_seed, row_keys, stream
 
 
 def test_keys_see_content_only(rng):
@@ -26,6 +26,19 @@ def test_keys_are_spread_evenly():
     counts = np.bincount((keys >> np.uint64(60)).astype(int), minlength=16)
     assert counts.min() > 1100
     assert counts.max() < 1400
+
+
+def test_copies_are_drawn_by_their_number(rng):
+    X = rng.normal(size=(4000, 3)).round(6)
+    X[:1000] = 0  # a quarter of the items have no features at all
+    drawn = draw(X, 400, 3)
+    assert len(np.unique(drawn)) == 400
+    assert 70 <= (drawn < 1000).sum() <= 130
+    order = rng.permutation(4000)
+    np.testing.assert_array_equal(X[order][draw(X[order], 400, 3)], X[drawn])
+    distinct = X[1000:]
+    expected = np.argsort(row_keys(distinct, 3), kind="stable")[:50]
+    np.testing.assert_array_equal(draw(distinct, 50, 3), expected)
 
 
 def test_seeds():

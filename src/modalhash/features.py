@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.blocks import FeatureBlocks, row_slices
-from modalhash.randomness import RandomState, root_seed, row_keys
+from modalhash.randomness import RandomState, draw, root_seed
 from modalhash.validation import check_choice, check_features, check_int, check_number, per_modality
 
 NAME = "X"
@@ -210,8 +210,7 @@ class AnchorKernel(FeatureMap):
         if k > n:
             warnings.warn(f"{k} anchors asked for, {n} items there: using all {n}", UserWarning, stacklevel=5)
             k = n
-        keys = row_keys(X, root_seed(self.random_state))
-        anchors = self._prepared(X, np.argsort(keys, kind="stable")[:k])
+        anchors = self._prepared(X, draw(X, k, root_seed(self.random_state)))
         self.anchors_ = anchors.toarray() if sparse.issparse(anchors) else anchors
         if isinstance(self.bandwidth, str):
             self.bandwidth_ = self._mean_distance(X)

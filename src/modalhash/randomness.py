@@ -43,6 +43,22 @@ def row_keys(X: Matrix, seed: int) -> Array:
     return _mix(keys)
 
 
+def draw(X: Matrix, count: int, seed: int) -> Array:
+    """Row numbers of ``count`` items drawn by content, in the order of the draw.
+
+    Each copy of a row is an item of its own: where many rows are alike, untagged texts say, they are drawn
+    as often as their number warrants and not all or none.
+    """
+    keys = row_keys(X, seed)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.concatenate([[True], keys[1:] != keys[:-1]])
+    place = np.arange(len(keys))
+    copy = (place - np.maximum.accumulate(np.where(first, place, 0))).astype(np.uint64)
+    keys = np.where(copy > 0, _mix(keys + copy * np.uint64(0x9E3779B97F4A7C15)), keys)
+    return order[np.argsort(keys, kind="stable")[:count]]
+
+
 def stream(seed: int, keys: Array) -> np.random.Generator:
     """The child stream of the modality whose items have these keys, in whatever order."""
     return np.random.default_rng([seed, int(np.add.reduce(keys, dtype=np.uint64))])
