@@ -104,7 +104,8 @@ METHODS: dict[str, Method] = {
             path="modalhash.methods.cmfh:CMFH",
             title="Collective Matrix Factorization Hashing",
             year=2014,
-            citation="G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. CVPR, 2014",
+            citation="G. Ding, Y. Guo, J. Zhou. Collective Matrix Factorization Hashing for Multimodal Data. "
+            "CVPR, 2014",
             supervised=False,
             pairing="needed",
             modalities="2",
@@ -152,8 +153,8 @@ METHODS: dict[str, Method] = {
             path="modalhash.methods.edmh:EDMH",
             title="Enhanced Discrete Multi-modal Hashing",
             year=2022,
-            citation="Y. Chen, H. Zhang, Z. Tian, J. Wang, D. Zhang, X. Li. Enhanced Discrete Multi-Modal Hashing: More "
-            "Constraints Yet Less Time to Learn. IEEE Transactions on Knowledge and Data Engineering 34(3), 2022",
+            citation="Y. Chen, H. Zhang, Z. Tian, J. Wang, D. Zhang, X. Li. Enhanced Discrete Multi-Modal Hashing: "
+            "More Constraints Yet Less Time to Learn. IEEE Transactions on Knowledge and Data Engineering 34(3), 2022",
             supervised=True,
             pairing="none",
             modalities="1+",
@@ -170,6 +171,30 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="re-implementation: derived from the paper's abstract and from the code of the authors' FOMH",
+        ),
+        Method(
+            name="gsph",
+            path="modalhash.methods.gsph:GSPH",
+            title="Generalized Semantic Preserving Hashing",
+            year=2017,
+            citation="D. Mandal, K. N. Chaudhury, S. Biswas. Generalized Semantic Preserving Hashing for n-Label "
+            "Cross-Modal Retrieval. CVPR, 2017",
+            supervised=True,
+            pairing="optional",
+            modalities="2+",
+            equations="authors' code",
+        ),
+        Method(
+            name="ucmh",
+            path="modalhash.methods.ucmh:UCMH",
+            title="Unpaired Cross-Modal Hashing with matrix factorization",
+            year=2020,
+            citation="J. Gao, W. Zhang, F. Zhong, Z. Chen. UCMH: Unpaired cross-modal hashing with matrix "
+            "factorization. Neurocomputing 418, 2020",
+            supervised=True,
+            pairing="none",
+            modalities="1+",
+            equations="re-implementation: reconstructed from descriptions of the method",
         ),
         Method(
             name="chance",
