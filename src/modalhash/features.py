@@ -177,6 +177,7 @@ class AnchorKernel(FeatureMap):
 
     anchors_: Array
     bandwidth_: float
+    _terms: dict[tuple[bool, float], tuple[Array, Array]]
 
     def __init__(
         self,
@@ -212,6 +213,7 @@ class AnchorKernel(FeatureMap):
             k = n
         anchors = self._prepared(X, draw(X, k, root_seed(self.random_state)))
         self.anchors_ = anchors.toarray() if sparse.issparse(anchors) else anchors
+        self._terms = {}  # of the anchors before
         if isinstance(self.bandwidth, str):
             self.bandwidth_ = self._mean_distance(X)
         else:
@@ -250,16 +252,24 @@ class AnchorKernel(FeatureMap):
         """‖x − a‖² times ``scale``, clipped at 0. CSR rows are taken as they are, never densified."""
         dtype = self.anchors_.dtype
         if sparse.issparse(block):
-            A = self.anchors_
             norms = np.asarray(block.multiply(block).sum(axis=1)).ravel()
-            out = block @ np.ascontiguousarray(A.T * dtype.type(-2 * scale))
         else:
-            A, block = self._shifted(self.anchors_), self._shifted(block)
+            block = self._shifted(block)
             norms = np.einsum("ij,ij->i", block, block)
-            out = block @ (A.T * dtype.type(-2 * scale))
+        products, squares = self._anchor_terms(sparse.issparse(block), scale)
+        out = block @ products
         out += (norms * scale).astype(dtype)[:, None]
-        out += (np.einsum("ij,ij->i", A, A) * scale).astype(dtype)
+        out += squares
         return np.maximum(out, 0, out=out)
+
+    def _anchor_terms(self, for_csr: bool, scale: float) -> tuple[Array, Array]:
+        """−2·scale·Aᵀ and scale·‖a‖², kept: they would take longer than a single query."""
+        terms = self.__dict__.setdefault("_terms", {})  # a loaded map has none yet
+        if (for_csr, scale) not in terms:
+            A = self.anchors_ if for_csr else self._shifted(self.anchors_)
+            squares = (np.einsum("ij,ij->i", A, A) * scale).astype(A.dtype)
+            terms[for_csr, scale] = np.ascontiguousarray(A.T * A.dtype.type(-2 * scale)), squares
+        return terms[for_csr, scale]
 
     def _map(self, block: Matrix) -> Array:
         if self.squared:
