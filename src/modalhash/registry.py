@@ -185,6 +185,42 @@ METHODS: dict[str, Method] = {
             equations="authors' code",
         ),
         Method(
+            name="sapmh",
+            path="modalhash.methods.sapmh:SAPMH",
+            title="Supervised Adaptive Partial Multi-view Hashing",
+            year=2021,
+            citation="C. Zheng, L. Zhu, Z. Cheng, J. Li, A.-A. Liu. Adaptive Partial Multi-View Hashing for Efficient "
+            "Social Image Retrieval. IEEE Transactions on Multimedia, 2021",
+            supervised=True,
+            pairing="optional",
+            modalities="1+",
+            equations="authors' code, corrected and brought to one scale (variant='authors' is the code)",
+        ),
+        Method(
+            name="uapmh",
+            path="modalhash.methods.sapmh:UAPMH",
+            title="Unsupervised Adaptive Partial Multi-view Hashing",
+            year=2021,
+            citation="C. Zheng, L. Zhu, Z. Cheng, J. Li, A.-A. Liu. Adaptive Partial Multi-View Hashing for Efficient "
+            "Social Image Retrieval. IEEE Transactions on Multimedia, 2021",
+            supervised=False,
+            pairing="optional",
+            modalities="1+",
+            equations="authors' code",
+        ),
+        Method(
+            name="rucmh",
+            path="modalhash.methods.rucmh:RUCMH",
+            title="Robust Unsupervised Cross-Modal Hashing",
+            year=2020,
+            citation="M. Cheng, L. Jing, M. K. Ng. Robust Unsupervised Cross-modal Hashing for Multimedia Retrieval. "
+            "ACM Transactions on Information Systems 38(3), 2020. doi:10.1145/3389547",
+            supervised=False,
+            pairing="optional",
+            modalities="1+",
+            equations="re-implementation: reconstructed from the paper's abstract",
+        ),
+        Method(
             name="ucmh",
             path="modalhash.methods.ucmh:UCMH",
             title="Unpaired Cross-Modal Hashing with matrix factorization",

@@ -1,0 +1,162 @@
+r"""What SAPMH and UAPMH share: one latent row per item, seen through the views that the item has.
+
+A pair is one item with a row of H for all its views; what is in no pair is an item with one view. So H has
+n_c + n_1 + n_2 rows (any number of modalities), the pairs first, and each modality knows which of them are its.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.base import Training
+from modalhash.blocks import FeatureBlocks
+from modalhash.features import AnchorKernel
+from modalhash.linalg import RidgeFactor, squared
+from modalhash.methods._factors import CACHE, cross
+
+PROXIMAL = 1e-6
+"""Weight of ‖H − H_old‖² and ‖W − W_old‖², as a share of the mean eigenvalue: more latent dimensions than the
+data can fill stay where they are. A proximal step still never raises the objective."""
+SMALLEST = 1e-12
+"""A residual below this share of ‖Φ‖² is rounding noise."""
+ENCODER_ITER = 9
+
+
+@dataclass
+class View:
+    """State of one modality."""
+
+    phi: FeatureBlocks  # Φ (n, a)
+    rows: Array  # the row of H that faces each item
+    square: float  # ‖Φ‖²
+    spread: float  # ‖Φ − mean‖
+    ridge: float = 0.0  # λ
+    mu: float = 0.5  # μ
+    U: Array = field(default_factory=lambda: np.empty(0))  # (k, a)
+    residual: float = 0.0  # ‖Φ − HU‖
+
+    @property
+    def n(self) -> int:
+        """Items of the modality."""
+        return self.phi.n
+
+
+@dataclass
+class Layout:
+    """Which rows of H face which views."""
+
+    views: dict[str, View]
+    blocks: list[tuple[slice, list[View]]]  # rows of H with the same views
+    size: int  # N
+    n_pairs: int
+    proximal: float = PROXIMAL
+
+
+@dataclass
+class State:
+    """What the iterations change, beside U and μ of the views."""
+
+    H: Array  # (N, k)
+    B: Array  # (N, r)
+    W: Array  # (k, r)
+
+
+def lay_out(data: Training, maps: dict[str, AnchorKernel]) -> Layout:
+    """Fit the feature maps and give every item its row of H."""
+    n_pairs = 0 if data.pairs is None else len(data.pairs)
+    views: dict[str, View] = {}
+    alone: list[tuple[slice, list[View]]] = []
+    start = n_pairs
+    for column, (name, X) in enumerate(data.X.items()):
+        phi = maps[name].fit_blocks(X, memory_limit=CACHE // len(data.X))
+        rows = np.full(phi.n, -1)
+        if data.pairs is not None:
+            rows[data.pairs[:, column]] = np.arange(n_pairs)
+        single = np.flatnonzero(rows < 0)
+        rows[single] = start + np.arange(len(single))
+        square = sum(squared(block) for _, block in phi)
+        mean = phi.mean()
+        views[name] = View(phi, rows, square, float(np.sqrt(max(square - phi.n * (mean @ mean), SMALLEST * square))))
+        if len(single):
+            alone.append((slice(start, start + len(single)), [views[name]]))
+        start += len(single)
+    paired = [(slice(0, n_pairs), list(views.values()))] if n_pairs else []
+    return Layout(views, paired + alone, start, n_pairs)
+
+
+def shared_labels(data: Training, layout: Layout, method: str) -> Array:
+    """Labels of the rows of H (N, c); the items of a pair must carry the same."""
+    assert data.Y is not None  # base checked
+    L = np.zeros((layout.size, next(iter(data.Y.values())).shape[1]))
+    seen = np.zeros(layout.size, dtype=bool)
+    for name, view in layout.views.items():
+        differ = seen[view.rows] & (L[view.rows] != data.Y[name]).any(axis=1)
+        if differ.any():
+            raise ValueError(
+                f"{differ.sum()} pairs have other labels in {name!r} than in the modalities before it; "
+                f"{method} takes one label row per pair. Are the pairs right?"
+            )
+        L[view.rows] = data.Y[name]
+        seen[view.rows] = True
+    return L
+
+
+def update_H(layout: Layout, H: Array, codes_right: Array, codes_gram: Array, ridge: float = 0.0) -> Array:
+    """H = (Σ_m μ_m Φ_m U_mᵀ + right) (Σ_m μ_m U_m U_mᵀ + gram + ridge I)⁻¹, over the views that an item has."""
+    right = codes_right.copy()
+    for view in layout.views.values():
+        right[view.rows] += view.mu * view.phi.project(np.ascontiguousarray(view.U.T))
+    H = H.copy()
+    for rows, views in layout.blocks:
+        gram = codes_gram + ridge * np.eye(H.shape[1]) + sum(view.mu * (view.U @ view.U.T) for view in views)
+        step = layout.proximal * float(np.trace(gram)) / len(gram)
+        H[rows] = RidgeFactor(gram, step).solve((right[rows] + step * H[rows]).T).T
+    return H
+
+
+def update_U(view: View, H: Array) -> None:
+    """U = (μ HᵀH + λI)⁻¹ μ HᵀΦ, and ‖Φ − HU‖ without that matrix."""
+    faced = H[view.rows]
+    gram, HtPhi = faced.T @ faced, cross(view.phi, faced).T
+    view.U = RidgeFactor(view.mu * gram, view.ridge).solve(view.mu * HtPhi)
+    left = view.square - 2 * float(np.vdot(HtPhi, view.U)) + float(np.vdot(gram, view.U @ view.U.T))
+    view.residual = float(np.sqrt(max(left, SMALLEST * view.square)))
+
+
+def update_mu(view: View) -> None:
+    """μ = 1 / (2‖Φ − HU‖): from squared to plain Frobenius norms."""
+    view.mu = 1 / (2 * view.residual)
+
+
+def encoder(view: View, W: Array, theta: float, prior: Array, proximal: float) -> tuple[Array, Array]:
+    """P (a, r) and Q (r, r) of the single-view encoder: b = sgn(φP + bQ).
+
+    With one view, h = (μ φUᵀ + θ bWᵀ) M⁻¹ for M = μ UUᵀ + θ WWᵀ + prior, and b = sgn(hW).
+    """
+    gram = view.mu * (view.U @ view.U.T) + theta * (W @ W.T) + prior
+    MW = RidgeFactor(gram, proximal * float(np.trace(gram)) / len(gram)).solve(W)  # M⁻¹W
+    return np.ascontiguousarray(view.mu * (view.U.T @ MW)), np.ascontiguousarray(theta * (W.T @ MW))
+
+
+def latent_prior(view: View, H: Array, weight: float) -> Array:
+    """Weight times μσ² (HᵀH/n)⁻¹: an item's h is drawn towards what the training items' were.
+
+    σ² is the mean squared residual of Φ; weight 1 would be the posterior mean if residuals were white.
+    """
+    faced = H[view.rows]
+    gram = faced.T @ faced / view.n
+    variance = view.residual**2 / (view.n * view.phi.width)
+    factor = RidgeFactor(gram, 1e-8 * float(np.trace(gram)) / len(gram))
+    return weight * view.mu * variance * factor.solve(np.eye(len(gram)))
+
+
+def encode(phi: Array, P: Array, Q: Array) -> Array:
+    """The fixed point of y = φP + sgn(y)Q, from b = 0: random in the authors' code."""
+    features: Array = phi @ P
+    y = features
+    for _ in range(ENCODER_ITER):
+        y = features + np.where(y > 0, 1.0, -1.0) @ Q
+    return y
