@@ -1,0 +1,373 @@
+"""Encoders, hasher and items in one folder: train, open, add, remove, search."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from modalhash._typing import Matrix
+from modalhash.progress import Callback
+from modalhash.search.adding import Added, Adder
+from modalhash.search.answers import Hit, answer, as_hit, key_of, own_id
+from modalhash.search.backends import SearchIndex, make_index
+from modalhash.search.folder import ITEMS, EngineError, read_parts
+from modalhash.search.queries import Queries, of_contents, of_features, of_records, the_one
+from modalhash.search.raw_items import Problem, Problems, Report
+from modalhash.search.records import Record
+from modalhash.search.store import Position, Store
+from modalhash.search.sync import refresh
+from modalhash.search.training import build
+from modalhash.validation import check_int
+
+SHORTLIST = 10
+"""Times k: how many items ``asymmetric=True`` ranks anew, at least 200."""
+
+
+class Engine:
+    """Search across modalities: a query in one finds items of another, by Hamming distance of learned codes.
+
+    An engine is a folder. Made by :meth:`train`, opened by :meth:`open`; what other processes add or remove is
+    seen by the next search. An item is known by its modality and id: the same id in two modalities is the same
+    thing seen twice. Searches may run from several threads at once.
+
+    Examples
+    --------
+    >>> engine = Engine.train("items.csv", "engine")  # doctest: +SKIP
+    >>> engine.search(text="red boat", want="image", k=5)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, path: str | Path, *, backend: str = "exact", n_threads: int | None = None, trust: bool = False
+    ) -> None:
+        self.path = Path(path)
+        parts = read_parts(self.path, trust=trust)
+        self.config = parts.config
+        self.model = parts.model
+        self.encoders = parts.encoders
+        self.problems: tuple[Problem, ...] = ()
+        self.store = Store(self.path / ITEMS)
+        if self.store.n_bits != self.n_bits:
+            self.store.close()
+            raise EngineError(
+                f"{self.path / ITEMS} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}"
+            )
+        self.index: SearchIndex = make_index(self.n_bits, backend=backend, n_threads=n_threads)
+        self._lock = threading.Lock()
+        self._position: Position | None = None
+        self.refresh()
+        if backend != "exact":
+            self.index.build()  # type: ignore[attr-defined]
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, backend: str = "exact", n_threads: int | None = None, trust: bool = False
+    ) -> Self:
+        """An engine that :meth:`train` made.
+
+        Parameters
+        ----------
+        path : its folder
+        backend : ``"exact"``, or ``"faiss-ivf"`` for many millions of items (extra ``faiss``)
+        n_threads : of one large search
+        trust : import encoders that are none of this package's, if the engine names some: that runs their code
+        """
+        return cls(path, backend=backend, n_threads=n_threads, trust=trust)
+
+    @classmethod
+    def train(
+        cls,
+        source: Any,
+        folder: str | Path,
+        *,
+        n_bits: int = 64,
+        encoders: Mapping[str, Any] | None = None,
+        method: str = "amsh",
+        parameters: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+        codes: str = "learned",
+        fields: Mapping[str, str] | None = None,
+        strict: bool = False,
+        workers: int | None = None,
+        overwrite: bool = False,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+    ) -> Self:
+        """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
+
+        Parameters
+        ----------
+        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``) or a folder of pictures, whose subfolders are labels, or a
+            list of such; a :class:`~modalhash.data.dataset.Dataset`, a file that
+            :func:`~modalhash.data.reading.read` recognises, or the name of a data set; or dicts such as
+            ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
+        folder : to be made; it appears when it is whole
+        n_bits : length of the codes, below the number of items of every modality
+        encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"module:Class"`` or an encoder; by
+            default ``image`` and ``tfidf``, and the features as they are for a data set without pictures or texts
+        method, parameters : see ``modalhash methods``; parameters of the method by name
+        random_state : of the training, where the method draws anything
+        codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
+            from features alone, as new items get
+        fields : what the manifest calls things, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
+        strict : raise at the first bad item instead of leaving it out
+        workers : threads that read pictures
+        overwrite : replace an engine that is there
+        callback : told how far it is
+        on_problem : called for every item left out; a warning tells of them if there is none
+
+        Items without labels, or held out by the field ``split``, are not learned from; they are hashed, and are found.
+        """
+        problems = Problems(on_problem, strict=strict)
+        build(
+            source,
+            Path(folder),
+            n_bits=n_bits,
+            encoders=encoders,
+            method=method,
+            parameters={"random_state": random_state, **(parameters or {})},
+            codes=codes,
+            fields=fields,
+            report=problems,
+            workers=workers,
+            overwrite=overwrite,
+            callback=callback,
+        )
+        problems.warn()
+        engine = cls(folder, trust=True)
+        engine.problems = tuple(problems.found)
+        return engine
+
+    @property
+    def n_bits(self) -> int:
+        """Length of the codes."""
+        return int(self.config["n_bits"])
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Names of the modalities."""
+        return tuple(self.encoders)
+
+    def __len__(self) -> int:
+        return self.store.count()
+
+    def __repr__(self) -> str:
+        return f"Engine({str(self.path)!r}): {self.n_bits} bits, {len(self)} items of {', '.join(self.modalities)}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store; what was added is there."""
+        self.store.close()
+
+    def refresh(self) -> None:
+        """Take in what was added or removed, by whichever process. Searches do this by themselves."""
+        with self._lock:
+            self._position = refresh(self.index, self.store, self._position)
+
+    # -- changes
+
+    def add(
+        self,
+        source: Any,
+        *,
+        fields: Mapping[str, str] | None = None,
+        replace: bool = False,
+        strict: bool = False,
+        workers: int | None = None,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+    ) -> Added:
+        """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
+
+        Items are stored in portions, each whole or not at all. One whose id is there already is left out and
+        reported, or takes the place of the old one with ``replace``.
+        """
+        problems = Problems(on_problem, strict=strict)
+        adder = Adder(self.store, self.model, self.encoders, self.config["reads"], problems, replace, workers)
+        try:
+            added, replaced = adder.add(source, fields=fields, callback=callback)
+        finally:
+            self.refresh()
+        problems.warn()
+        return Added(added, replaced, tuple(problems.found))
+
+    def remove(self, ids: Iterable[str], *, modality: str | None = None, missing: str = "error") -> int:
+        """Remove items by id, in all modalities or in one; returns how many.
+
+        If an id is not there, nothing is removed, unless ``missing="ignore"``.
+        """
+        if isinstance(ids, str):
+            raise TypeError(f"ids is the text {ids!r}; expected several ids, e.g. [{ids!r}]")
+        wanted = list(dict.fromkeys(map(str, ids)))
+        names = self.modalities if modality is None else self.check_modalities(modality)
+        keys = {id: [key_of(name, id) for name in names] for id in wanted}
+        known = self.store.numbers([key for some in keys.values() for key in some])
+        lost = [id for id, some in keys.items() if not any(key in known for key in some)]
+        if lost and missing == "error":
+            raise KeyError(
+                f"no item has the id {lost[0]!r} ({len(lost)} of {len(wanted)} unknown); nothing was removed"
+            )
+        n = self.store.remove(known, missing="ignore")
+        self.refresh()
+        return n
+
+    # -- reading
+
+    def get(self, id: str, *, modality: str | None = None) -> Hit:
+        """The item with this id; the modality where it is in several."""
+        return as_hit(self._record(str(id), modality), 0)
+
+    def search(
+        self,
+        query: Any = None,
+        *,
+        text: str | None = None,
+        image: str | Path | bytes | None = None,
+        id: str | None = None,
+        features: Matrix | None = None,
+        modality: str | None = None,
+        k: int = 20,
+        radius: int | None = None,
+        want: str | Sequence[str] | None = None,
+        asymmetric: bool = False,
+        shortlist: int | None = None,
+    ) -> list[Hit]:
+        """The nearest items to one query, by (distance, order of adding).
+
+        Parameters
+        ----------
+        text, image, id, features, query : one of them: a text; the path or the bytes of a picture; the id of an item of
+            the engine (which is not among the hits); a row of features; or whatever the encoder of ``modality`` takes
+        modality : of ``query`` or ``features``, or of ``id`` where it is in several
+        k : how many
+        radius : all within this distance instead
+        want : modality, or modalities, to look in; all by default
+        asymmetric : rank the ``shortlist`` nearest anew by the query's real-valued projections, which tell a clear
+            difference from a near miss; of codes alone they are lost
+        """
+        name, value = the_one({"text": text, "image": image, "id": id, "features": features, "query": query})
+        one = {name: [value] if name != "features" else value}
+        return self.search_many(
+            **one, modality=modality, k=k, radius=radius, want=want, asymmetric=asymmetric, shortlist=shortlist
+        )[0]
+
+    def search_many(
+        self,
+        query: Sequence[Any] | None = None,
+        *,
+        text: Sequence[str] | None = None,
+        image: Sequence[str | Path | bytes] | None = None,
+        id: Sequence[str] | None = None,
+        features: Matrix | None = None,
+        modality: str | None = None,
+        k: int = 20,
+        radius: int | None = None,
+        want: str | Sequence[str] | None = None,
+        asymmetric: bool = False,
+        shortlist: int | None = None,
+    ) -> list[list[Hit]]:
+        """Hits of each of many queries of one kind: as :meth:`search`, with a sequence, and faster than one by one."""
+        given = the_one({"text": text, "image": image, "id": id, "features": features, "query": query})
+        self.refresh()
+        queries = self._queries(*given, modality, asymmetric)
+        if not len(queries.codes):
+            return []
+        groups = self._groups(want)
+        if radius is not None:
+            hits, limit = self.index.search(queries.codes, radius=radius, group=groups), None
+        else:
+            limit = n = check_int(k, "k", at_least=1)
+            if asymmetric:
+                n = max(SHORTLIST * n, 200) if shortlist is None else check_int(shortlist, "shortlist", at_least=limit)
+            n += queries.keys is not None  # the query finds itself, and is left out
+            hits = self.index.search(queries.codes, k=min(n, max(1, len(self.index))), group=groups)
+        records = self.store.records(hits.ids.ravel()[hits.distances.ravel() >= 0])
+        return answer(hits, records, k=limit, leave_out=queries.keys, projections=queries.projections)
+
+    def items(self) -> Iterator[Record]:
+        """All items as they are stored, in the order they were added."""
+        return self.store.scan()
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """All items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
+        for record in self.items():
+            line = {"id": own_id(record), "modality": record.modality, "text": record.text, "path": record.uri}
+            line = {key: value for key, value in line.items() if value is not None}
+            code = bytes(record.code).hex()
+            yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
+
+    def info(self) -> dict[str, Any]:
+        """What the engine is made of, and how much is in it."""
+        counts = self.store.counts()
+        files = [file for file in self.path.rglob("*") if file.is_file()]
+        return {
+            "path": str(self.path),
+            "items": sum(counts.values()),
+            "n_bits": self.n_bits,
+            "method": self.config["method"],
+            "classes": len(self.config.get("class_names", [])),
+            "modalities": {
+                modality: {
+                    "items": {kind: counts.get((modality, kind), 0) for kind in ("learned", "hashed")},
+                    "trained_on": self.config.get("trained_on", {}).get(modality),
+                    "encoder": dict(self.config["modalities"][modality]),
+                }
+                for modality in self.modalities
+            },
+            "created": self.config.get("created"),
+            "seconds": self.config.get("seconds", {}),
+            "bytes": sum(file.stat().st_size for file in files),
+            "format": self.config["format"],
+            "modalhash": self.config["modalhash"],
+        }
+
+    # -- inside
+
+    def _queries(self, name: str, values: Any, modality: str | None, asymmetric: bool) -> Queries:
+        if isinstance(values, str | bytes | Path):
+            raise TypeError(
+                f"{name} is a {type(values).__name__}; search_many takes a sequence of them, search takes one"
+            )
+        if name == "id":
+            records = [self._record(str(id), modality) for id in values]
+            return of_records(self.model, self.encoders, records, asymmetric=asymmetric)
+        of = name if name in ("text", "image") else modality
+        if of is None:
+            raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
+        self.check_modalities(of)
+        if name == "features":
+            return of_features(self.model, of, values, asymmetric=asymmetric)
+        return of_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
+
+    def _record(self, id: str, modality: str | None) -> Record:
+        names = self.modalities if modality is None else self.check_modalities(modality)
+        numbers = self.store.numbers([key_of(name, id) for name in names])
+        if not numbers:
+            raise KeyError(f"no item has the id {id!r}" + (f" in {modality!r}" if modality else ""))
+        if len(numbers) > 1:
+            where = [name for name in names if key_of(name, id) in numbers]
+            raise ValueError(f"the id {id!r} is in {' and '.join(where)}; say which with modality=…")
+        return self.store.get(next(iter(numbers)))
+
+    def _groups(self, want: str | Sequence[str] | None) -> list[int] | None:
+        if want is None:
+            return None
+        numbers = self.store.modalities()
+        return [numbers[name] for name in self.check_modalities(want) if name in numbers]
+
+    def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
+        """The names as a tuple, if the engine has these modalities."""
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        for name in wanted:
+            if name not in self.encoders:
+                raise ValueError(f"the engine has no modality {name!r}; it has {', '.join(map(repr, self.modalities))}")
+        return wanted

@@ -1,0 +1,98 @@
+"""Queries: raw items, rows of features, or items that are stored already, made into codes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._typing import Array, Codes, Matrix
+from modalhash.codes import pack_signs
+from modalhash.search.records import Record
+
+if TYPE_CHECKING:
+    from modalhash.base import CrossModalHasher
+    from modalhash.encoders.protocol import Encoder
+
+KINDS = ("text", "image", "id", "features", "query")
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Codes of queries; their projections where hits are to be ranked by them; their keys where they are stored."""
+
+    codes: Codes
+    projections: Array | None = None
+    keys: list[str] | None = None
+
+
+def the_one(given: Mapping[str, Any]) -> tuple[str, Any]:
+    """The kind of query that was given, and the queries."""
+    chosen = [(name, value) for name, value in given.items() if value is not None]
+    if len(chosen) != 1:
+        names = " and ".join(name for name, _ in chosen)
+        raise TypeError(f"search got {names or 'no query'}; expected one of {', '.join(given)}")
+    return chosen[0]
+
+
+def of_contents(
+    model: CrossModalHasher, encoder: Encoder, modality: str, contents: Sequence[Any], *, asymmetric: bool
+) -> Queries:
+    """Queries given as texts, pictures or whatever the encoder takes."""
+    if encoder.name == "precomputed":
+        raise ValueError(
+            f"{modality!r} was trained on given features, so a query must be features too: search(features=…, "
+            f"modality={modality!r}), or id=… of a stored item"
+        )
+    return of_features(model, modality, encoded(encoder, contents), asymmetric=asymmetric)
+
+
+def of_features(model: CrossModalHasher, modality: str, features: Matrix, *, asymmetric: bool) -> Queries:
+    """Queries given as rows of features; one row need not be a matrix."""
+    rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
+    if rows.shape[0] == 0:
+        return Queries(np.empty((0, -(-model.n_bits // 8)), np.uint8))
+    if empty := int(np.count_nonzero(np.asarray(abs(rows).sum(axis=1)).ravel() == 0)):
+        warnings.warn(
+            f"{empty} of {rows.shape[0]} queries have nothing that the engine knows ({modality!r}): "
+            "what they find says nothing. Use other words",
+            UserWarning,
+            stacklevel=2,
+        )
+    projections = model.decision_function({modality: rows})[modality]
+    return Queries(pack_signs(projections), projections if asymmetric else None)
+
+
+def of_records(
+    model: CrossModalHasher, encoders: Mapping[str, Encoder], records: Sequence[Record], *, asymmetric: bool
+) -> Queries:
+    """Queries that are stored items: by their codes, and by their content where projections are wanted."""
+    codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8)
+    codes = codes.reshape(len(records), -(-model.n_bits // 8))
+    keys = [record.id for record in records]
+    if not asymmetric:
+        return Queries(codes, keys=keys)
+    projections = np.empty((len(records), model.n_bits), dtype=np.float32)
+    for row, record in enumerate(records):
+        encoder, content = encoders[record.modality], record.text if record.text is not None else record.uri
+        if encoder.name == "precomputed" or content is None:
+            raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
+        features = encoded(encoder, [content])
+        projections[row] = model.decision_function({record.modality: features})[record.modality][0]
+    return Queries(codes, projections, keys)
+
+
+def encoded(encoder: Encoder, contents: Sequence[Any]) -> Matrix:
+    """Features of queries; a bad one is an error that tells which it is."""
+    from modalhash.encoders import encode_items
+
+    found = encode_items(encoder, contents)
+    if found.failures:
+        first = found.failures[0]
+        place = f"query {first.row + 1} of {len(contents)}: " if len(contents) > 1 else ""
+        raise ValueError(f"{place}{first.reason if isinstance(contents[first.row], bytes) else first}")
+    return found.features
