@@ -1,0 +1,129 @@
+"""What an encoder is: raw items of one modality in, feature vectors out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from modalhash._typing import Array, Matrix
+
+
+@dataclass(frozen=True)
+class State:
+    """All that an encoder has to remember: ``config`` goes to JSON, ``arrays`` to safetensors."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """What the search engine asks of an encoder; a class needs no base class to be one.
+
+    ``encode`` takes a sequence of raw items (paths or bytes of pictures, texts, rows of numbers …) and returns
+    float32 ``(n, dim)``: a dense array or, where most features are zero, a CSR array. It raises ``ValueError``
+    or ``OSError`` where an item cannot be read. Equal state means equal features: a model is only good with
+    the encoder it was trained with, which ``name``, ``version``, ``dim`` and ``digest`` tell.
+    """
+
+    name: str
+    version: int
+
+    @property
+    def dim(self) -> int:
+        """Features per item."""
+
+    @property
+    def state(self) -> State:
+        """What :meth:`restore` needs to make the same encoder again."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of name, version and state, in hexadecimal."""
+
+    def fit(self, items: Sequence[Any]) -> Self:
+        """Learn from training items what has to be learned, which may be nothing; returns the encoder."""
+
+    def encode(self, batch: Sequence[Any]) -> Matrix:
+        """Features of raw items, float32 ``(n, dim)``, dense or CSR."""
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """The encoder that has this state."""
+
+
+class ItemError(ValueError):
+    """One item cannot be encoded.
+
+    Attributes
+    ----------
+    reason : what is wrong with it, without saying which item it is
+    """
+
+    def __init__(self, reason: str, where: str | None = None) -> None:
+        super().__init__(reason if where is None else f"{where}: {reason}")
+        self.reason = reason
+
+
+class EncoderBase(ABC):
+    """Base of the built-in encoders: one that learns nothing and remembers its parameters."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Raised whenever the same state would give other features."""
+    threads: ClassVar[bool] = False
+    """Whether several threads encode faster than one: most of the work is done outside the interpreter."""
+    limits: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that refuse items and change no feature: no part of the digest."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Features per item."""
+
+    @property
+    @abstractmethod
+    def state(self) -> State:
+        """What :meth:`restore` needs."""
+
+    @abstractmethod
+    def encode(self, batch: Sequence[Any]) -> Matrix:
+        """Features of raw items, float32 ``(n, dim)``."""
+
+    def fit(self, items: Sequence[Any]) -> Self:
+        """Learn nothing."""
+        return self
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """The encoder that has this state."""
+        return cls(**state.config)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of name, version and state, in hexadecimal."""
+        return digest_of(self.name, self.version, self.state, without=self.limits)
+
+    def __repr__(self) -> str:
+        try:
+            size = f"{self.dim} features"
+        except ValueError:
+            size = "not fitted"
+        return f"<{type(self).__name__} {self.name!r} version {self.version}, {size}>"
+
+
+def digest_of(name: str, version: int, state: State, *, without: frozenset[str] = frozenset()) -> str:
+    """SHA-256 over everything that decides the features."""
+    config = {key: value for key, value in state.config.items() if key not in without}
+    total = hashlib.sha256(json.dumps([name, version, config], sort_keys=True).encode())
+    for key in sorted(state.arrays):
+        values = np.ascontiguousarray(state.arrays[key])
+        total.update(f"{key} {values.dtype.str} {values.shape}".encode())
+        total.update(values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes())
+    return total.hexdigest()

@@ -1,0 +1,211 @@
+"""Texts without learned weights: TF-IDF, and hashing for streams. Both count words and pieces of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction import FeatureHasher
+
+from modalhash._typing import Array
+from modalhash.blocks import row_slices
+from modalhash.encoders.protocol import EncoderBase, ItemError, State
+from modalhash.encoders.words import count_terms, count_words, dampened, joined, pieces_of, words_of
+from modalhash.validation import check_int
+
+BLOCK = 4096
+"""Texts whose pieces are counted at once by ``fit``."""
+
+
+class TfidfEncoder(EncoderBase):
+    """TF-IDF of words and of pieces of words, as CSR.
+
+    Counts are taken as 1 + log c and weighed by log((1 + n) / (1 + df)) + 1 as in scikit-learn; words and pieces
+    weigh alike and a row has length 1. A text of which nothing is known is a row of zeros; a text without any word
+    is an error. No list of stop words: frequent words weigh little in any language.
+
+    Parameters
+    ----------
+    pieces : shortest and longest piece of a word, or None for words alone
+    min_df : texts in which a word or piece has to stand
+    max_words, max_pieces : the most that are kept, those in most texts first. A model holds some thousand anchors
+        as dense rows, so its size grows with them
+
+    Examples
+    --------
+    >>> encoder = TfidfEncoder(min_df=1).fit(["ein rotes Boot", "zwei Boote im Hafen"])
+    >>> rows = encoder.encode(["das Segelboot", "Hafen"])
+    >>> rows.shape == (2, encoder.dim), bool(rows[[0]].sum() > 0)
+    (True, True)
+    """
+
+    name = "tfidf"
+
+    def __init__(
+        self,
+        *,
+        pieces: Sequence[int] | None = (3, 4),
+        min_df: int = 2,
+        max_words: int = 4096,
+        max_pieces: int = 4096,
+    ) -> None:
+        self.pieces = _check_pieces(pieces)
+        self.min_df = check_int(min_df, "min_df", at_least=1)
+        self.max_words = check_int(max_words, "max_words", at_least=1)
+        self.max_pieces = check_int(max_pieces, "max_pieces", at_least=1)
+        self._columns: list[dict[str, int]] | None = None
+        self._idf: list[Array] = []
+
+    def fit(self, items: Sequence[Any]) -> Self:
+        """Learn vocabulary and weights; texts without a word are passed over here and refused by ``encode``."""
+        texts = [text for text in items if _has_word(text)]
+        if not texts:
+            raise ValueError(f"'tfidf' learns its vocabulary from texts; none of {len(items)} items has a word")
+        counts, words = count_words(texts)
+        tables = [(sparse.eye_array(len(words), format="csr", dtype=np.float32), words, self.max_words)]
+        if self.pieces:
+            column: dict[str, int] = {}
+            low, high = self.pieces
+            within = count_terms(words, lambda word: pieces_of(word, low, high), column)
+            tables.append((within, list(column), self.max_pieces))
+        columns, weights = [], []
+        for within, terms, most in tables:
+            frequency = np.zeros(len(terms), dtype=np.int64)
+            for rows in row_slices(len(texts), BLOCK):
+                frequency += np.bincount((counts[rows] @ within).indices, minlength=len(terms))
+            kept = _most_frequent(terms, frequency, self.min_df, most)
+            columns.append({terms[i]: place for place, i in enumerate(kept)})
+            weights.append((np.log((1 + len(texts)) / (1 + frequency[kept])) + 1).astype(np.float32))
+        if not any(columns):
+            raise ValueError(f"no word or piece stands in {self.min_df} of {len(texts)} texts; take min_df=1")
+        self._columns, self._idf = columns, weights
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Words and pieces in the vocabulary."""
+        return sum(map(len, self._fitted()))
+
+    def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
+        """TF-IDF of texts."""
+        columns = self._fitted()
+        counts, words = count_words(batch)
+        tables = [count_terms(words, lambda word: [word], columns[0], fixed=True)]
+        if self.pieces:
+            low, high = self.pieces
+            tables.append(count_terms(words, lambda word: pieces_of(word, low, high), columns[1], fixed=True))
+        parts = [dampened(counts @ within) for within in tables]
+        for part, weights in zip(parts, self._idf, strict=True):
+            part.data *= weights[part.indices]
+        return joined(parts)
+
+    @property
+    def state(self) -> State:
+        """Parameters and vocabulary as JSON, weights as arrays."""
+        config = {
+            "pieces": None if self.pieces is None else list(self.pieces),
+            "min_df": self.min_df,
+            "max_words": self.max_words,
+            "max_pieces": self.max_pieces,
+        }
+        if self._columns is None:
+            return State(config)
+        return State(
+            {**config, "vocabulary": [list(column) for column in self._columns]}, {"idf": np.hstack(self._idf)}
+        )
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """The fitted encoder, or an unfitted one where nothing had been learned."""
+        config = dict(state.config)
+        vocabulary = config.pop("vocabulary", None)
+        encoder = cls(**config)
+        if vocabulary is not None:
+            sizes = [len(terms) for terms in vocabulary]
+            idf = state.arrays["idf"]
+            if len(idf) != sum(sizes) or len(sizes) != (2 if encoder.pieces else 1):
+                raise ValueError(f"'tfidf': {len(idf)} weights for a vocabulary of {sizes}; the state is not whole")
+            encoder._columns = [{term: place for place, term in enumerate(terms)} for terms in vocabulary]
+            encoder._idf = np.split(idf, np.cumsum(sizes)[:-1])
+        return encoder
+
+    def _fitted(self) -> list[dict[str, int]]:
+        if self._columns is None:
+            raise NotFittedError("the encoder 'tfidf' has no vocabulary yet; call fit(texts) with the training texts")
+        return self._columns
+
+
+class HashingEncoder(EncoderBase):
+    """Words and pieces of words, put into columns by a hash, as CSR. Nothing is learned: for streams.
+
+    The first half of the columns holds words, the second pieces. Different words may share a column; signs are
+    hashed too, so that they cancel on average. Frequent words are not weighed down: where training texts can be
+    read once, ``tfidf`` is better.
+
+    Parameters
+    ----------
+    columns : features, an even number
+    pieces : shortest and longest piece of a word
+
+    Examples
+    --------
+    >>> HashingEncoder().encode(["ein rotes Boot"]).shape
+    (1, 8192)
+    """
+
+    name = "hashing"
+
+    def __init__(self, *, columns: int = 8192, pieces: Sequence[int] = (3, 4)) -> None:
+        self.columns = check_int(columns, "columns", at_least=2)
+        if self.columns % 2:
+            raise ValueError(f"columns is {columns}; expected an even number, half for words and half for pieces")
+        if pieces is None:
+            raise ValueError("pieces is None; expected the shortest and the longest piece, e.g. (3, 4)")
+        self.pieces = _check_pieces(pieces)
+
+    @property
+    def dim(self) -> int:
+        """The number of columns."""
+        return self.columns
+
+    def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
+        """Hashed counts of texts."""
+        assert self.pieces is not None
+        low, high = self.pieces
+        counts, words = count_words(batch)
+        hasher = FeatureHasher(self.columns // 2, input_type="string", dtype=np.float32)
+        column: dict[str, int] = {}
+        pieces = count_terms(words, lambda word: pieces_of(word, low, high), column)
+        hashed_words, hashed_pieces = (hasher.transform([[term] for term in terms]) for terms in (words, column))
+        return joined([dampened(counts) @ hashed_words, dampened(counts @ pieces) @ hashed_pieces])
+
+    @property
+    def state(self) -> State:
+        """The parameters; nothing is learned."""
+        assert self.pieces is not None
+        return State({"columns": self.columns, "pieces": list(self.pieces)})
+
+
+def _check_pieces(pieces: Sequence[int] | None) -> tuple[int, int] | None:
+    if pieces is None:
+        return None
+    if len(pieces) != 2 or not all(isinstance(n, int) for n in pieces) or not 1 <= pieces[0] <= pieces[1]:
+        raise ValueError(f"pieces is {pieces!r}; expected the shortest and the longest piece, e.g. (3, 4), or None")
+    return pieces[0], pieces[1]
+
+
+def _has_word(text: Any) -> bool:
+    try:
+        return bool(words_of(text))
+    except ItemError:
+        return False
+
+
+def _most_frequent(terms: list[str], frequency: Array, least: int, most: int) -> list[int]:
+    """Places of the terms to keep, in alphabetical order: the same for the same texts in any order."""
+    enough = np.flatnonzero(frequency >= least).tolist()
+    best = sorted(enough, key=lambda i: (-frequency[i], terms[i]))[:most]
+    return sorted(best, key=lambda i: terms[i])

@@ -1,0 +1,130 @@
+"""Text encoders against scikit-learn, on several scripts, and the rules for empty texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from modalhash.encoders import HashingEncoder, ItemError, TfidfEncoder
+from modalhash.encoders.words import pieces_of, words_of
+
+TEXTS = [
+    "Ein rotes Boot im Hafen; im Hintergrund ein Haus.",
+    "Zwei Boote und ein Segelboot auf dem See",
+    "Die STRASSE führt nach Süden, die Straße nach Norden",
+    "ein Haus mit rotem Dach an der Straße",
+]
+
+
+FITTED = TfidfEncoder(min_df=1).fit(TEXTS)
+
+
+def dense(rows) -> np.ndarray:
+    return rows.toarray()
+
+
+def test_words():
+    assert words_of("Die Straße (nach Süden) – 2 Boote; «blaue».") == [
+        "die",
+        "strasse",
+        "nach",
+        "süden",
+        "2",
+        "boote",
+        "blaue",
+    ]
+    assert words_of("Su\u0308den") == ["süden"]
+    assert words_of("हिन्दी भाषा") == ["हिन्दी", "भाषा"]
+    assert words_of("日本語、東京。") == ["日本語", "東京"]
+    assert words_of("a\u00a0b\u2009c…d") == ["a", "b", "c", "d"]
+    assert words_of("👩‍🚀 fliegt") == ["👩‍🚀", "fliegt"]
+    assert words_of("ΣΊΣΥΦΟΣ Привет ｆｕｌｌ") == ["σίσυφοσ", "привет", "full"]
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "empty"), (" \n\t", "empty"), ("?! –", "no word in the text"), (None, "got NoneType"), (b"a", "got bytes")])  # fmt: skip
+@pytest.mark.parametrize("encoder", [HashingEncoder(), FITTED], ids=["hashing", "tfidf"])
+def test_texts_without_words_are_refused(encoder, text, message):
+    with pytest.raises(ItemError, match=message):
+        encoder.encode([text])
+
+
+def test_tfidf_is_that_of_scikit_learn():
+    options = {"sublinear_tf": True, "min_df": 2, "dtype": np.float64}
+    words = TfidfVectorizer(analyzer=words_of, **options)
+    pieces = TfidfVectorizer(analyzer=lambda t: [p for w in words_of(t) for p in pieces_of(w, 3, 4)], **options)
+    expected = np.hstack([dense(v.fit(TEXTS[:3]).transform(TEXTS)) for v in (words, pieces)]) / np.sqrt(2)
+    found = TfidfEncoder().fit(TEXTS[:3]).encode(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(dense(found), expected, atol=1e-6)
+
+
+def test_case_sharp_s_and_composition_do_not_matter():
+    encoder = TfidfEncoder(min_df=1).fit(TEXTS)
+    a, b = dense(encoder.encode(["Straße nach Süden", "STRASSE NACH SU\u0308DEN"]))
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("encoder", [HashingEncoder(), FITTED], ids=["hashing", "tfidf"])
+def test_compounds_meet_their_parts(encoder):
+    query, boats, street = dense(encoder.encode(["Hausboot", "Boote im Hafen", "die Straße"]))
+    assert query @ boats > query @ street + 0.05
+
+
+def test_vocabulary_limits_and_order():
+    encoder = TfidfEncoder(min_df=1, max_words=3, max_pieces=5).fit(TEXTS)
+    again = TfidfEncoder(min_df=1, max_words=3, max_pieces=5).fit(TEXTS[::-1])
+    assert encoder.dim == 8
+    assert encoder.digest == again.digest
+    assert encoder.state.config["vocabulary"][0] == ["ein", "haus", "strasse"]
+    assert TfidfEncoder(min_df=1, pieces=None, max_words=3).fit(TEXTS).dim == 3
+
+
+def test_unknown_text_is_a_row_of_zeros():
+    rows = TfidfEncoder(min_df=1, pieces=None).fit(TEXTS).encode(["xylophon", "haus"])
+    assert rows[[0]].nnz == 0
+    assert rows[[1]].nnz == 1
+
+
+def test_fit_passes_over_what_encode_refuses():
+    assert TfidfEncoder(min_df=1).fit(["", *TEXTS, None]).digest == TfidfEncoder(min_df=1).fit(TEXTS).digest
+    with pytest.raises(ValueError, match="none of 2 items has a word"):
+        TfidfEncoder().fit(["", "…"])
+    with pytest.raises(ValueError, match="take min_df=1"):
+        TfidfEncoder().fit(["ab"])
+
+
+def test_not_fitted():
+    with pytest.raises(NotFittedError, match="call fit"):
+        TfidfEncoder().encode(["a"])
+    assert "not fitted" in repr(TfidfEncoder())
+
+
+def test_hashing_is_stable_between_versions():
+    rows = HashingEncoder(columns=64).encode(["ein rotes Boot"])
+    assert rows.indices.tolist() == [1, 24, 25, 32, 33, 37, 38, 39, 44, 50, 55, 56, 57, 58, 59, 61, 63]
+    assert np.linalg.norm(rows.data) == pytest.approx(1)
+
+
+def test_hashing_needs_even_columns():
+    with pytest.raises(ValueError, match="even number"):
+        HashingEncoder(columns=11)
+    with pytest.raises(ValueError, match=r"e\.g\. \(3, 4\)"):
+        HashingEncoder(pieces=(4, 3))
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=25)
+def test_any_text_gives_rows_of_length_at_most_one(texts):
+    for kind in (FITTED, HashingEncoder(columns=128)):
+        for text in texts:
+            try:
+                rows = kind.encode([text])
+            except (ItemError, UnicodeEncodeError):
+                continue
+            assert rows.shape == (1, kind.dim)
+            assert np.isfinite(rows.data).all()
+            assert np.linalg.norm(rows.data) <= 1 + 1e-5
