@@ -28,7 +28,9 @@ MAY_IMPORT = {  # a room of the package -> the rooms it may know
     "persistence": {"_typing", "base", "features", "registry"},
     "methods": {"_typing", "base", "blocks", "codes", "features", "linalg", "progress", "randomness", "validation", "methods", "data"},
     "data": {"_typing", "_extras", "data", "validation", "progress", "randomness", "blocks"},
+    "encoders": {"_typing", "_extras", "blocks", "data", "encoders", "progress", "validation"},
     "evaluation": {"_typing", "_extras", "blocks", "codes", "evaluation", "kernels", "progress", "validation"},
+    "search": {"_typing", "_extras", "__version__", "base", "codes", "data", "encoders", "kernels", "persistence", "progress", "registry", "search", "validation"},
 }  # fmt: skip
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from modalhash.items import Items as Items
     from modalhash.methods.amsh import AMSH as AMSH
     from modalhash.persistence import load as load
+    from modalhash.search.engine import Engine as Engine
+    from modalhash.search.index import HammingIndex as HammingIndex
 
 _WHERE = {
     "Items": "modalhash.items",
@@ -25,8 +27,10 @@ _WHERE = {
     "AMSH": "modalhash.methods.amsh",
     "AnchorKernel": "modalhash.features",
     "load": "modalhash.persistence",
+    "Engine": "modalhash.search.engine",
+    "HammingIndex": "modalhash.search.index",
 }
-__all__ = ["AMSH", "AnchorKernel", "Items", "Protocol", "evaluate", "load"]
+__all__ = ["AMSH", "AnchorKernel", "Engine", "HammingIndex", "Items", "Protocol", "evaluate", "load"]
 
 
 def __getattr__(name: str) -> Any:

