@@ -56,6 +56,7 @@ def learn_functions(
         max_iter = 1
     F = previous = point = np.zeros((d, r))
     momentum = np.ones(r)
+    inverse = factor.inverse()
     trace: list[float] = []
     for step in range(max_iter):
         gradient, value = hinge_pass(phi, B, point, margins=margins, first=step == 0)
@@ -66,7 +67,7 @@ def learn_functions(
                 F = point
                 break
         gradient -= ridge * point
-        previous, F = F, point + factor.solve(gradient)  # Eq. (26) with the best M of Eq. (27)
+        previous, F = F, point + inverse @ gradient  # Eq. (26) with the best M of Eq. (27)
         point = F
         if accelerated:
             point, momentum = extrapolate(F, previous, gradient, momentum)
