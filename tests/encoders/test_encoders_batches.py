@@ -26,7 +26,7 @@ class Numbers(EncoderBase):
     name = "numbers"
     dim = 1
     state = State()
-    threads = True
+    parallel = True
 
     def encode(self, batch):
         return np.array([[float(text)] for text in batch], dtype=np.float32)
@@ -113,3 +113,18 @@ def test_faults_of_the_encoder_are_not_blamed_on_items(monkeypatch):
     monkeypatch.setattr(Numbers, "encode", lambda self, batch: {}["key"])
     with pytest.raises(KeyError):
         encode_items(Numbers(), ["1", "2"], batch_size=1, workers=2)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_processes_give_the_same(monkeypatch, strict):
+    monkeypatch.setattr("modalhash.encoders.batches.PROCESSES_FROM", 1)
+    contents = [as_bytes(scene(60 + i, 90), "JPEG") for i in range(5)]
+    contents[3] = b"no picture"
+    if strict:
+        with pytest.raises(ItemError, match="item 3: not a picture"):
+            encode_items(ImageEncoder(), contents, batch_size=2, workers=2, strict=True)
+        return
+    features, ok, failures = encode_items(ImageEncoder(), contents, batch_size=2, workers=2)
+    np.testing.assert_array_equal(features, ImageEncoder().encode([contents[row] for row in ok]))
+    assert ok.tolist() == [0, 1, 2, 4]
+    assert str(failures[0]) == "item 3: not a picture, or of a kind that Pillow cannot read"

@@ -38,7 +38,7 @@ class ImageEncoder(EncoderBase):
     """
 
     name = "image"
-    threads = True
+    parallel = True
     limits = frozenset({"max_pixels"})
 
     def __init__(self, *, max_pixels: int = MAX_PIXELS) -> None:

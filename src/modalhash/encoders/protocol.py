@@ -77,8 +77,8 @@ class EncoderBase(ABC):
     name: ClassVar[str]
     version: ClassVar[int] = 1
     """Raised whenever the same state would give other features."""
-    threads: ClassVar[bool] = False
-    """Whether several threads encode faster than one: most of the work is done outside the interpreter."""
+    parallel: ClassVar[bool] = False
+    """Whether several workers encode faster than one, in threads or, small enough to be sent there, in processes."""
     limits: ClassVar[frozenset[str]] = frozenset()
     """Parameters that refuse items and change no feature: no part of the digest."""
 
