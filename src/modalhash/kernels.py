@@ -7,17 +7,41 @@ wrap-around check and costs the vectorised popcount.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import extending, prange, types
 
 from modalhash._typing import Array
 
-# numba's own annotations do not describe what its decorators return
-njit: Any = numba.njit
-intrinsic: Any = extending.intrinsic
+intrinsic: Any = extending.intrinsic  # numba's own annotations do not describe what its decorators return
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """``numba.njit`` that runs without the interpreter's lock and keeps the machine code on disk, where it can.
+
+    numba keeps it beside the module, or in the user's cache folder if that may not be written, or in
+    ``NUMBA_CACHE_DIR``. It looks at the age of the module alone: a kernel from another module that a kernel
+    calls is not compiled anew when only that one was edited.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:  # neither folder may be written, e.g. in a container
+            warnings.warn(
+                "numba has no folder for compiled code, so every process compiles anew, for some seconds; "
+                "set NUMBA_CACHE_DIR to a folder that may be written",
+                RuntimeWarning,
+                stacklevel=1,  # once, not for every kernel
+            )
+            return numba.njit(nogil=True, **options)(function)
+
+    return decorate
 
 
 @intrinsic
@@ -30,7 +54,23 @@ def popcount(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), codegen
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@intrinsic
+def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
+    """Ask for the cache line ``offset`` bytes from the start of an array, which may lie beyond its end."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = builder.gep(builder.bitcast(data, byte), [args[1]])
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        builder.call(function, [address, number(0), number(2), number(1)])  # to read, into the second cache, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+@compiled(parallel=True)
 def hamming(a: Array, b: Array) -> Array:
     """All distances between two sets of codes given as words: ``uint16 (len(a), len(b))``."""
     out = np.empty((a.shape[0], b.shape[0]), np.uint16)
@@ -50,35 +90,42 @@ BLOCK = 4096  # database items at a time: two blocks of words and one of buckets
 TILE = 16  # queries that walk over a block before the next one is fetched
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def buckets(code: Array, label: Array, codes: Array, labels: Array, start: int, shared: Array, out: Array) -> None:
     """For each item of the block at ``start``, ``2 · distance + (shares a label)`` to one query.
 
     ``codes`` and ``labels`` are ``(words, items)``, so that every loop runs over neighbours and
-    becomes vector instructions; ``shared`` is scratch space. Codes and labels of one word each, the
-    common case, take a single loop.
+    becomes vector instructions; ``shared`` is scratch space. The common cases, labels of one word and
+    codes of one or two, take a single loop.
     """
     zero, one = np.uint64(0), np.uint64(1)
     stop = start + out.shape[0]
-    if codes.shape[0] == 1 and labels.shape[0] == 1:
-        code_0, label_0, codes_0, labels_0 = code[0], label[0], codes[0, start:stop], labels[0, start:stop]
+    code_0, label_0, codes_0, labels_0 = code[0], label[0], codes[0, start:stop], labels[0, start:stop]
+    if labels.shape[0] == 1 and codes.shape[0] == 1:
         for j in range(out.shape[0]):
             out[j] = (popcount(code_0 ^ codes_0[j]) << one) | np.uint64((label_0 & labels_0[j]) != zero)
         return
-    shared[:] = zero
-    for k in range(labels.shape[0]):
+    if labels.shape[0] == 1 and codes.shape[0] == 2:
+        code_1, codes_1 = code[1], codes[1, start:stop]
+        for j in range(out.shape[0]):
+            distance = popcount(code_0 ^ codes_0[j]) + popcount(code_1 ^ codes_1[j])
+            out[j] = (distance << one) | np.uint64((label_0 & labels_0[j]) != zero)
+        return
+    for j in range(out.shape[0]):
+        shared[j] = label_0 & labels_0[j]
+    for k in range(1, labels.shape[0]):
         label_k, labels_k = label[k], labels[k, start:stop]
         for j in range(out.shape[0]):
             shared[j] |= label_k & labels_k[j]
     for j in range(out.shape[0]):
-        out[j] = shared[j] != zero
-    for k in range(codes.shape[0]):
+        out[j] = (popcount(code_0 ^ codes_0[j]) << one) | np.uint64(shared[j] != zero)
+    for k in range(1, codes.shape[0]):
         code_k, codes_k = code[k], codes[k, start:stop]
         for j in range(out.shape[0]):
             out[j] += popcount(code_k ^ codes_k[j]) << one
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def count(values: Array, counts: Array) -> None:
     """Add a histogram of ``values`` to the four rows of ``counts``.
 
@@ -96,7 +143,7 @@ def count(values: Array, counts: Array) -> None:
         counts_0[values[j]] += 1
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@compiled(parallel=True)
 def histograms(query_codes: Array, query_labels: Array, codes: Array, labels: Array, n_bits: int) -> Array:
     """Items and relevant items at each distance from each query: ``int32 (queries, n_bits + 1, 2)``.
 
@@ -123,7 +170,7 @@ def histograms(query_codes: Array, query_labels: Array, codes: Array, labels: Ar
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def forget(
     histograms: Array,
     query_codes: Array,
@@ -147,7 +194,32 @@ def forget(
         histograms[q, distance, 1] -= shared != np.uint64(0)
 
 
-@njit(cache=True, parallel=True, nogil=True)
+HALF = np.uint64(32)
+LOW = np.uint64(2**32 - 1)
+
+
+@compiled()
+def rank_relevant(values: Array, before: Array, out: Array) -> Any:
+    """Ranks of a block's relevant items, and how many relevant ones stand up to each; returns their number.
+
+    ``values`` are buckets. ``before`` has, for each distance, how many items rank before its next one, and in the lower
+    half of the word how many of those are relevant; ``out`` gets such words, the item itself included. Every
+    item is written there and overwritten by the next unless it is relevant: that cannot be foretold, so
+    a branch would often be mistaken.
+    """
+    one = np.uint64(1)
+    found = np.uint64(0)
+    for j in range(values.shape[0]):
+        bucket = np.uint64(values[j])
+        relevant = bucket & one
+        word = before[bucket >> one] + (one << HALF) + relevant
+        before[bucket >> one] = word
+        out[found] = word
+        found += relevant
+    return found
+
+
+@compiled(parallel=True)
 def stable_ranks(
     query_codes: Array,
     query_labels: Array,
@@ -174,37 +246,35 @@ def stable_ranks(
     shares = np.zeros((workers, depth))
     for worker in prange(workers):
         values = np.empty(BLOCK, np.uint16)
-        scratch = np.empty(BLOCK, np.uint64)
-        position = np.empty(n_distances, np.int64)
-        relevant = np.empty(n_distances, np.int64)
-        my_found, my_shares = found[worker], shares[worker]
+        scratch = np.empty(BLOCK + 1, np.uint64)  # also for what comes after the last relevant item
+        before = np.empty(n_distances + 1, np.uint64)  # the last is where the excluded item goes
+        ratios = np.empty(BLOCK)
         for q in range(worker, n_queries, workers):
-            items_before = relevant_before = 0
+            n_before = n_relevant = 0
             for d in range(n_distances):
-                position[d], relevant[d] = items_before, relevant_before
-                items_before += groups[q, d, 0]
-                relevant_before += groups[q, d, 1]
-            share = 1.0 / max(relevant_before, 1)
+                before[d] = (np.uint64(n_before) << HALF) | np.uint64(n_relevant)
+                n_before += groups[q, d, 0]
+                n_relevant += groups[q, d, 1]
+            share = 1.0 / max(n_relevant, 1)
             total = 0.0
-            inside = 0
+            inside = np.int64(0)
             for start in range(0, n_items, BLOCK):
                 block = values[: min(BLOCK, n_items - start)]
                 buckets(query_codes[q], query_labels[q], codes, labels, start, scratch[: block.shape[0]], block)
-                for j in range(block.shape[0]):
-                    if start + j == excluded[q]:
-                        continue
-                    bucket = block[j]
-                    distance = bucket >> 1
-                    rank = position[distance]
-                    position[distance] = rank + 1
-                    if bucket & 1:
-                        relevant[distance] += 1
-                        if rank < cutoff:
-                            total += relevant[distance] / (rank + 1.0)
-                            inside += 1
-                        if rank < depth:
-                            my_found[rank] += 1.0
-                            my_shares[rank] += share
+                if start <= excluded[q] < start + block.shape[0]:
+                    block[excluded[q] - start] = 2 * n_distances
+                words = scratch[: rank_relevant(block, before, scratch)]
+                for i in range(words.shape[0]):
+                    rank = np.int64(words[i] >> HALF)
+                    ratios[i] = np.float64(np.int64(words[i] & LOW)) / np.float64(rank) * np.float64(rank <= cutoff)
+                    inside += np.int64(rank <= cutoff)
+                for i in range(words.shape[0]):
+                    total += ratios[i]
+                for i in range(words.shape[0] if depth else 0):
+                    place = np.int64(words[i] >> HALF) - 1
+                    if place < depth:
+                        found[worker, place] += 1.0
+                        shares[worker, place] += share
             precisions[q] = total
             hits[q] = inside
     return precisions, hits, found.sum(axis=0), shares.sum(axis=0)

@@ -59,7 +59,9 @@ def test_a_picture_finds_texts(engine, world):
     done = run("search", engine, "--image", photo, "--want", "text", "-k", "2", "--json")
     answer = json.loads(done.stdout)
     assert answer["query"] == str(photo)
-    assert [set(hit) for hit in answer["hits"]] == [{"id", "distance", "modality", "text", "labels", "kind"}] * 2
+    assert [set(hit) for hit in answer["hits"]] == [
+        {"id", "distance", "modality", "text", "labels", "kind", "code"}
+    ] * 2
 
 
 def test_queries_from_a_pipe(engine):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import numpy as np
@@ -134,8 +136,8 @@ def test_every_item_beats_the_last(n_bits, direction):
 
 @pytest.mark.parametrize("n_queries", [1, 3, 300])
 def test_threads_change_nothing(rng, monkeypatch, n_queries):
-    monkeypatch.setattr("modalhash.search.index.ALONE", 0)
-    monkeypatch.setattr("modalhash.search.index.TILE", 37)
+    monkeypatch.setattr("modalhash.search.walk.ALONE", 0)
+    monkeypatch.setattr("modalhash.search.walk.TILE", 37)
     codes, queries = draw_codes(rng, 3000, 24, 0.1), draw_codes(rng, n_queries, 24)
     groups = rng.integers(0, 2, 3000)
     alone, threads = HammingIndex(24, n_threads=1), HammingIndex(24, n_threads=3)
@@ -146,6 +148,20 @@ def test_threads_change_nothing(rng, monkeypatch, n_queries):
         np.testing.assert_array_equal(left.ids, right.ids)
         np.testing.assert_array_equal(left.distances, right.distances)
     check(threads.search(queries, k=40), brute_force(queries, np.arange(3000), codes), k=40)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_threads_of_its_own(rng, monkeypatch):
+    monkeypatch.setattr("modalhash.search.walk.ALONE", 0)
+    codes = draw_codes(rng, 3000, 24)
+    index = HammingIndex(24, n_threads=2)
+    index.add(np.arange(3000), codes)
+    index.search(codes[:50], k=1)
+    child = os.fork()
+    if not child:  # an answer, not a wait for threads that are only in the parent
+        signal.alarm(20)
+        os._exit(int((index.search(codes[:50], k=1).distances != 0).any()))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_empty_index_and_no_queries(rng):
@@ -160,6 +176,17 @@ def test_empty_index_and_no_queries(rng):
     assert len(index) == 0
     assert index.dump()[1].shape == (0, 2)
     assert index.remove([]) == 0
+
+
+@pytest.mark.parametrize("n_bits", N_BITS)
+@pytest.mark.parametrize("n", [1, CHUNK, CHUNK + 1])
+def test_dump_gives_back_what_came(rng, n_bits, n):
+    codes = draw_codes(rng, n, n_bits)
+    index = HammingIndex(n_bits)
+    index.add(np.arange(n), codes)
+    ids, stored = index.dump()
+    np.testing.assert_array_equal(ids, np.arange(n))
+    np.testing.assert_array_equal(stored, codes)
 
 
 def test_extreme_ids(rng):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,13 @@ BATCH = 256
 """Piped queries that are answered together."""
 
 
+class Kind(StrEnum):
+    """Where a code comes from."""
+
+    learned = "learned"
+    hashed = "hashed"
+
+
 def search(
     engine: EngineFolder,
     query: Annotated[str | None, typer.Argument(help="Words to search for; from the input if there are none.")] = None,
@@ -38,6 +46,10 @@ def search(
     want: Annotated[list[str] | None, typer.Option(help="Modality to look in, e.g. image; all by default.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 20,
     radius: Annotated[int | None, typer.Option(min=0, help="All hits within this distance instead.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Only items with this label; repeated: with all of them.")
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only items with this kind of code.")] = None,
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="Rank anew by the query's real-valued projections: a little better.")
     ] = False,
@@ -62,11 +74,14 @@ def search(
 
     modalhash search engine --image photo.jpg --want text -k 5
 
+    modalhash search engine "boat" --want image --label red --kind hashed
+
     modalhash search engine --want image --json < queries.txt
 
     ls *.jpg | modalhash search engine --modality image --want text
     """
     options: dict[str, Any] = {"k": k, "radius": radius, "want": want or None, "asymmetric": asymmetric}
+    options |= {"labels": label or (), "kind": None if kind is None else kind.value}
     failed = 0
     with plain_errors():
         from modalhash.search.engine import Engine

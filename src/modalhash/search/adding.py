@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modalhash.codes import pack_signs
 from modalhash.progress import Callback, Reporter
 from modalhash.search.answers import key_of
+from modalhash.search.kept import forget, keep
 from modalhash.search.raw_items import Item, Problem, Report
 from modalhash.search.records import Record
 from modalhash.search.sources import Portion, opened, portions, total_of
@@ -44,6 +46,8 @@ class Adder:
     report: Report
     replace: bool = False
     workers: int | None = None
+    keep_in: Path | None = None
+    """The engine's folder, where pictures that come as bytes are kept."""
 
     def add(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> tuple[int, int]:
         """How many items of a source were added, and how many of these took the place of others."""
@@ -78,7 +82,24 @@ class Adder:
         if not kept:
             return 0, 0
         packed = pack_signs(self.model.decision_function({portion.modality: encoded.features})[portion.modality])
-        return self._store([as_record(item, code, "hashed") for item, code in zip(kept, packed, strict=True)], kept)
+        if self.keep_in is None:
+            return self._store([as_record(item, code, "hashed") for item, code in zip(kept, packed, strict=True)], kept)
+        old = {record.uri for record in self._records(kept)}
+        kept = [self._with_file(item) for item in kept]
+        try:
+            return self._store([as_record(item, code, "hashed") for item, code in zip(kept, packed, strict=True)], kept)
+        finally:
+            used = {record.uri for record in self._records(kept)}
+            for uri in {*old, *(item.uri for item in kept)} - used:  # replaced, or not stored after all
+                forget(self.keep_in, uri)
+
+    def _with_file(self, item: Item) -> Item:
+        assert self.keep_in is not None
+        return item if item.data is None else replace(item, uri=keep(self.keep_in, item.data))
+
+    def _records(self, items: Iterable[Item]) -> Iterable[Record]:
+        numbers = self.store.numbers([key_of(item.modality, item.id) for item in items])
+        return self.store.records(list(numbers.values())).values()
 
     def _store(self, records: list[Record], items: list[Item]) -> tuple[int, int]:
         """Store the records; where another process was quicker with some of them, the others."""

@@ -1,4 +1,4 @@
-"""What a person gets back: hits with what they are, perhaps ranked anew by the query's real-valued projections."""
+"""What a person gets back: hits with what they are, and what they score by the query's real-valued projections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.search.hits import Hits
 from modalhash.search.records import Record
 
 
@@ -28,6 +27,8 @@ class Hit:
     kind: str = "hashed"
     """Of its code: ``learned`` from labels in training, or ``hashed`` from features."""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+    """Hexadecimal, the most significant bit first."""
     score: float | None = None
     """After ``asymmetric=True``: the query's projections summed with the signs of the code; larger is nearer."""
 
@@ -47,7 +48,7 @@ def own_id(record: Record) -> str:
     return record.id[len(record.modality) + 1 :]
 
 
-def as_hit(record: Record, distance: int, score: float | None = None) -> Hit:
+def as_hit(record: Record, distance: int) -> Hit:
     """A stored item as a hit."""
     return Hit(
         own_id(record),
@@ -55,40 +56,11 @@ def as_hit(record: Record, distance: int, score: float | None = None) -> Hit:
         record.modality,
         record.text,
         record.uri,
-        tuple(record.labels),
+        record.labels,
         record.kind,
         record.extra,
-        score,
+        bytes(record.code).hex(),
     )
-
-
-def answer(
-    hits: Hits,
-    records: Mapping[int, Record],
-    *,
-    k: int | None,
-    leave_out: list[str] | None = None,
-    projections: Array | None = None,
-) -> list[list[Hit]]:
-    """Hits of each query, by (distance, order of adding), or by score where there are projections.
-
-    A record that went away since the search is passed over, and so is the query itself (``leave_out``).
-    """
-    answers = []
-    for query in range(len(hits)):
-        numbers, distances = hits[query]
-        found = [
-            (records[number], int(distance))
-            for number, distance in zip(numbers.tolist(), distances.tolist(), strict=True)
-            if number in records and (leave_out is None or records[number].id != leave_out[query])
-        ]
-        if projections is None or not found:
-            answers.append([as_hit(record, distance) for record, distance in found[:k]])
-            continue
-        scores = scores_of(projections[query], [record for record, _ in found])
-        best = np.argsort(-scores, kind="stable")[:k]  # stable: the order by distance decides between equals
-        answers.append([as_hit(found[i][0], found[i][1], float(scores[i])) for i in best.tolist()])
-    return answers
 
 
 def scores_of(projection: Array, records: list[Record]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -11,19 +12,17 @@ from typing import Any, Self
 from modalhash._typing import Matrix
 from modalhash.progress import Callback
 from modalhash.search.adding import Added, Adder
-from modalhash.search.answers import Hit, answer, as_hit, key_of, own_id
+from modalhash.search.answers import Hit, as_hit, key_of, own_id
+from modalhash.search.asking import Ask, answers
 from modalhash.search.backends import SearchIndex, make_index
-from modalhash.search.folder import ITEMS, EngineError, read_parts
+from modalhash.search.folder import ITEMS, EngineError, facts_of, read_parts
+from modalhash.search.kept import forget
 from modalhash.search.queries import Queries, of_contents, of_features, of_records, the_one
 from modalhash.search.raw_items import Problem, Problems, Report
 from modalhash.search.records import Record
 from modalhash.search.store import Position, Store
 from modalhash.search.sync import refresh
 from modalhash.search.training import build
-from modalhash.validation import check_int
-
-SHORTLIST = 10
-"""Times k: how many items ``asymmetric=True`` ranks anew, at least 200."""
 
 
 class Engine:
@@ -181,6 +180,7 @@ class Engine:
         *,
         fields: Mapping[str, str] | None = None,
         replace: bool = False,
+        keep: bool = False,
         strict: bool = False,
         workers: int | None = None,
         callback: Callback | None = None,
@@ -189,10 +189,12 @@ class Engine:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
 
         Items are stored in portions, each whole or not at all. One whose id is there already is left out and
-        reported, or takes the place of the old one with ``replace``.
+        reported, or takes the place of the old one with ``replace``. With ``keep``, pictures given as bytes
+        (``{"data": …}``) are written into the engine's folder, and go away when they are removed.
         """
         problems = Problems(on_problem, strict=strict)
-        adder = Adder(self.store, self.model, self.encoders, self.config["reads"], problems, replace, workers)
+        reads, folder = self.config["reads"], self.path if keep else None
+        adder = Adder(self.store, self.model, self.encoders, reads, problems, replace, workers, folder)
         try:
             added, replaced = adder.add(source, fields=fields, callback=callback)
         finally:
@@ -216,15 +218,43 @@ class Engine:
             raise KeyError(
                 f"no item has the id {lost[0]!r} ({len(lost)} of {len(wanted)} unknown); nothing was removed"
             )
+        gone = self.store.records(list(known.values()))
         n = self.store.remove(known, missing="ignore")
         self.refresh()
+        for record in gone.values():
+            forget(self.path, record.uri)
         return n
 
     # -- reading
 
     def get(self, id: str, *, modality: str | None = None) -> Hit:
         """The item with this id; the modality where it is in several."""
-        return as_hit(self._record(str(id), modality), 0)
+        return as_hit(self.records([str(id)], modality)[0], 0)
+
+    def records(self, ids: Sequence[str], modality: str | None = None) -> list[Record]:
+        """Items as they are stored; KeyError for an unknown id, ValueError for one that is in several modalities."""
+        names = self.modalities if modality is None else self.check_modalities(modality)
+        numbers = self.store.numbers([key_of(name, id) for id in ids for name in names])
+        stored = {record.id: record for record in self.store.records(list(numbers.values())).values()}
+        found = []
+        for id in ids:
+            own = [record for name in names if (record := stored.get(key_of(name, id))) is not None]
+            if not own:
+                raise KeyError(f"no item has the id {id!r}" + (f" in {modality!r}" if modality else ""))
+            if len(own) > 1:
+                where = " and ".join(record.modality for record in own)
+                raise ValueError(f"the id {id!r} is in {where}; say which with modality=…")
+            found.append(own[0])
+        return found
+
+    def place(self, item: Hit | Record) -> Path | None:
+        """Where the file of an item is; None if it has none. What is relative lies in the engine's folder."""
+        return None if item.uri is None else self.path / item.uri
+
+    def sizes(self) -> dict[str, int]:
+        """Items of each modality as the last search saw them; at once, however many there are."""
+        numbers, groups = self.store.modalities(), self.index.groups
+        return {name: groups.get(numbers.get(name, -1), 0) for name in self.modalities}
 
     def search(
         self,
@@ -238,6 +268,8 @@ class Engine:
         k: int = 20,
         radius: int | None = None,
         want: str | Sequence[str] | None = None,
+        labels: str | Sequence[str] = (),
+        kind: str | None = None,
         asymmetric: bool = False,
         shortlist: int | None = None,
     ) -> list[Hit]:
@@ -251,13 +283,23 @@ class Engine:
         k : how many
         radius : all within this distance instead
         want : modality, or modalities, to look in; all by default
+        labels : only items that have all of these
+        kind : only items whose code is ``"learned"``, or ``"hashed"``
         asymmetric : rank the ``shortlist`` nearest anew by the query's real-valued projections, which tell a clear
             difference from a near miss; of codes alone they are lost
         """
         name, value = the_one({"text": text, "image": image, "id": id, "features": features, "query": query})
         one = {name: [value] if name != "features" else value}
         return self.search_many(
-            **one, modality=modality, k=k, radius=radius, want=want, asymmetric=asymmetric, shortlist=shortlist
+            **one,
+            modality=modality,
+            k=k,
+            radius=radius,
+            want=want,
+            labels=labels,
+            kind=kind,
+            asymmetric=asymmetric,
+            shortlist=shortlist,
         )[0]
 
     def search_many(
@@ -272,26 +314,56 @@ class Engine:
         k: int = 20,
         radius: int | None = None,
         want: str | Sequence[str] | None = None,
+        labels: str | Sequence[str] = (),
+        kind: str | None = None,
         asymmetric: bool = False,
         shortlist: int | None = None,
     ) -> list[list[Hit]]:
         """Hits of each of many queries of one kind: as :meth:`search`, with a sequence, and faster than one by one."""
-        given = the_one({"text": text, "image": image, "id": id, "features": features, "query": query})
+        queries = self.prepare(
+            query, text=text, image=image, id=id, features=features, modality=modality, asymmetric=asymmetric
+        )
+        if told := queries.told():
+            warnings.warn(told, UserWarning, stacklevel=2)
+        wanted = None if want is None else self.check_modalities(want)
+        labels = (labels,) if isinstance(labels, str) else tuple(labels)
+        return self.answer(
+            queries.ask(row, k=k, radius=radius, want=wanted, labels=labels, kind=kind, shortlist=shortlist)
+            for row in range(len(queries))
+        )
+
+    def prepare(
+        self,
+        query: Sequence[Any] | None = None,
+        *,
+        text: Sequence[str] | None = None,
+        image: Sequence[str | Path | bytes] | None = None,
+        id: Sequence[str] | None = None,
+        features: Matrix | None = None,
+        modality: str | None = None,
+        asymmetric: bool = False,
+    ) -> Queries:
+        """Queries of one kind made into codes, to be searched by :meth:`answer` with wishes that differ."""
+        name, values = the_one({"text": text, "image": image, "id": id, "features": features, "query": query})
+        if isinstance(values, str | bytes | Path):
+            raise TypeError(
+                f"{name} is a {type(values).__name__}; search_many takes a sequence of them, search takes one"
+            )
+        if name == "id":
+            records = self.records(list(map(str, values)), modality)
+            return of_records(self.model, self.encoders, records, base=self.path, asymmetric=asymmetric)
+        of = name if name in ("text", "image") and modality is None else modality
+        if of is None:
+            raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
+        self.check_modalities(of)
+        if name == "features":
+            return of_features(self.model, of, values, asymmetric=asymmetric)
+        return of_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
+
+    def answer(self, asks: Iterable[Ask]) -> list[list[Hit]]:
+        """Hits of each of many prepared queries (:meth:`Queries.ask`), in as few walks over the index as possible."""
         self.refresh()
-        queries = self._queries(*given, modality, asymmetric)
-        if not len(queries.codes):
-            return []
-        groups = self._groups(want)
-        if radius is not None:
-            hits, limit = self.index.search(queries.codes, radius=radius, group=groups), None
-        else:
-            limit = n = check_int(k, "k", at_least=1)
-            if asymmetric:
-                n = max(SHORTLIST * n, 200) if shortlist is None else check_int(shortlist, "shortlist", at_least=limit)
-            n += queries.keys is not None  # the query finds itself, and is left out
-            hits = self.index.search(queries.codes, k=min(n, max(1, len(self.index))), group=groups)
-        records = self.store.records(hits.ids.ravel()[hits.distances.ravel() >= 0])
-        return answer(hits, records, k=limit, leave_out=queries.keys, projections=queries.projections)
+        return answers(list(asks), self.index, self.store, self._groups)
 
     def items(self) -> Iterator[Record]:
         """All items as they are stored, in the order they were added."""
@@ -300,63 +372,17 @@ class Engine:
     def export(self) -> Iterator[dict[str, Any]]:
         """All items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
         for record in self.items():
-            line = {"id": own_id(record), "modality": record.modality, "text": record.text, "path": record.uri}
+            path = None if record.uri is None else str(self.path.absolute() / record.uri)
+            line = {"id": own_id(record), "modality": record.modality, "text": record.text, "path": path}
             line = {key: value for key, value in line.items() if value is not None}
             code = bytes(record.code).hex()
             yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
 
     def info(self) -> dict[str, Any]:
         """What the engine is made of, and how much is in it."""
-        counts = self.store.counts()
-        files = [file for file in self.path.rglob("*") if file.is_file()]
-        return {
-            "path": str(self.path),
-            "items": sum(counts.values()),
-            "n_bits": self.n_bits,
-            "method": self.config["method"],
-            "classes": len(self.config.get("class_names", [])),
-            "modalities": {
-                modality: {
-                    "items": {kind: counts.get((modality, kind), 0) for kind in ("learned", "hashed")},
-                    "trained_on": self.config.get("trained_on", {}).get(modality),
-                    "encoder": dict(self.config["modalities"][modality]),
-                }
-                for modality in self.modalities
-            },
-            "created": self.config.get("created"),
-            "seconds": self.config.get("seconds", {}),
-            "bytes": sum(file.stat().st_size for file in files),
-            "format": self.config["format"],
-            "modalhash": self.config["modalhash"],
-        }
+        return facts_of(self.path, self.config, self.store.counts())
 
     # -- inside
-
-    def _queries(self, name: str, values: Any, modality: str | None, asymmetric: bool) -> Queries:
-        if isinstance(values, str | bytes | Path):
-            raise TypeError(
-                f"{name} is a {type(values).__name__}; search_many takes a sequence of them, search takes one"
-            )
-        if name == "id":
-            records = [self._record(str(id), modality) for id in values]
-            return of_records(self.model, self.encoders, records, asymmetric=asymmetric)
-        of = name if name in ("text", "image") else modality
-        if of is None:
-            raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
-        self.check_modalities(of)
-        if name == "features":
-            return of_features(self.model, of, values, asymmetric=asymmetric)
-        return of_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
-
-    def _record(self, id: str, modality: str | None) -> Record:
-        names = self.modalities if modality is None else self.check_modalities(modality)
-        numbers = self.store.numbers([key_of(name, id) for name in names])
-        if not numbers:
-            raise KeyError(f"no item has the id {id!r}" + (f" in {modality!r}" if modality else ""))
-        if len(numbers) > 1:
-            where = [name for name in names if key_of(name, id) in numbers]
-            raise ValueError(f"the id {id!r} is in {' and '.join(where)}; say which with modality=…")
-        return self.store.get(next(iter(numbers)))
 
     def _groups(self, want: str | Sequence[str] | None) -> list[int] | None:
         if want is None:

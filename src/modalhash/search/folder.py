@@ -5,6 +5,7 @@
 ``model/``         the hasher, as :mod:`modalhash.persistence` writes it
 ``encoders/``      what each encoder learned, as :mod:`modalhash.encoders.storage` writes it: ``0/``, ``1/`` …
 ``items.sqlite``   the items (:class:`modalhash.search.store.Store`)
+``media/``         pictures that came as bytes, if some were kept (:mod:`modalhash.search.kept`)
 =================  ==========================================================================
 """
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KIND = "modalhash engine"
-CONFIG, MODEL, ENCODERS, ITEMS = "config.json", "model", "encoders", "items.sqlite"
+CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
 
 
 class EngineError(ValueError):
@@ -63,9 +64,13 @@ def new_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
             if not overwrite and any(target.iterdir()):
                 raise FileExistsError(f"{target} was made by somebody else meanwhile; give another folder")
             os.rename(target, old)
+            if (old / MEDIA).exists():  # there may be no other copy of these pictures
+                os.rename(old / MEDIA, fresh / MEDIA)
         os.rename(fresh, target)
         _sync(target.parent)
     finally:
+        if old.exists() and (fresh / MEDIA).exists():
+            os.rename(fresh / MEDIA, old / MEDIA)
         if old.exists() and not target.exists():
             os.rename(old, target)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -160,6 +165,31 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def facts_of(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    """What an engine is made of, and how much is in it: ``counts`` by modality and kind of code."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {
+        "path": str(folder),
+        "items": sum(counts.values()),
+        "n_bits": int(config["n_bits"]),
+        "method": config["method"],
+        "classes": len(config.get("class_names", [])),
+        "modalities": {
+            modality: {
+                "items": {kind: counts.get((modality, kind), 0) for kind in ("learned", "hashed")},
+                "trained_on": config.get("trained_on", {}).get(modality),
+                "encoder": dict(encoder),
+            }
+            for modality, encoder in config["modalities"].items()
+        },
+        "created": config.get("created"),
+        "seconds": config.get("seconds", {}),
+        "bytes": sum(file.stat().st_size for file in files),
+        "format": config["format"],
+        "modalhash": config["modalhash"],
+    }
+
+
 def _digest_of_model(folder: Path) -> str:
     return str(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["sha256"])
 
@@ -173,7 +203,8 @@ def _replaceable(target: Path) -> bool:
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}
-    return not names or (names <= {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm"} and ITEMS in names)
+    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA}
+    return not names or (names <= own and ITEMS in names)
 
 
 def _sync(*paths: Path) -> None:

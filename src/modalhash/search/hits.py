@@ -8,6 +8,7 @@ import numpy as np
 
 from modalhash._typing import Array
 
+Found = tuple[Array, Array, Array]  # ids, distances and offsets of a radius search
 NOTHING = -1  # where there are fewer than k items
 
 
@@ -55,7 +56,7 @@ def merge_nearest(parts: list[tuple[Array, Array]], n_queries: int, k: int, *, o
     return Hits(ids, distances)
 
 
-def merge_within(parts: list[tuple[Array, Array, Array]], n_queries: int) -> Hits:
+def merge_within(parts: list[Found], n_queries: int) -> Hits:
     """All of several parts, each given as ids, distances and offsets."""
     if len(parts) == 1:
         return Hits(*parts[0])
@@ -68,3 +69,22 @@ def merge_within(parts: list[tuple[Array, Array, Array]], n_queries: int) -> Hit
     ordered = np.lexsort((ids, distances, np.concatenate([np.empty(0, np.int64), *queries])))
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts.sum(axis=0))])
     return Hits(ids[ordered], distances[ordered], ends)
+
+
+def widen(part: Found, chosen: Array) -> Found:
+    """What some of the queries found as what all of them found; ``chosen`` tells which they are."""
+    ids, distances, offsets = part
+    counts = np.zeros(len(chosen), dtype=np.int64)
+    counts[chosen] = np.diff(offsets)
+    return ids, distances, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+def without(part: Found, gone: Array) -> Found:
+    """What was found, less some ids (ascending)."""
+    ids, distances, offsets = part
+    if not len(gone):
+        return part
+    places = np.minimum(np.searchsorted(gone, ids), len(gone) - 1)
+    keep = gone[places] != ids
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(keep)])
+    return ids[keep], distances[keep], before[offsets]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,22 +12,52 @@ from scipy import sparse
 
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
+from modalhash.search.asking import Ask
 from modalhash.search.records import Record
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders.protocol import Encoder
 
-KINDS = ("text", "image", "id", "features", "query")
+ALONE = 8
+"""Queries up to which threads cost more than they save, above all where many search at once."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Codes of queries; their projections where hits are to be ranked by them; their keys where they are stored."""
+    """Queries made into codes: what :meth:`modalhash.search.engine.Engine.prepare` gives."""
 
+    modality: str | None
+    """Of all of them; None where they are stored items of several."""
     codes: Codes
     projections: Array | None = None
-    keys: list[str] | None = None
+    """Where hits are to be ranked by them."""
+    records: list[Record] | None = None
+    """Where they are stored items."""
+    unknown: Array | None = None
+    """Whether a query has nothing that the engine knows: what it finds says nothing."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def ask(self, row: int, **wishes: Any) -> Ask:
+        """One of them with its wishes: ``k``, ``radius``, ``want``, ``labels``, ``kind``, ``shortlist``."""
+        return Ask(
+            self.codes[row],
+            None if self.projections is None else self.projections[row],
+            leave_out=None if self.records is None else self.records[row].id,
+            **wishes,
+        )
+
+    def told(self) -> str | None:
+        """What is to be told about them, if anything."""
+        n = 0 if self.unknown is None else int(np.count_nonzero(self.unknown))
+        if not n:
+            return None
+        return (
+            f"{n} of {len(self)} queries have nothing that the engine knows ({self.modality!r}): "
+            "what they find says nothing. Use other words"
+        )
 
 
 def the_one(given: Mapping[str, Any]) -> tuple[str, Any]:
@@ -55,42 +85,45 @@ def of_features(model: CrossModalHasher, modality: str, features: Matrix, *, asy
     """Queries given as rows of features; one row need not be a matrix."""
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
-        return Queries(np.empty((0, -(-model.n_bits // 8)), np.uint8))
-    if empty := int(np.count_nonzero(np.asarray(abs(rows).sum(axis=1)).ravel() == 0)):
-        warnings.warn(
-            f"{empty} of {rows.shape[0]} queries have nothing that the engine knows ({modality!r}): "
-            "what they find says nothing. Use other words",
-            UserWarning,
-            stacklevel=2,
-        )
+        return Queries(modality, np.empty((0, -(-model.n_bits // 8)), np.uint8))
+    unknown = np.asarray(abs(rows).sum(axis=1)).ravel() == 0
     projections = model.decision_function({modality: rows})[modality]
-    return Queries(pack_signs(projections), projections if asymmetric else None)
+    return Queries(modality, pack_signs(projections), projections if asymmetric else None, unknown=unknown)
 
 
 def of_records(
-    model: CrossModalHasher, encoders: Mapping[str, Encoder], records: Sequence[Record], *, asymmetric: bool
+    model: CrossModalHasher,
+    encoders: Mapping[str, Encoder],
+    records: Sequence[Record],
+    *,
+    base: Path,
+    asymmetric: bool,
 ) -> Queries:
     """Queries that are stored items: by their codes, and by their content where projections are wanted."""
+    modalities = {record.modality for record in records}
+    modality = modalities.pop() if len(modalities) == 1 else None
     codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8)
     codes = codes.reshape(len(records), -(-model.n_bits // 8))
-    keys = [record.id for record in records]
     if not asymmetric:
-        return Queries(codes, keys=keys)
+        return Queries(modality, codes, records=list(records))
     projections = np.empty((len(records), model.n_bits), dtype=np.float32)
     for row, record in enumerate(records):
-        encoder, content = encoders[record.modality], record.text if record.text is not None else record.uri
+        encoder, content = encoders[record.modality], record.text
+        if content is None and record.uri is not None:
+            content = str(base / record.uri)
         if encoder.name == "precomputed" or content is None:
             raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
         features = encoded(encoder, [content])
         projections[row] = model.decision_function({record.modality: features})[record.modality][0]
-    return Queries(codes, projections, keys)
+    return Queries(modality, codes, projections, list(records))
 
 
 def encoded(encoder: Encoder, contents: Sequence[Any]) -> Matrix:
     """Features of queries; a bad one is an error that tells which it is."""
     from modalhash.encoders import encode_items
 
-    found = encode_items(encoder, contents)
+    few = len(contents) <= ALONE
+    found = encode_items(encoder, contents, workers=1 if few else None)
     if found.failures:
         first = found.failures[0]
         place = f"query {first.row + 1} of {len(contents)}: " if len(contents) > 1 else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,15 @@ def from_row(row: tuple[Any, ...]) -> Record:
         kind=kind,
         text=text,
         uri=uri,
-        labels=tuple(json.loads(labels)) if labels else (),
+        labels=_labels(labels) if labels else (),
         extra=json.loads(extra) if extra else {},
     )
+
+
+@lru_cache(4096)
+def _labels(text: str) -> tuple[str | int, ...]:
+    """Many items have the same ones."""
+    return tuple(json.loads(text))
 
 
 def check_names(record: Any) -> Record:

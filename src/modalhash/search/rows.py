@@ -29,9 +29,13 @@ class Table(NamedTuple):
         start, stop = first * CHUNK, min(self.n, last * CHUNK)
         return Table(self.ids[start:stop], self.words[first:last], stop - start)
 
+    def places(self, ids: Array) -> tuple[Array, Array]:
+        """Where each of ``ids`` is, and whether it is there at all."""
+        return find(self.ids[: self.n], ids)
+
     def only(self, ids: Array) -> Table:
         """The rows whose id is among ``ids`` (ascending, distinct)."""
-        places, there = find(self.ids[: self.n], ids)
+        places, there = self.places(ids)
         places = places[there]
         if len(places) == self.n:
             return self
@@ -96,7 +100,7 @@ def place_in(words: Array, start: int, rows: Array) -> None:
 
 def in_rows(words: Array, n: int) -> Array:
     """The first ``n`` rows of chunks, as ``(n, words)``."""
-    return words.transpose(0, 2, 1).reshape(-1, words.shape[1])[:n]
+    return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1, words.shape[1])[:n]
 
 
 class Rows:

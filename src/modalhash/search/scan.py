@@ -1,4 +1,4 @@
-"""Compiled walks over packed codes: the k nearest, and all within a radius.
+"""A compiled walk over packed codes: the k nearest.
 
 The database lies in chunks, ``(chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word, so that a
 loop over it is a handful of vector instructions. For each chunk a walk takes only the smallest distance
@@ -14,47 +14,47 @@ Importing this module loads numba.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.kernels import popcount
+from modalhash.kernels import compiled, popcount, prefetch
 from modalhash.search.rows import CHUNK
 
-njit: Any = numba.njit  # numba's own annotations do not describe what its decorators return
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
+FAR = np.uint64(2**63)  # from anything
 SLACK = 64  # candidates above k that a buffer holds before it is tidied
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def distances(query: Array, chunk: Array, out: Array) -> None:
     """Distances from one query to the codes of a chunk."""
-    done = 4 if chunk.shape[0] >= 4 else 1
     query_0, words_0 = query[0], chunk[0]
-    if done == 4:  # four words in one go: adding word by word would store and load four times
-        query_1, query_2, query_3 = query[1], query[2], query[3]
-        words_1, words_2, words_3 = chunk[1], chunk[2], chunk[3]
-        for j in range(CHUNK):
-            near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
-            out[j] = near + popcount(query_2 ^ words_2[j]) + popcount(query_3 ^ words_3[j])
-    else:
-        for j in range(CHUNK):
-            out[j] = popcount(query_0 ^ words_0[j])
-    for w in range(done, chunk.shape[0]):
+    for j in range(CHUNK):
+        out[j] = popcount(query_0 ^ words_0[j])
+    for w in range(1, chunk.shape[0]):
         query_w, words_w = query[w], chunk[w]
         for j in range(CHUNK):
             out[j] += popcount(query_w ^ words_w[j])
 
 
-@njit(cache=True, nogil=True)
-def promising(query: Array, block: Array, start: int, limit: int, scratch: Array) -> int:
+@compiled()
+def fetch_ahead(words: Array) -> None:
+    """Ask memory for the words after the next ones: by itself the processor stops at the end of each page."""
+    size = words.itemsize * CHUNK
+    for line in range(size // 64):
+        prefetch(words, 2 * size + 64 * line)
+
+
+@compiled()
+def promising(query: Array, block: Array, start: int, limit: int, cached: bool, scratch: Array) -> int:
     """The first chunk from ``start`` on whose smallest distance is below ``limit``; the block's length if none is.
 
-    What lies past the last row of the database counts too: callers look again.
+    What lies past the last row of the database counts too: callers look again. A block that is not ``cached`` is
+    read in the order of memory, word by word: several streams at once would defeat the prefetcher, and take
+    three times as long.
     """
-    if block.shape[1] == 1:
+    n_words = block.shape[1]
+    if n_words == 1:
         query_0 = query[0]
         for c in range(start, block.shape[0]):
             words = block[c, 0]
@@ -64,27 +64,50 @@ def promising(query: Array, block: Array, start: int, limit: int, scratch: Array
             if np.int64(least) < limit:
                 return c
         return block.shape[0]
-    if block.shape[1] == 2:  # 128 bits are common enough for a loop without a buffer, twice as fast
+    if n_words == 2 and cached:  # 128 and 256 bits are common enough for loops without a buffer
         query_0, query_1 = query[0], query[1]
         for c in range(start, block.shape[0]):
             words_0, words_1 = block[c, 0], block[c, 1]
-            nearer = np.uint64(255)
+            nearest_of_two = FAR
             for j in range(CHUNK):
-                nearer = min(nearer, popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j]))
-            if np.int64(nearer) < limit:
+                near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
+                nearest_of_two = min(nearest_of_two, near)
+            if np.int64(nearest_of_two) < limit:
+                return c
+        return block.shape[0]
+    if n_words == 4 and cached:
+        query_0, query_1, query_2, query_3 = query[0], query[1], query[2], query[3]
+        for c in range(start, block.shape[0]):
+            words_0, words_1, words_2, words_3 = block[c, 0], block[c, 1], block[c, 2], block[c, 3]
+            nearest_of_four = FAR
+            for j in range(CHUNK):
+                near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
+                near += popcount(query_2 ^ words_2[j]) + popcount(query_3 ^ words_3[j])
+                nearest_of_four = min(nearest_of_four, near)
+            if np.int64(nearest_of_four) < limit:
                 return c
         return block.shape[0]
     for c in range(start, block.shape[0]):
-        distances(query, block[c], scratch)
-        smallest = scratch[0]
+        query_0, words_0 = query[0], block[c, 0]
+        fetch_ahead(words_0)
         for j in range(CHUNK):
-            smallest = min(smallest, scratch[j])
-        if np.int64(smallest) < limit:
+            scratch[j] = popcount(query_0 ^ words_0[j])
+        for w in range(1, n_words - 1):
+            query_w, words_w = query[w], block[c, w]
+            fetch_ahead(words_w)
+            for j in range(CHUNK):
+                scratch[j] += popcount(query_w ^ words_w[j])
+        query_last, words_last = query[n_words - 1], block[c, n_words - 1]
+        fetch_ahead(words_last)
+        nearest_of_all = FAR
+        for j in range(CHUNK):
+            nearest_of_all = min(nearest_of_all, scratch[j] + popcount(query_last ^ words_last[j]))
+        if np.int64(nearest_of_all) < limit:
             return c
     return block.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def tidy(places: Array, found: Array, limit: int, quota: int) -> int:
     """Drop candidates beyond ``limit``, and at it all but the first ``quota``. Returns how many stay, in order."""
     kept = 0
@@ -102,7 +125,7 @@ def tidy(places: Array, found: Array, limit: int, quota: int) -> int:
     return kept
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def order(places: Array, found: Array, n_bits: int, out_places: Array, out_found: Array) -> None:
     """Sort by distance, equal ones in the order they came, by counting."""
     starts = np.zeros(n_bits + 2, np.int64)
@@ -118,7 +141,13 @@ def order(places: Array, found: Array, n_bits: int, out_places: Array, out_found
         out_found[place] = distance
 
 
-@njit(cache=True, nogil=True)
+@compiled()
+def block_chunks(words: Array, n_queries: int) -> int:
+    """Chunks of a block: what stays in the first cache for the next query, or all for the only one."""
+    return words.shape[0] if n_queries == 1 else max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
+
+
+@compiled()
 def nearest(queries: Array, words: Array, n: int, k: int, n_bits: int) -> tuple[Array, Array]:
     """The ``k`` nearest of the first ``n`` rows to each query, ``1 ≤ k ≤ n``: rows and distances, (queries, k).
 
@@ -136,12 +165,12 @@ def nearest(queries: Array, words: Array, n: int, k: int, n_bits: int) -> tuple[
     limits = np.full(n_queries, n_bits + 1, np.int64)
     scratch = np.empty(CHUNK, np.uint64)
     n_chunks = (n + CHUNK - 1) // CHUNK
-    step = max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
+    step = block_chunks(words, n_queries)
     for first in range(0, n_chunks, step):
         block = words[first : min(n_chunks, first + step)]
         for q in range(n_queries):
             query, limit = queries[q], limits[q]
-            c = promising(query, block, 0, limit, scratch)
+            c = promising(query, block, 0, limit, q > 0, scratch)
             while c < block.shape[0]:
                 distances(query, block[c], scratch)
                 row = (first + c) * CHUNK
@@ -160,71 +189,11 @@ def nearest(queries: Array, words: Array, n: int, k: int, n_bits: int) -> tuple[
                     while below[q] >= k:
                         limit -= 1
                         below[q] -= counts[q, limit]
-                c = promising(query, block, c + 1, limit, scratch)
+                c = promising(query, block, c + 1, limit, q > 0, scratch)
             limits[q] = limit
     out_places = np.empty((n_queries, k), np.int64)
     out_found = np.empty((n_queries, k), np.int32)
     for q in range(n_queries):
         size = tidy(places[q, : sizes[q]], found[q], limits[q], k - below[q])
         order(places[q, :size], found[q, :size], n_bits, out_places[q], out_found[q])
-    return out_places, out_found
-
-
-@njit(cache=True, nogil=True)
-def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
-    """How many of the first ``n`` rows lie within ``radius`` of each query."""
-    n_queries = queries.shape[0]
-    totals = np.zeros(n_queries, np.int64)
-    scratch = np.empty(CHUNK, np.uint64)
-    n_chunks = (n + CHUNK - 1) // CHUNK
-    bound = np.uint64(radius)
-    step = max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
-    for first in range(0, n_chunks, step):
-        block = words[first : min(n_chunks, first + step)]
-        for q in range(n_queries):
-            query = queries[q]
-            for c in range(block.shape[0]):
-                distances(query, block[c], scratch)
-                inside = np.uint64(0)
-                if n - (first + c) * CHUNK >= CHUNK:
-                    for j in range(CHUNK):
-                        inside += np.uint64(scratch[j] <= bound)
-                else:
-                    for j in range(n - (first + c) * CHUNK):
-                        inside += np.uint64(scratch[j] <= bound)
-                totals[q] += np.int64(inside)
-    return totals
-
-
-@njit(cache=True, nogil=True)
-def within(queries: Array, words: Array, n: int, radius: int, n_bits: int, offsets: Array) -> tuple[Array, Array]:
-    """All of the first ``n`` rows within ``radius``: query i's rows and distances at ``offsets[i]:offsets[i + 1]``."""
-    n_queries = queries.shape[0]
-    places = np.empty(offsets[n_queries], np.int64)
-    found = np.empty(offsets[n_queries], np.int32)
-    ends = offsets[:n_queries].copy()
-    scratch = np.empty(CHUNK, np.uint64)
-    n_chunks = (n + CHUNK - 1) // CHUNK
-    step = max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
-    for first in range(0, n_chunks, step):
-        block = words[first : min(n_chunks, first + step)]
-        for q in range(n_queries):
-            query, end = queries[q], ends[q]
-            c = promising(query, block, 0, radius + 1, scratch)
-            while c < block.shape[0]:
-                distances(query, block[c], scratch)
-                row = (first + c) * CHUNK
-                for j in range(min(CHUNK, n - row)):
-                    distance = np.int64(scratch[j])
-                    if distance <= radius:
-                        places[end] = row + j
-                        found[end] = distance
-                        end += 1
-                c = promising(query, block, c + 1, radius + 1, scratch)
-            ends[q] = end
-    out_places = np.empty_like(places)
-    out_found = np.empty_like(found)
-    for q in range(n_queries):
-        part = slice(offsets[q], offsets[q + 1])
-        order(places[part], found[part], n_bits, out_places[part], out_found[part])
     return out_places, out_found

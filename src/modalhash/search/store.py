@@ -23,6 +23,7 @@ __all__ = ["Position", "Store", "StoreBusyError", "StoreError", "StoreFullError"
 FROM = "FROM item JOIN modality ON modality.number = item.modality"
 INSERT = "INSERT INTO item (id, modality, code, kind, text, uri, labels, extra) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 PAGE = 20_000  # items read at a time: no long read holds up the tidying of the log
+REMEMBERED = 8  # filters whose items are known
 
 
 class Position(NamedTuple):
@@ -67,6 +68,7 @@ class Store:
         self._connection, self.n_bits = connect(self.path, n_bits=n_bits, timeout=timeout)
         self._lock = threading.RLock()
         self._closed = False
+        self._matched: dict[tuple[tuple[str, ...], str | None], tuple[Position, Array]] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -159,6 +161,22 @@ class Store:
         """The numbers of the items with these ids; unknown ones are left out."""
         return self._numbers_by_id(_check_texts(ids))
 
+    def matching(self, *, labels: Iterable[str] = (), kind: str | None = None) -> Array:
+        """Numbers of the items that have all these labels and this kind of code.
+
+        Reads every item's labels; the last answers are remembered until something changes.
+        """
+        key, position = (tuple(labels), kind), self.position()
+        known = self._matched.get(key)
+        if known is None or known[0] != position:
+            known = position, self._matching(*key)
+            with self._lock:
+                self._matched.pop(key, None)
+                self._matched[key] = known
+                for old in list(self._matched)[:-REMEMBERED]:
+                    del self._matched[old]
+        return known[1]
+
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         """All items in the order they were added. Removed meanwhile: left out; added meanwhile: left out too."""
         last, stop = 0, self.position().items
@@ -236,6 +254,16 @@ class Store:
     def _numbers_by_id(self, ids: list[str]) -> dict[str, int]:
         sql = "SELECT id, number FROM item WHERE id IN (SELECT value FROM json_each(?))"
         return dict(self._rows(sql, json.dumps(ids, ensure_ascii=False)))
+
+    def _matching(self, labels: Iterable[str], kind: str | None) -> Array:
+        sql, values = "SELECT number FROM item WHERE 1", []
+        if kind is not None:
+            sql, values = f"{sql} AND +kind = ?", [kind]
+        for label in labels:
+            # the first condition is much faster and lets few pass that the second one refuses
+            sql += " AND instr(labels, ?) AND EXISTS (SELECT 1 FROM json_each(labels) WHERE CAST(value AS TEXT) = ?)"
+            values += [json.dumps(label, ensure_ascii=False)[1:-1], label]
+        return np.array([row[0] for row in self._rows(f"{sql} ORDER BY number", *values)], dtype=np.int64)
 
     @staticmethod
     def _delete(connection: sqlite3.Connection, numbers: list[int]) -> None:
