@@ -30,7 +30,9 @@ MAY_IMPORT = {  # a room of the package -> the rooms it may know
     "data": {"_typing", "_extras", "data", "validation", "progress", "randomness", "blocks"},
     "encoders": {"_typing", "_extras", "blocks", "data", "encoders", "progress", "validation"},
     "evaluation": {"_typing", "_extras", "blocks", "codes", "evaluation", "kernels", "progress", "validation"},
+    "reproduce": {"_typing", "_extras", "__version__", "data", "evaluation", "progress", "registry", "reproduce", "validation"},
     "search": {"_typing", "_extras", "__version__", "base", "codes", "data", "encoders", "kernels", "persistence", "progress", "registry", "search", "validation"},
+    "serve": {"__version__", "_extras", "codes", "search", "serve"},
 }  # fmt: skip
 
 
@@ -55,6 +57,8 @@ def test_dependencies_point_one_way(path):
         assert room in {"__init__", "_typing", "cli"}, f"say in MAY_IMPORT what {room!r} may import"
     if room != "cli":
         assert "cli" not in known, "nobody knows the command line"
+    if room not in {"cli", "serve"}:
+        assert "serve" not in known, "only the command line knows the service"
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -65,5 +69,5 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_loads_nothing_heavy():
     assert not loaded_by("import modalhash") & {"numba", "sklearn", "scipy", "h5py", "matplotlib", "rich"}
-    assert not loaded_by("import modalhash.cli") & {"numba", "sklearn", "h5py", "matplotlib", "PIL"}
+    assert not loaded_by("import modalhash.cli") & {"numba", "sklearn", "h5py", "matplotlib", "PIL", "fastapi", "uvicorn"}
     assert not loaded_by("from modalhash import AMSH") & {"numba", "h5py", "matplotlib", "typer"}

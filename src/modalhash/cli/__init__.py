@@ -12,7 +12,9 @@ from modalhash.cli import engine_items
 from modalhash.cli.demo import demo
 from modalhash.cli.evaluate import evaluate
 from modalhash.cli.methods import methods
+from modalhash.cli.reproduce import reproduce
 from modalhash.cli.search import search
+from modalhash.cli.serve import serve
 from modalhash.cli.train import train
 
 app = typer.Typer(
@@ -50,11 +52,13 @@ app.command(rich_help_panel=ENGINE)(train)
 app.command(rich_help_panel=ENGINE)(engine_items.add)
 app.command(rich_help_panel=ENGINE)(engine_items.remove)
 app.command(rich_help_panel=ENGINE)(search)
+app.command(rich_help_panel=ENGINE)(serve)
 app.command(rich_help_panel=ENGINE)(engine_items.export)
 app.command(rich_help_panel=ENGINE)(engine_items.info)
 app.command()(methods)
 app.add_typer(datasets_commands.app, name="datasets")
 app.command()(evaluate)
+app.command()(reproduce)
 
 
 def main() -> None:

@@ -1,0 +1,86 @@
+"""``modalhash serve``: an engine over HTTP, with a page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from modalhash.cli.engine_tools import EngineFolder, Trust, plain_errors, say
+
+MEGABYTES = 10
+MEGAPIXELS = 40
+
+
+def serve(
+    engine: EngineFolder,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; only this machine reaches the default.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    example: Annotated[
+        list[str] | None, typer.Option(help="A search that the page offers; may be repeated. Else frequent labels.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="What the page calls the engine; its folder's name by default.")] = "",
+    writable: Annotated[bool, typer.Option("--writable", help="Let clients add and remove items.")] = False,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MODALHASH_TOKEN", help="Only who has it may come in. Others see an option, not a variable."
+        ),
+    ] = None,
+    without_token: Annotated[
+        bool, typer.Option("--without-token", help="Serve other machines without a token: everybody may come in.")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name under which a proxy calls the service; may be repeated.")
+    ] = None,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Of an uploaded picture.")] = MEGABYTES * 2**20,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Of a picture, before it is decoded.")] = MEGAPIXELS * 10**6,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
+    trust: Trust = False,
+) -> None:
+    """Serve an engine: a page to search by, and the same over HTTP.
+
+    Prints the address of the page when it is ready. Ctrl-C stops it, after the
+    searches that are under way are answered. Items that other commands add or
+    remove meanwhile are seen. The access log, a JSON object per request, goes
+    to the error output. What can be asked is described at [b]/docs[/b].
+
+    Only this machine can reach it unless [b]--host[/b] says otherwise, and then
+    a token is needed: [b]--token[/b], or better the variable MODALHASH_TOKEN,
+    which other users of the machine cannot see. The page is then opened once as
+    [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b].
+
+    Exit code: 0 when stopped; 2 for an error, such as a port that is in use.
+
+    [bold]Examples[/bold]
+
+    modalhash serve engine
+
+    modalhash serve engine --port 0 --example "red boat" --example "snow"
+
+    MODALHASH_TOKEN=… modalhash serve engine --host 0.0.0.0 --writable
+    """
+    with plain_errors():
+        from modalhash.serve import Limits, Settings
+        from modalhash.serve.run import address, bind, check_reach, run
+
+        settings = Settings(
+            host=host,
+            port=port,
+            token=token or None,
+            writable=writable,
+            hosts=tuple(allow_host or ()),
+            examples=tuple(example or ()),
+            name=name,
+            quiet=quiet,
+            limits=Limits(bytes=max_bytes, pixels=max_pixels, all_bytes=max(Limits().all_bytes, 2 * max_bytes)),
+        )
+        check_reach(settings, without_token=without_token)
+        with bind(host, port) as sock:
+            from modalhash.search.engine import Engine
+
+            with Engine.open(engine, trust=trust) as opened:
+                run(opened, settings, sock, on_ready=lambda: typer.echo(address(sock)))
+        say("stopped")

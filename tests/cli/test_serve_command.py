@@ -1,0 +1,120 @@
+"""``modalhash serve`` as typed: ready, in the way, stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from urllib.request import Request, urlopen
+
+import pytest
+from typer.testing import CliRunner
+
+from little_world import make_world
+from modalhash.cli import app
+
+for package in ("fastapi", "uvicorn", "python_multipart"):
+    pytest.importorskip(package, reason=f"{package} is not installed (extra serve)")
+
+
+def run(*arguments, env=None):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160", **(env or {})})
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    make_world(folder)
+    assert run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16").exit_code == 0
+    return folder / "engine"
+
+
+def start(engine, *options, **env):
+    code = "from modalhash.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "serve", str(engine), "--port", "0", *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env},
+    )  # fmt: skip
+
+
+def test_help_teaches():
+    shown = run("serve", "--help")
+    assert shown.exit_code == 0
+    for word in ("modalhash serve engine", "MODALHASH_TOKEN", "--writable", "/docs", "Exit code", "Ctrl-C"):
+        assert word in shown.output
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_and_stops_well(engine, sign):
+    service = start(engine, "--example", "red ball")
+    address = service.stdout.readline().strip()
+    assert address.startswith("http://127.0.0.1:")
+    with urlopen(f"{address}engine") as answer:
+        assert json.load(answer)["examples"] == ["red ball"]
+    body = json.dumps({"text": "a red ball", "k": 2}).encode()
+    with urlopen(Request(f"{address}search", body, {"Content-Type": "application/json"})) as answer:
+        assert len(json.load(answer)["hits"]) == 2
+    service.send_signal(sign)
+    out, err = service.communicate(timeout=30)
+    assert service.returncode == 0
+    assert out == ""
+    *lines, last = err.splitlines()
+    assert last == "stopped"
+    assert [json.loads(line)["path"] for line in lines] == ["/engine", "/search"]
+
+
+def test_a_port_that_is_in_use(engine):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("serve", engine, "--port", taken.getsockname()[1])
+    assert done.exit_code == 2
+    assert "is in use; give another one (--port), or 0" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("nosuch",), "nosuch does not exist; expected an engine"),
+        (("ENGINE", "--host", "0.0.0.0"), "other machines reach the service"),
+        (("ENGINE", "--token", "short"), "expected at least 8"),
+        (("ENGINE", "--host", "203.0.113.7", "--without-token"), "cannot listen at 203.0.113.7"),
+        (("ENGINE", "--host", "no such host", "--without-token"), "cannot listen at no such host"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(engine, options, message):
+    done = run("serve", "--port", 0, *(engine if option == "ENGINE" else option for option in options))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_missing_extra_is_named(engine, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    done = run("serve", engine)
+    assert done.exit_code == 2
+    assert "pip install 'modalhash[serve]'" in done.stderr
+
+
+def test_a_token_from_the_environment(engine):
+    service = start(engine, "--quiet", MODALHASH_TOKEN="correct-horse")
+    address = service.stdout.readline().strip()
+    with pytest.raises(OSError, match="401"):
+        urlopen(f"{address}engine")
+    with urlopen(Request(f"{address}engine", headers={"Authorization": "Bearer correct-horse"})) as answer:
+        assert answer.status == 200
+    service.terminate()
+    assert service.communicate(timeout=30)[1] == "stopped\n"
+
+
+def test_filters_of_search(engine):
+    red = [
+        line.split("\t")
+        for line in run("search", engine, "a blue box", "--label", "red", "--label", "circle").stdout.splitlines()
+    ]
+    assert red
+    assert all({"red", "circle"} <= set(row[4].split("; ")) for row in red)
+    assert run("search", engine, "a blue box", "--kind", "hashed").stdout == ""
+    assert run("search", engine, "a blue box", "--kind", "other").exit_code == 2

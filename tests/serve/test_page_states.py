@@ -1,0 +1,280 @@
+"""The page in a browser when something is wrong, hostile or small; and whether everybody can use it."""
+
+# ruff: noqa: F401, F811  (fixtures are imported, and then are names of parameters)
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from browser import EVIL, TOKEN, Service, chromium, engine, serving, url, visiting, visitor
+
+import modalhash
+from modalhash.data import Dataset
+from modalhash.search.engine import Engine
+
+CARDS = "#results a.card"
+CONTRAST = """(selector) => {
+    const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+    const light = (rgb) => {
+        const [r, g, b] = rgb.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (node) => {
+        const [r, g, b, a = 1] = parse(getComputedStyle(node).backgroundColor);
+        return a ? [r, g, b] : behind(node.parentElement);
+    };
+    return [...document.querySelectorAll(selector)].filter((node) => node.offsetParent).map((node) => {
+        const [one, two] = [light(parse(getComputedStyle(node).color)), light(behind(node))];
+        return (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    });
+}"""
+READ = (".about", ".summary", ".distance", ".distance b", ".id", ".kind", ".label", ".asked-how", ".asked-text")
+READ += (".go", ".pick", ".direction span", ".direction legend", ".count", ".chip", ".legend", ".why summary", ".words")
+
+
+def test_what_the_server_says_is_shown(visitor):
+    visitor.expected = ("415", "422", "404")
+    page = visitor.open()
+    page.get_by_role("searchbox").wait_for()
+    visitor.give("drop", "notes.txt", b"no picture", "text/plain")
+    page.get_by_role("alert").get_by_text("not a picture").wait_for()
+    assert page.get_by_role("button", name="Try again").is_visible()
+    page.goto(visitor.url + "?q=...")
+    page.get_by_role("alert").get_by_text("no word").wait_for()
+    page.goto(visitor.url + "?id=nosuch&modality=text")
+    page.get_by_role("alert").get_by_text("nosuch").wait_for()
+    assert page.title() == "That did not work – modalhash"
+    visitor.search("red ball")  # and on it goes
+    assert page.get_by_role("alert").count() == 0
+
+
+def test_a_picture_that_is_too_large_is_not_even_sent(visitor, url):
+    with urlopen(f"{url}engine", timeout=10) as answer:
+        limit = json.load(answer)["limits"]["bytes"]
+    page = visitor.open()
+    page.get_by_role("searchbox").wait_for()
+    page.evaluate(
+        """(size) => {
+            const carried = new DataTransfer();
+            carried.items.add(new File([new Uint8Array(size)], "huge.png", { type: "image/png" }));
+            document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: carried }));
+        }""",
+        limit + 1,
+    )
+    page.get_by_role("alert").get_by_text("this server takes up to 10.0 MB").wait_for()
+
+
+def test_the_server_is_gone_and_comes_back(chromium, engine):
+    service = Service(engine)
+    with visiting(chromium, service.url) as visitor:
+        visitor.expected = ("net::ERR_",)
+        page = visitor.open("?q=red+ball")
+        visitor.until_results()
+        service.stop()
+        page.get_by_role("searchbox").fill("green ball")
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").get_by_text("The server cannot be reached").wait_for()
+        again = Service(engine, port=service.port)
+        page.get_by_role("button", name="Try again").click()
+        visitor.until_results()
+        assert "green ball" in page.locator("#asked").inner_text()
+        again.stop()
+
+
+def test_the_first_request_fails(visitor):
+    visitor.expected = ("net::ERR_FAILED",)
+    page = visitor.page
+    page.route("**/engine", lambda route: route.abort())
+    visitor.open("?q=red+ball")
+    page.get_by_role("alert").get_by_text("The server cannot be reached").wait_for()
+    page.unroute("**/engine")
+    page.get_by_role("button", name="Try again").click()
+    visitor.until_results()
+    assert page.get_by_role("radio").count() == 4
+
+
+def test_nothing_found(visitor):
+    page = visitor.open()
+
+    def empty(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "hits": []})
+
+    page.get_by_role("searchbox").wait_for()
+    page.route("**/search", empty)
+    page.get_by_role("searchbox").fill("red ball")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").get_by_text("Nothing found").wait_for()
+    assert page.locator("#summary").inner_text().startswith("Nothing among 61 pictures")
+    assert "“red ball”" in page.locator("#asked").inner_text()
+
+
+def test_waiting_is_shown_and_the_last_question_wins(visitor):
+    page = visitor.open()
+    page.get_by_role("searchbox").wait_for()
+    page.locator("#taste a").last.wait_for()
+    held = []
+    page.route("**/search", lambda route: held.append(route))
+    page.get_by_role("searchbox").fill("red ball")
+    page.keyboard.press("Enter")
+    page.locator(".blank").first.wait_for()
+    assert page.locator("#results").get_attribute("aria-busy") == "true"
+    assert page.locator("#summary").inner_text() == "Searching …"
+    page.unroute("**/search")
+    visitor.search("blue box")
+    assert page.locator("#results").get_attribute("aria-busy") is None
+    assert "“blue box”" in page.locator("#asked").inner_text()
+    assert "blue" in page.locator(CARDS).first.inner_text()
+    assert len(held) == 1
+
+
+def test_warnings_are_shown(visitor):
+    page = visitor.open("?q=qqqq")
+    visitor.until_results()
+    assert "known to the engine" in page.get_by_role("list", name="Warnings").inner_text()
+    visitor.search("red ball")
+    assert page.locator("#warnings").is_hidden()
+
+
+def test_a_caption_with_a_script_stays_text(visitor):
+    page = visitor.open("?q=a+violet+ball&want=text&k=61")
+    visitor.until_results()
+    card = page.locator(CARDS).filter(has_text="<script>")
+    assert card.locator(".words").inner_text() == EVIL
+    assert "<b>violet</b>" in card.locator(".label").all_inner_texts()
+    assert page.locator("#results script, #results b:not(.distance b), #results img").count() == 0
+    card.click()
+    page.wait_for_function("() => location.search.includes('id=evil')")
+    visitor.until_results()
+    assert page.locator(".asked-text").inner_text() == EVIL
+    assert EVIL in page.title()
+    assert page.locator("#asked script, #asked img").count() == 0
+    visitor.search("<img src=x onerror='window.owned = 4'> red")
+    assert page.evaluate("window.owned") is None
+
+
+def test_a_token_is_asked_for(chromium, engine):
+    with serving(engine, token=TOKEN) as service, visiting(chromium, service.url) as visitor:
+        visitor.expected = ("401",)
+        page = visitor.open(f"?q=red+ball&token={quote(TOKEN)}")
+        visitor.until_results()
+        assert "token" not in page.url
+        visitor.context.clear_cookies()  # as when the service was started anew with another one
+        page.get_by_role("searchbox").fill("green ball")
+        page.keyboard.press("Enter")
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Open").click()
+        page.wait_for_function("() => document.querySelector('#token-value')?.value === ''")
+        page.get_by_label("Token").fill(TOKEN)
+        page.keyboard.press("Enter")
+        visitor.until_results()
+        assert "green ball" in page.locator("#asked").inner_text()
+        assert TOKEN not in page.url
+
+
+def test_the_first_visit_asks_for_the_token(chromium, engine):
+    with serving(engine, token=TOKEN) as service, visiting(chromium, service.url) as visitor:
+        visitor.expected = ("401",)
+        page = visitor.open("?q=red+ball")
+        page.get_by_label("Token").fill(TOKEN)
+        page.keyboard.press("Enter")
+        visitor.until_results()
+        assert TOKEN not in page.url
+
+
+def test_modalities_of_any_name_that_cannot_be_typed(chromium, tmp_path):
+    draw = np.random.default_rng(0)
+    labels = np.eye(4)[draw.integers(4, size=40)]
+    features = {name: labels @ draw.normal(size=(4, 6)) + 0.1 for name in ("sketch", "sound", "smell")}
+    data = Dataset(features, dict.fromkeys(features, labels), class_names=list("abcd"), name="made up")
+    with (
+        Engine.train(data, tmp_path / "engine", n_bits=8) as engine,
+        serving(engine) as service,
+        visiting(chromium, service.url) as visitor,
+    ):
+        page = visitor.open()
+        page.get_by_role("searchbox", name="Id of an item").wait_for()
+        assert page.get_by_role("radio").count() == 5
+        assert page.get_by_role("button", name="Search by a picture").count() == 0
+        page.goto(visitor.url + "?id=7&modality=sound")
+        visitor.until_results()
+        assert page.locator("#summary").inner_text().startswith("24 nearest of 80 items")
+        assert {one.split()[0] for one in page.locator(".words").all_inner_texts()} <= set(map(str, range(40)))
+
+
+@pytest.mark.parametrize("width", [360, 768, 1920])
+def test_no_sideways_scrolling(chromium, url, width):
+    with visiting(chromium, url, viewport={"width": width, "height": 800}) as visitor:
+        for address in ("", "?q=red+ball", "?q=red+ball&want=text", f"?q={'endless' * 60}", "?id=evil&modality=text"):
+            page = visitor.open(address)
+            visitor.until_results() if address else page.locator("#taste a").last.wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, address
+            box = page.get_by_role("searchbox").bounding_box()
+            assert box["width"] >= 120
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_contrast(chromium, url, theme):
+    with visiting(chromium, url, color_scheme=theme) as visitor:
+        page = visitor.open("?q=red+ball&want=image&want=text&k=61")
+        visitor.until_results()
+        dark = page.evaluate("parseInt(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0]) < 60")
+        assert dark == (theme == "dark")
+        for selector in READ:
+            found = page.evaluate(CONTRAST, selector)
+            assert found, selector
+            assert min(found) >= 4.5, selector
+
+
+def test_names_roles_and_alternatives(visitor):
+    page = visitor.open()
+    page.locator("#taste a").last.wait_for()
+    for address in ("", "?q=red+ball&want=image&want=text&k=61"):
+        page.goto(visitor.url + address)
+        visitor.until_results() if address else page.locator("#taste a").last.wait_for()
+        assert page.eval_on_selector_all("img", "all => all.every(image => image.alt.trim())")
+        assert page.eval_on_selector_all("svg", "all => all.every(one => one.ariaHidden || one.ariaLabel)")
+        named = "all => all.every(one => one.labels?.length || one.ariaLabel || one.textContent.trim())"
+        assert page.eval_on_selector_all("input, select, button, a", named)
+        assert page.eval_on_selector_all("[id]", "all => new Set(all.map(one => one.id)).size === all.length")
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.locator("h1").count() == page.get_by_role("main").count() == page.get_by_role("search").count() == 1
+    assert page.get_by_role("status").count() == 1
+    assert page.get_by_role("list", name="Results").get_by_role("listitem").count() == 61
+    assert page.get_by_role("link", name="Skip to the results").count() == 1
+    page.get_by_text("Why do these match?").click()
+    assert "never paired" in page.locator("#why").inner_text()
+
+
+def test_nothing_moves_for_those_who_ask(chromium, url):
+    with visiting(chromium, url, reduced_motion="reduce") as visitor:
+        page = visitor.open("?q=red+ball")
+        visitor.until_results()
+        still = "cards => cards.every(card => getComputedStyle(card).transitionProperty === 'none')"
+        assert page.eval_on_selector_all(CARDS, still)
+
+
+def test_without_javascript(chromium, url):
+    with visiting(chromium, url, java_script_enabled=False) as visitor:
+        told = visitor.open().locator("noscript p")
+        assert told.is_visible()
+        assert "needs JavaScript" in told.inner_text()
+
+
+def test_the_page_is_small_and_whole(url):
+    folder = Path(modalhash.__file__).parent / "serve" / "static"
+    for name in ("index.html", "style.css", "page.js"):
+        text = (folder / name).read_text(encoding="utf-8")
+        assert "innerHTML" not in text
+        assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+        assert "https://" not in text
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert " style=" not in page
+    assert "<style" not in page
+    assert page.count("<script") == page.count("</script>") == 1
+    with urlopen(url, timeout=10) as answer:
+        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]

@@ -1,0 +1,235 @@
+"""Items and their pictures over HTTP, adding and removing, also by many at once."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from urllib.parse import quote
+
+import pytest
+
+from little_world import huge_png
+from modalhash.serve.schemas import Added, Item
+
+
+def picture(colour=(200, 30, 30), size=(60, 40), kind="PNG", **options):
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.new("RGB", size, colour).save(out, kind, **options)
+    return out.getvalue()
+
+
+def add_picture(client, data, **fields):
+    return client.post("/items", files={"image": ("../../evil.html", data, "text/html")}, data=fields)
+
+
+@pytest.fixture
+def writer(make_client):
+    return make_client(writable=True)
+
+
+def test_an_item(client):
+    found = client.get("/items/photos/0.png").json()
+    Item.model_validate(found)
+    assert found["media"] == "/media/photos%2F0.png?modality=image"
+    assert "uri" not in found
+    assert client.get("/items/nosuch").status_code == 404
+    assert client.get("/items/photos%2F0.png?modality=text").status_code == 404
+    assert client.get("/items/photos%2F0.png?modality=sound").status_code == 422
+    assert client.get("/items/").status_code in (404, 422)
+
+
+def test_any_id_leads_to_its_item(serve, engine):
+    ids = ["../../etc/passwd", "a b/ü?#%2F&=", "..", "…", "\\x", "//x", "a;b", "'\"<>", "a\nb", "/"]
+    engine.add([{"id": id, "text": "a red ball"} for id in ids])
+    with serve() as server:
+        for id in ids:
+            connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+            connection.request("GET", f"/items/{quote(id, safe='')}")
+            assert json.load(connection.getresponse())["id"] == id
+            connection.close()
+
+
+def test_pictures_by_their_content(client, engine, tmp_path):
+    whole = client.get("/media/photos/0.png")
+    assert whole.headers["content-type"] == "image/png"
+    assert whole.content == engine.place(engine.get("photos/0.png")).read_bytes()
+    assert client.get("/media/photos/0.png", headers={"Range": "bytes=9-1"}).content == whole.content
+    (tmp_path / "jpeg.png").write_bytes(picture(kind="JPEG"))
+    engine.add([{"id": "jpeg", "path": str(tmp_path / "jpeg.png")}])
+    assert client.get("/media/jpeg").headers["content-type"] == "image/jpeg"
+
+
+def test_small_pictures(client, engine, tmp_path):
+    from PIL import Image
+
+    (tmp_path / "wide.jpg").write_bytes(picture(size=(900, 300), kind="JPEG"))
+    engine.add([{"id": "wide", "path": str(tmp_path / "wide.jpg")}])
+    small = client.get("/media/wide?size=200")
+    assert small.headers["content-type"] == "image/webp"
+    with Image.open(io.BytesIO(small.content)) as seen:
+        assert seen.size == (192, 64)
+    (tmp_path / "wide.jpg").write_bytes(picture(size=(300, 900), kind="JPEG"))
+    os.utime(tmp_path / "wide.jpg", ns=(1, 1))
+    with Image.open(io.BytesIO(client.get("/media/wide?size=200").content)) as seen:
+        assert seen.size == (64, 192), "a changed file is shown as it is now"
+    for wrong in ("0", "15", "1025", "x", "1e3", "9" * 5000):
+        assert client.get(f"/media/wide?size={wrong}").status_code == 422
+
+
+def test_thumbnails_are_turned_kept_and_forgotten(tmp_path):
+    from PIL import Image
+
+    from modalhash.serve.media import Thumbnails
+
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    paths = [tmp_path / f"{n}.jpg" for n in range(5)]
+    for n, path in enumerate(paths):
+        path.write_bytes(picture((n * 40, 0, 0), (100, 50), "JPEG", exif=turned))
+    kept = Thumbnails(most_bytes=400, pixels=10**6)
+    first = kept.get(paths[0], 64)
+    assert kept.get(paths[0], 64) is first
+    with Image.open(io.BytesIO(first.data)) as seen:
+        assert seen.size == (32, 64)
+    for path in paths:
+        kept.get(path, 64)
+    assert kept._bytes <= 400
+    assert kept.get(paths[0], 64) is not first
+
+
+def test_what_is_no_picture_is_not_served(client, engine, tmp_path):
+    photo = engine.place(engine.get("photos/0.png")).read_bytes()
+    for name, content, status in (
+        ("page.png", b"<html><script>alert(1)</script>", 415),
+        ("drawing.svg", b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', 415),
+        ("cut.png", picture()[:20], 415),
+        ("passwd.png", b"root:x:0:0", 415),
+    ):
+        path = tmp_path / name
+        path.write_bytes(photo)
+        engine.add([{"id": name, "path": str(path)}])
+        path.write_bytes(content)
+        for address in (f"/media/{name}", f"/media/{name}?size=64"):
+            answer = client.get(address)
+            assert answer.status_code == status, answer.text
+            assert answer.headers["content-type"] == "application/json"
+            assert str(tmp_path) not in answer.text
+    path.unlink()
+    assert "no longer where it was" in client.get("/media/passwd.png").json()["error"]
+    assert client.get("/media/passwd.png?size=64").status_code == 404
+    assert client.get("/media/items.csv:3").status_code == 404
+
+
+def test_read_only_says_how_to_write(client):
+    assert "--writable" in client.post("/items", json={"text": "a red ball"}).json()["error"]
+    assert client.delete("/items/photos/0.png").status_code == 403
+    assert client.get("/items/photos/0.png").status_code == 200
+
+
+def test_add_and_remove_a_text(writer, engine):
+    answer = writer.post("/items", json={"text": "a red ball", "id": "new", "labels": ["red"]})
+    assert answer.status_code == 201
+    Added.model_validate(answer.json())
+    assert answer.json()["items"] == 121
+    assert engine.get("new").kind == "hashed"
+    again = writer.post("/items", json={"text": "other", "id": "new"})
+    assert (again.status_code, "remove it first" in again.json()["error"]) == (409, True)
+    assert writer.delete("/items/new").json() == {"removed": 1, "items": 120}
+    assert writer.delete("/items/new").status_code == 404
+    assert writer.delete("/items/new?modality=sound").status_code == 422
+
+
+def test_add_and_remove_a_picture(writer, engine):
+    data = picture()
+    answer = add_picture(writer, data, labels=["red", "circle"])
+    assert answer.status_code == 201, answer.text
+    item = answer.json()["added"]
+    assert item["labels"] == ["red", "circle"]
+    assert item["id"].startswith("image-")
+    assert writer.get(item["media"]).content == data
+    kept = list((engine.path / "media").iterdir())
+    assert [path.read_bytes() for path in kept] == [data]
+    assert kept[0].suffix == ".png", "by its content, whatever the client called it"
+    assert add_picture(writer, data).status_code == 409
+    assert len(list((engine.path / "media").iterdir())) == 1, "nothing is left of what was not added"
+    assert writer.delete(f"/items/{item['id']}").json()["removed"] == 1
+    assert list((engine.path / "media").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "message"),
+    [
+        (b"", 415, "empty"),
+        (b"<svg/>", 415, "not a picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "not a picture"),
+        (picture()[:60], 415, "broken|truncated"),
+        (huge_png(7_000), 413, "7,000 × 7,000 pixels; the limit is 40,000,000"),
+        (huge_png(), 413, "far too many pixels"),
+    ],
+    ids=["empty", "svg", "eps", "cut", "large", "huge"],
+)
+def test_a_picture_that_is_none(writer, engine, data, status, message):
+    import re
+
+    for answer in (add_picture(writer, data), writer.post("/search", files={"image": ("a.png", data)})):
+        assert answer.status_code == status, answer.text
+        assert re.search(message, answer.json()["error"])
+    assert not (engine.path / "media").exists() or not list((engine.path / "media").iterdir())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"text": ""},
+        {"text": "x", "path": "/etc/passwd"},
+        {"text": "x", "uri": "/etc/passwd"},
+        {"text": "x", "id": ""},
+        {"text": "x", "id": "a\0b"},
+        {"text": "x", "id": "x" * 1001},
+        {"text": "x", "labels": [1]},
+        {"text": "x", "labels": ["y" * 201]},
+        {"text": "..."},
+    ],
+)
+def test_an_item_that_is_none(writer, engine, body):
+    assert writer.post("/items", json=body).status_code == 422
+    assert len(engine) == 120
+
+
+def test_forms_that_are_none(writer):
+    file = ("a.png", picture())
+    assert writer.post("/items", files={"image": file}, data={"text": "both"}).status_code == 422
+    assert writer.post("/items", files={"file": file}).status_code == 422
+    assert writer.post("/items", files=[("image", file), ("image", file)]).status_code == 422
+    assert writer.post("/items", files={"image": file}, data={"id": ["a", "b"]}).status_code == 422
+    assert writer.post("/items", files={"image": (None, "a text")}).status_code == 422
+    assert writer.post("/search", files={"image": file}, data={"k": "many"}).status_code == 422
+
+
+def test_many_at_once_do_not_get_in_each_others_way(writer, engine):
+    """Adding, removing and searching at the same time: afterwards exactly what was told is there."""
+
+    def work(n):
+        ids = (f"own-{n}", "shared")
+        statuses = [writer.post("/items", json={"text": f"a red ball {n}", "id": id}).status_code for id in ids]
+        statuses.append(writer.post("/search", json={"text": "a red ball", "k": 200}).status_code)
+        statuses.append(add_picture(writer, picture((n, n, n)), id=f"picture-{n}").status_code)
+        if n % 2:
+            statuses.append(writer.delete(f"/items/own-{n}").status_code)
+        return statuses
+
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(work, range(12)))
+    assert sum(statuses[1] == 201 for statuses in done) == 1
+    assert {statuses[1] for statuses in done} == {201, 409}
+    assert all(statuses[0] == statuses[3] == 201 and statuses[2] == 200 for statuses in done)
+    engine.store.check()
+    assert len(engine) == 120 + 12 - 6 + 1 + 12
+    assert len(engine.search(text="a red ball", k=1000)) == len(engine)
+    assert len(list((engine.path / "media").iterdir())) == 12

@@ -1,0 +1,203 @@
+"""Searching over HTTP: the same hits as the engine's, in the form that is described."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from modalhash.serve.schemas import About, Found, Item
+
+
+def search(client, **body):
+    answer = client.post("/search", json=body)
+    assert answer.status_code == 200, answer.text
+    Found.model_validate(answer.json())
+    return answer.json()
+
+
+def upload(client, data, **fields):
+    return client.post("/search", files={"image": ("x.png", data, "image/png")}, data=fields)
+
+
+def test_what_the_engine_is(client, engine):
+    about = client.get("/engine").json()
+    About.model_validate(about)
+    assert about["items"] == len(engine) == 120
+    assert about["modalities"]["image"] == {"items": 60, "query": True, "reads": "path"}
+    assert set(about["examples"]) <= {"red", "green", "blue", "circle", "square"}
+    assert about["writable"] is False
+
+
+def test_examples_are_those_given_or_those_of_the_engine(make_client, engine):
+    assert make_client(examples=("red ball",), name="Balls").get("/engine").json()["examples"] == ["red ball"]
+    engine.config["examples"] = ["blue box"]
+    assert make_client().get("/engine").json()["examples"] == ["blue box"]
+
+
+def test_words_find_what_the_engine_finds(client, engine):
+    found = search(client, text="a red ball", k=7, want=["image"])
+    hits = engine.search(text="a red ball", k=7, want="image")
+    assert [(hit["id"], hit["distance"], hit["code"]) for hit in found["hits"]] == [
+        (hit.id, hit.distance, hit.code) for hit in hits
+    ]
+    assert found["searched"] == 60
+    assert found["n_bits"] == 32
+    assert found["want"] == ["image"]
+    assert found["query"]["kind"] == found["query"]["modality"] == "text"
+    assert "uri" not in found["hits"][0]
+    assert found["hits"][0]["media"].startswith("/media/photos%2F")
+
+
+def test_codes_tell_the_distance(client):
+    found = search(client, text="a red ball", k=20)
+    query = int(found["query"]["code"], 16)
+    assert len(found["query"]["code"]) == 8
+    for hit in found["hits"]:
+        assert (query ^ int(hit["code"], 16)).bit_count() == hit["distance"]
+
+
+def test_a_picture_finds_texts(client, engine):
+    picture = engine.get("photos/0.png")
+    data = engine.place(picture).read_bytes()
+    answer = upload(client, data, k="5", want="text")
+    assert answer.status_code == 200, answer.text
+    Found.model_validate(answer.json())
+    assert answer.json()["query"]["kind"] == "image"
+    assert {hit["modality"] for hit in answer.json()["hits"]} == {"text"}
+    assert [hit["id"] for hit in answer.json()["hits"]] == [
+        hit.id for hit in engine.search(image=data, k=5, want="text")
+    ]
+
+
+def test_an_item_finds_others(client):
+    found = search(client, id="photos/3.png", modality="image", k=5)
+    assert found["query"]["id"] == "photos/3.png"
+    assert found["query"]["labels"]
+    assert found["query"]["media"] == "/media/photos%2F3.png?modality=image"
+    assert "photos/3.png" not in {hit["id"] for hit in found["hits"]}
+    assert search(client, id="items.csv:3")["query"]["text"]
+
+
+@pytest.mark.parametrize("query", [{"text": "a red ball"}, {"id": "photos/3.png"}])
+def test_asymmetric_hits_have_scores(client, query):
+    scores = [hit["score"] for hit in search(client, **query, k=6, asymmetric=True)["hits"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_filters_are_exact(client, engine):
+    engine.add([{"id": str(n), "text": f"a red ball {n}", "labels": ["rare"]} for n in range(3)])
+    red = search(client, text="a blue box", k=50, labels=["red", "circle"], want=["image"])["hits"]
+    assert red
+    assert all({"red", "circle"} <= set(hit["labels"]) for hit in red)
+    everything = search(client, text="a blue box", k=200)["hits"]
+    expected = [hit["id"] for hit in everything if "rare" in hit["labels"]]
+    assert [hit["id"] for hit in search(client, text="a blue box", k=2, labels=["rare"])["hits"]] == expected[:2]
+    assert {hit["kind"] for hit in search(client, text="a blue box", k=50, kind="hashed")["hits"]} == {"hashed"}
+    assert search(client, text="a blue box", labels=["nosuch"])["hits"] == []
+
+
+def test_words_that_nobody_knows_are_told(client):
+    assert "nothing in the query is known" in search(client, text="zzqqxx")["warnings"][0]
+    assert search(client, text="red")["warnings"] == []
+
+
+def test_a_text_that_looks_like_a_page_stays_text(client, engine):
+    evil = "<script>alert(1)</script> red ball"
+    engine.add([{"id": "<b>&'\"", "text": evil}])
+    found = [hit for hit in search(client, text=evil, k=200)["hits"] if hit["id"] == "<b>&'\""]
+    assert found[0]["text"] == evil
+    assert client.get("/items/%3Cb%3E%26'%22").json()["text"] == evil
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({}, 422, "expected one of text, id, image"),
+        ({"text": "red", "id": "photos/1.png"}, 422, "got text and id"),
+        ({"text": ""}, 422, "text: "),
+        ({"text": "x" * 2001}, 422, "at most 2000"),
+        ({"text": "a\0b"}, 422, "NUL"),
+        ({"text": "..."}, 422, "no word"),
+        ({"text": 5}, 422, "valid string"),
+        ({"text": "red", "k": 0}, 422, "k: "),
+        ({"text": "red", "k": 201}, 422, "k: "),
+        ({"text": "red", "k": 10**400}, 422, "k: "),
+        ({"text": "red", "k": "5"}, 422, "k: "),
+        ({"text": "red", "want": ["sound"]}, 422, "no modality 'sound'; it has 'image', 'text'"),
+        ({"text": "red", "want": "image"}, 422, "want: "),
+        ({"text": "red", "modality": "image"}, 422, "does not take texts"),
+        ({"text": "red", "kind": "other"}, 422, "kind: "),
+        ({"text": "red", "labels": ["x"] * 21}, 422, "labels: "),
+        ({"text": "red", "path": "/etc/passwd"}, 422, "path: Extra"),
+        ({"id": "nosuch"}, 404, "no item has the id 'nosuch'"),
+        ({"id": "photos/1.png", "modality": "text"}, 404, "in 'text'"),
+        ({"id": "photos/1.png", "modality": "sound"}, 422, "no modality 'sound'"),
+    ],
+)
+def test_a_wrong_search_says_what_is_wrong(client, body, status, message):
+    answer = client.post("/search", json=body)
+    assert answer.status_code == status
+    assert message in answer.json()["error"]
+    assert answer.json()["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{", "application/json", 422),
+        (b'"a"', "application/json", 422),
+        (b"[" * 50_000, "application/json", 422),
+        (b'{"text": "\\ud800"}', "application/json", 422),
+        (b'{"text": "\xff\xfe"}', "application/json", 422),
+        (b'{"text": "red", "k": NaN}', "application/json", 422),
+        (b'{"text": "red"}', "text/plain", 415),
+        (b'{"text": "red"}', "", 415),
+        (b"text=red", "application/x-www-form-urlencoded", 415),
+        (b"nothing", "multipart/form-data", 422),
+        (b"nothing", "multipart/form-data; boundary=x", 422),
+        (b"--x\r\n\r\n", "multipart/form-data; boundary=x", 422),
+        (b'--x\r\nContent-Disposition: form-data; name="want"\r\n\r\nimage\r\n--x--\r\n', "multipart/form-data; boundary=x", 422),
+    ],
+)  # fmt: skip
+def test_bodies_that_are_none(client, content, kind, status):
+    answer = client.post("/search", content=content, headers={"Content-Type": kind} if kind else {})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]
+
+
+def test_an_id_that_is_in_several_modalities(client, engine):
+    engine.add([{"id": "pair", "path": str(engine.place(engine.get("photos/0.png"))), "text": "a red ball"}])
+    answer = client.post("/search", json={"id": "pair"})
+    assert (answer.status_code, "say which with 'modality'" in answer.json()["error"]) == (422, True)
+    assert search(client, id="pair", modality="text")["query"]["modality"] == "text"
+
+
+def test_asymmetric_by_a_lost_file_does_not_tell_where_it_was(client, engine, tmp_path):
+    copy = tmp_path / "secret-name.png"
+    copy.write_bytes(engine.place(engine.get("photos/0.png")).read_bytes())
+    engine.add([{"id": "lost", "path": str(copy)}])
+    copy.unlink()
+    answer = client.post("/search", json={"id": "lost", "asymmetric": True})
+    assert answer.status_code == 422
+    assert "secret-name" not in answer.text
+
+
+def test_features_alone(make_client, tmp_path):
+    """An engine without encoders is searched by its items."""
+    from starlette.testclient import TestClient
+
+    from modalhash import Engine
+    from modalhash.data import Dataset, generate
+    from modalhash.serve import Settings, make_app
+
+    data = generate(n_items=60, seed=0)
+    names = [f"class {number}" for number in range(data.Y["image"].shape[1])]
+    with Engine.train(Dataset(data.X, data.Y, class_names=names), tmp_path / "features", n_bits=16) as engine:
+        with TestClient(make_app(engine, Settings(quiet=True)), base_url="http://127.0.0.1") as client:
+            assert client.get("/engine").json()["modalities"]["image"]["query"] is False
+            assert "Search by id" in client.post("/search", json={"text": "red"}).json()["error"]
+            hits = search(client, id="7", modality="text", want=["image"], k=3)["hits"]
+            assert len(hits) == 3
+            assert "media" not in hits[0]
+            Item.model_validate(client.get("/items/7?modality=text").json())
+        assert np.all([hit["modality"] == "image" for hit in hits])
