@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from fabricated_results import fabricate
@@ -88,6 +89,13 @@ def test_other_data_are_headed_as_such_and_nothing_is_subtracted(found):
     assert not any("less published" in title for title, _ in table.groups)
     assert any("differences would mean nothing" in note for note in table.notes)
     assert not any("published" in title for title, _ in grid(found, "table2", "wiki").groups)
+
+
+def test_it_says_where_seeds_differ(found):
+    study = found.studies["table2"]["wiki"]
+    assert tables.seeds_of(study) == "2 seeds"
+    fewer = {key: result for key, result in study.results.items() if key[1] != "BATCH" or key[3] == 0}
+    assert tables.seeds_of(replace(study, results=fewer)) == "1 to 2 seeds"
 
 
 def test_re_implementations_and_winners_are_marked(found):

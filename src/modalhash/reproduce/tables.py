@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from modalhash.registry import info
@@ -83,8 +84,12 @@ def published_heading(study: Study) -> str:
 
 
 def seeds_of(study: Study) -> str:
-    """E.g. ``3 seeds``."""
-    return f"{len(study.seeds)} seeds" if len(study.seeds) != 1 else "one seed"
+    """E.g. ``3 seeds``; a fit that another table has with more seeds brings them along, so they may differ."""
+    counts = Counter((sweep, label, bits) for sweep, label, bits, _ in study.results)
+    low, high = min(counts.values()), max(counts.values())
+    if high == 1:
+        return "one seed"
+    return f"{high} seeds" if low == high else f"{low} to {high} seeds"
 
 
 def notes_of(study: Study, *, brief: bool = False) -> list[str]:
