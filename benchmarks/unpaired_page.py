@@ -37,10 +37,10 @@ of one modality to those of another beyond the shape of their distributions, and
 """
 FINDINGS = """\
 In words, for learned databases: on Wiki AMSH leads image → text at 16, 32 and 128 bits, and EDMH at 64; text → image
-the supervised methods lie within .05 of each other, SAPMH, which is lower, apart. On IAPR TC-12 AMSH leads text → image at 16
-and 32 bits and GSPH at 64 and 128, by .018 and .037; image → text AMSH is .01 to .04 behind FMH, EDMH and SAPMH, and
-behind GSPH from 64 bits on. From features alone (hashed) AMSH leads text → image on IAPR TC-12 at every length, FMH
-image → text, and EDMH both directions on Wiki, where its functions follow the training items closely.
+the supervised methods lie within .05 of each other, SAPMH, which is lower, apart. On IAPR TC-12 AMSH leads
+text → image at 16 and 32 bits and GSPH at 64 and 128, by .018 and .037; image → text AMSH is .01 to .04 behind FMH,
+EDMH and SAPMH, and behind GSPH from 64 bits on. From features alone (hashed) AMSH leads text → image on IAPR TC-12 at
+every length, FMH image → text, and EDMH both directions on Wiki, where its functions follow the training items closely.
 """
 SHARES_HEAD = """\
 ## What pairs bring

@@ -94,3 +94,29 @@ def test_too_many_anchors_are_capped_with_a_warning(rng):
 def test_equal_items_have_no_scale():
     with pytest.raises(ValueError, match="all items are equal"):
         AnchorKernel(3).fit(np.ones((9, 2)))
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_strips_and_dense_products_change_nothing(rng, monkeypatch, squared):
+    X = data(rng).astype(np.float32)
+    sparse_rows = sparse.csr_array(X * (rng.random(X.shape) < 0.05))
+    kernel = AnchorKernel(12, squared=squared, random_state=0).fit(X)
+    whole, csr = kernel.transform(X), kernel.transform(sparse_rows)
+    monkeypatch.setattr("modalhash.features.STRIP_BYTES", 1)
+    np.testing.assert_array_equal(kernel.transform(X), whole)
+    monkeypatch.setattr("modalhash.features.DENSE", 0.0)
+    np.testing.assert_allclose(kernel.transform(sparse_rows), csr, atol=1e-5)
+
+
+def test_input_is_left_as_it_was(rng):
+    X = data(rng)
+    before = X.copy()
+    for rows in ("raw", "unit", "centred unit"):
+        for feature_map in (
+            AnchorKernel(6, rows=rows, random_state=0),
+            Linear(rows=rows),
+            Linear(rows=rows, centred=False),
+        ):
+            out = feature_map.fit(X).transform(X)
+            out += 1
+            np.testing.assert_array_equal(X, before)

@@ -22,6 +22,8 @@ from modalhash.validation import check_choice, check_features, check_int, check_
 
 NAME = "X"
 ROWS = ("raw", "unit", "centred unit")
+STRIP_BYTES = 2**18  # kernel values that stay in the second cache while they are worked on
+DENSE = 1 / 8  # share of set values above which a dense product of a CSR block is the faster one
 
 
 def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) -> dict[str, int]:
@@ -90,20 +92,19 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         """Learn all but the mean."""
 
     @abstractmethod
-    def _map(self, block: Matrix) -> Array:
-        """Features of prepared rows, in an array of their own, before centring and bias."""
+    def _map(self, block: Matrix, mean: Array) -> Array:
+        """Features of prepared rows less ``mean``, in an array of their own, before the bias."""
 
     def _compute(self, X: Matrix, rows: slice | Array) -> Array:
-        out = self._map(self._prepared(X, rows))
-        if self.bias:
-            out = np.column_stack([out, np.ones(len(out), dtype=out.dtype)])
-        out -= self.mean_
-        return out
+        out = self._map(self._prepared(X, rows), self.mean_[: self.width - self.bias])
+        return np.column_stack([out, np.ones(len(out), dtype=out.dtype)]) if self.bias else out
 
     def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
         """Rows as the map takes them; CSR stays CSR unless its rows have to be centred."""
         dtype = self.origin_.dtype
         block = X[rows]
+        if self.rows == "raw":
+            return block.astype(dtype, copy=False)
         if sparse.issparse(block) and self.rows != "centred unit":
             block = block.astype(dtype)
             norms = np.sqrt(np.asarray(block.multiply(block).sum(axis=1)).ravel())
@@ -112,8 +113,6 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
             if self.rows == "centred unit":
                 block -= self.origin_
             norms = np.sqrt(np.einsum("ij,ij->i", block, block))
-        if self.rows == "raw":
-            return block
         scale = (1 / np.where(norms > 0, norms, 1)).astype(dtype)  # a row of zeros stays zero
         return sparse.diags_array(scale) @ block if sparse.issparse(block) else block * scale[:, None]
 
@@ -143,8 +142,12 @@ class Linear(FeatureMap):
     def _prepare(self, X: Matrix) -> None:
         """Nothing but the mean is learned."""
 
-    def _map(self, block: Matrix) -> Array:
-        return block.toarray() if sparse.issparse(block) else block
+    def _map(self, block: Matrix, mean: Array) -> Array:
+        if not sparse.issparse(block):
+            return np.asarray(block - mean)
+        out = block.toarray()
+        out -= mean
+        return np.asarray(out)
 
 
 class AnchorKernel(FeatureMap):
@@ -248,35 +251,51 @@ class AnchorKernel(FeatureMap):
         """Raw dense rows from their mean, where differences of squares lose the least."""
         return block - self.origin_ if self.rows == "raw" and not sparse.issparse(block) else block
 
-    def _distances(self, block: Matrix, scale: float = 1.0) -> Array:
-        """‖x − a‖² times ``scale``, clipped at 0. CSR rows are taken as they are, never densified."""
-        dtype = self.anchors_.dtype
-        if sparse.issparse(block):
+    def _distances(self, block: Matrix) -> Array:
+        """‖x − a‖², clipped at 0."""
+        out, norms, squares = self._products(block)
+        out -= norms
+        out -= squares
+        return np.negative(np.minimum(out, 0, out=out), out=out)
+
+    def _products(self, block: Matrix, scale: float = 1.0) -> tuple[Array, Array, Array]:
+        """2 xᵀa, ‖x‖² and ‖a‖², each times ``scale``. CSR rows are taken as they are, unless many values are set."""
+        from_csr = sparse.issparse(block)
+        if from_csr:
             norms = np.asarray(block.multiply(block).sum(axis=1)).ravel()
+            if block.nnz > DENSE * block.shape[0] * block.shape[1]:
+                block = block.toarray()
         else:
             block = self._shifted(block)
             norms = np.einsum("ij,ij->i", block, block)
-        products, squares = self._anchor_terms(sparse.issparse(block), scale)
-        out = block @ products
-        out += (norms * scale).astype(dtype)[:, None]
-        out += squares
-        return np.maximum(out, 0, out=out)
+        anchors, squares = self._anchor_terms(from_csr, scale)
+        return block @ anchors, (norms * scale).astype(self.anchors_.dtype)[:, None], squares
 
     def _anchor_terms(self, for_csr: bool, scale: float) -> tuple[Array, Array]:
-        """−2·scale·Aᵀ and scale·‖a‖², kept: they would take longer than a single query."""
+        """2·scale·Aᵀ and scale·‖a‖², kept: they would take longer than a single query."""
         terms = self.__dict__.setdefault("_terms", {})  # a loaded map has none yet
         if (for_csr, scale) not in terms:
             A = self.anchors_ if for_csr else self._shifted(self.anchors_)
             squares = (np.einsum("ij,ij->i", A, A) * scale).astype(A.dtype)
-            terms[for_csr, scale] = np.ascontiguousarray(A.T * A.dtype.type(-2 * scale)), squares
+            terms[for_csr, scale] = np.ascontiguousarray(A.T * A.dtype.type(2 * scale)), squares
         return terms[for_csr, scale]
 
-    def _map(self, block: Matrix) -> Array:
+    def _map(self, block: Matrix, mean: Array) -> Array:
         if self.squared:
-            out = self._distances(block, scale=0.5 / self.bandwidth_)
+            out, norms, squares = self._products(block, scale=0.5 / self.bandwidth_)
         else:
             out = self._distances(block)
-            np.sqrt(out, out=out)
-            out *= out.dtype.type(0.5 / self.bandwidth_**2)
-        np.negative(out, out=out)
-        return np.exp(out, out=out)
+        zeros = np.zeros_like(mean)  # a row: numpy's minimum with a single number is not vectorised
+        # strip by strip, so that each lies in the cache until all is done to it
+        for rows in row_slices(len(out), max(1, STRIP_BYTES // (out.itemsize * out.shape[1]))):
+            strip = out[rows]
+            if self.squared:
+                strip -= norms[rows]
+                strip -= squares
+                np.minimum(strip, zeros, out=strip)
+            else:
+                np.sqrt(strip, out=strip)
+                strip *= out.dtype.type(-0.5 / self.bandwidth_**2)
+            np.exp(strip, out=strip)
+            strip -= mean
+        return out

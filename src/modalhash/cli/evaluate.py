@@ -11,18 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from modalhash import registry
 from modalhash._extras import MissingExtraError
-from modalhash.evaluation.databases import evaluate_databases, unseen_items
-from modalhash.evaluation.protocol import CHOICES, Protocol
-from modalhash.evaluation.significance import Spread
-from modalhash.evaluation.tables import Table
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy and what needs it are loaded when the command runs: `modalhash --help` stays quick
     from modalhash.data.dataset import Dataset
+    from modalhash.evaluation.protocol import Protocol
+    from modalhash.evaluation.tables import Table
 
 
 class Scenario(StrEnum):
@@ -70,6 +67,8 @@ def evaluate(
     """Train a method and print its mAP on learned, hashed and unseen databases, with the chance level."""
     from rich.console import Console
 
+    from modalhash.evaluation.protocol import Protocol
+
     if as_json + markdown + latex > 1:
         raise typer.BadParameter("take one of --json, --markdown and --latex")
     try:
@@ -110,6 +109,8 @@ def study(
     report: Callable[[str], Any] | None = None,
 ) -> list[Run]:
     """Fit and measure for every code length and seed; the seed draws split, scenario and method alike."""
+    from modalhash.evaluation.databases import evaluate_databases
+
     cls = registry.get(method)
     runs = []
     for n_bits in bits:
@@ -144,6 +145,9 @@ def study(
 
 def _large_enough(parts: Any, protocol: Protocol) -> list[str]:
     """The databases that reach as deep as the cut-off of a published protocol."""
+    from modalhash.evaluation.databases import unseen_items
+    from modalhash.evaluation.protocol import CHOICES
+
     unseen, same_id = unseen_items(parts)
     spare = 1 if same_id == "exclude" else 0
     sizes = {kind: min(parts.training.sizes.values()) for kind in CHOICES["database"]}
@@ -158,6 +162,12 @@ def summarise(
     runs: Sequence[Run], dataset: str, scenario: str, protocol: Protocol, *, test_share: float | None = None
 ) -> Table:
     """Mean ± standard deviation over the seeds, a column per database."""
+    import numpy as np
+
+    from modalhash.evaluation.protocol import CHOICES
+    from modalhash.evaluation.significance import Spread
+    from modalhash.evaluation.tables import Table
+
     kinds = CHOICES["database"]
     rows = []
     for n_bits, direction in dict.fromkeys((run.bits, run.direction) for run in runs):
@@ -199,6 +209,8 @@ def open_dataset(name: str, root: Path | None = None) -> Dataset:
 
 def draw_split(dataset: Dataset, test_share: float, seed: int) -> Dataset:
     """A random split by id, for data that come without one: an item is a query in all its modalities or in none."""
+    import numpy as np
+
     from modalhash.data import Split
 
     if not 0 < test_share < 1:
