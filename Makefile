@@ -30,9 +30,10 @@ lint: $(READY)  ## check style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(READY)  ## measure speed; results as JSON under benchmarks/results
-	$(BIN)/python benchmarks/fit_speed.py
-	$(BIN)/python benchmarks/evaluation_speed.py
+BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed import_speed serve_load speed_table
+
+bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -20,8 +20,8 @@ from modalhash.features import FeatureMap
 from modalhash.items import Items
 from modalhash.progress import Callback, Reporter
 
-BLOCK_VALUES = 2**23
-"""Feature values mapped at once by transform: 32 MiB in float32."""
+BLOCK_VALUES = 2**22
+"""Feature values mapped at once by transform: 16 MiB in float32, which the allocator keeps for the next block."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         A fit that fails leaves the estimator as it was.
         """
-        if isinstance(X, Items):
-            items = X
-            X, Y, pairs = items.X, items.Y if Y is None else Y, items.pairs if pairs is None else pairs
         data = self._check(X, Y, pairs)
-        learned = self._fit(data, Reporter(callback))
+        self._remember(data, self._fit(data, Reporter(callback)))
+        return self
+
+    def _remember(self, data: Training, learned: dict[str, Any]) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)  # a second fit forgets the first
         self.n_features_in_ = {name: int(values.shape[1]) for name, values in data.X.items()}
@@ -87,7 +87,6 @@ class CrossModalHasher(BaseEstimator, ABC):
             self.classes_ = np.arange(next(iter(data.Y.values())).shape[1])
         for name, value in learned.items():
             setattr(self, name, value)
-        return self
 
     def fit_transform(
         self,
@@ -155,6 +154,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         return self.maps_[name].width if hasattr(self, "maps_") else self.n_features_in_[name]
 
     def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
+        if isinstance(X, Items):
+            X, Y, pairs = X.X, X.Y if Y is None else Y, X.pairs if pairs is None else pairs
         method = type(self).__name__
         features = validation.check_features(X)
         if self.max_modalities is not None and len(features) > self.max_modalities:

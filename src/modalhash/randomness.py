@@ -38,8 +38,8 @@ def row_keys(X: Matrix, seed: int) -> Array:
         keys = words @ multipliers
     else:
         keys = np.empty(X.shape[0], dtype=np.uint64)
-        for rows in row_slices(X.shape[0], max(1, 2**20 // X.shape[1])):
-            keys[rows] = _float_bits(X[rows]) @ multipliers
+        for rows in row_slices(X.shape[0], max(1, 2**18 // X.shape[1])):
+            keys[rows] = np.einsum("ij,j->i", _float_bits(X[rows]), multipliers)  # integers have no BLAS
     return _mix(keys)
 
 

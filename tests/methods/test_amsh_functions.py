@@ -25,7 +25,7 @@ def problem(seed, n=300, d=12, r=6, k=40):
 def fast(X, B, kernel, *, ridge=0.01, block_rows=None, memory_limit=None, **options):
     phi = kernel.fit_blocks(X, block_rows=block_rows, memory_limit=memory_limit)
     options = {"max_iter": 15, "tol": 0.0} | options
-    return learn_functions(phi, B.astype(X.dtype), RidgeFactor(phi.gram(), ridge), ridge=ridge, **options)
+    return learn_functions(phi, [B], RidgeFactor(phi.gram(), ridge).inverse(), ridge=ridge, **options)[0]
 
 
 def test_plain_iterations_are_the_papers():

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -51,20 +52,25 @@ class View:
     rng: np.random.Generator
     w: Array | None = None
     Lt: Array | sparse.csr_array = field(init=False)
+    WLt: Array | sparse.csr_array = field(init=False)
     B: Array = field(init=False)
     P: Array = field(init=False)
     T: Array = field(init=False)
+    H: Array = field(init=False)  # V P of the newest V
     C: Array = field(init=False)
+    D: Array = field(init=False)  # Ltᵀ W B (c, r)
+    feasible: bool = field(init=False, default=False)  # V is balanced and uncorrelated: from its first update on
     S2: Array = field(init=False)  # Ltᵀ W Lt (c, c): the only trace of S in the objective
 
     def __post_init__(self) -> None:
         Lt = unit_rows(self.L)
         self.Lt = sparse.csr_array(Lt) if self.L.mean() < SPARSE_BELOW else Lt
-        S2 = self.Lt.T @ self.weigh(Lt)
-        self.S2 = np.asarray(S2)
+        self.WLt = self.weigh(self.Lt)
+        self.S2 = np.asarray(self.WLt.T @ Lt)
         self.T = self.L.astype(np.float64)  # E = 0
         self.B = sign(self.V)
         self.C = self.semantic_sum(self.V)
+        self.D = self.semantic_sum(self.B)
         self.P = np.zeros((self.V.shape[1], self.L.shape[1]))
 
     @property
@@ -72,13 +78,20 @@ class View:
         """Items behind the rows."""
         return float(self.L.shape[0] if self.w is None else self.w.sum())
 
-    def weigh(self, X: Array) -> Array:
+    def weigh(self, X: Any) -> Any:
         """W X."""
-        return X if self.w is None else X * self.w[:, None]
+        if self.w is None:
+            return X
+        return sparse.diags_array(self.w) @ X if sparse.issparse(X) else X * self.w[:, None]
+
+    def squared(self, X: Array) -> float:
+        """Σ w ‖x‖² over the rows x."""
+        rows = np.einsum("ij,ij->i", X, X)
+        return float(rows.sum() if self.w is None else self.w @ rows)
 
     def semantic_sum(self, X: Array) -> Array:
         """Ltᵀ W X: S X in the low-rank form, never S itself."""
-        return np.asarray(self.Lt.T @ self.weigh(X))
+        return np.asarray(self.WLt.T @ X)
 
 
 def learn_codes(
@@ -107,50 +120,56 @@ def learn_codes(
 
 
 def update_P(view: View) -> None:
-    """Eq. (12). The paper divides by n, true once V is feasible; the first V (PCA) is not."""
-    WV = view.weigh(view.V)
-    view.P = np.linalg.lstsq(WV.T @ view.V, WV.T @ view.T, rcond=1e-12)[0]
+    """Eq. (12): VᵀWT / n, for VᵀWV = nI; the first V (PCA) is not feasible yet."""
+    WT = view.weigh(view.T)
+    if view.feasible:
+        view.P = (WT.T @ view.V).T / view.n
+    else:
+        view.P = np.linalg.lstsq(view.V.T @ view.weigh(view.V), view.V.T @ WT, rcond=1e-12)[0]
 
 
 def update_V(views: list[View], i: int, weights: Weights) -> None:
     """Theorem III.1: the exact minimiser over V of modality i, the others fixed."""
     view = views[i]
     r = view.V.shape[1]
-    semantic = weights.intra * r * view.semantic_sum(view.B)
+    semantic = weights.intra * r * view.D
     for j, other in enumerate(views):
         if j != i:
             semantic += weights.inter * r * other.C
-    Z = view.T @ view.P.T + weights.quantization * view.B + view.Lt @ semantic
-    view.V = balanced_procrustes(Z, view.rng, view.w)
+    Z = view.T @ view.P.T
+    Z += view.Lt @ semantic
+    Z += weights.quantization * view.B
+    view.V, view.feasible = balanced_procrustes(Z, view.rng, view.w), True
     view.C = view.semantic_sum(view.V)
 
 
 def update_B(view: View, weights: Weights) -> None:
     """Eq. (18). sgn(0) = −1 as the paper has it; the authors' sign() lets 0 through."""
     r = view.V.shape[1]
-    view.B = sign(weights.quantization * view.V + view.Lt @ (weights.intra * r * view.C))
+    Z = view.Lt @ (weights.intra * r * view.C)
+    Z += weights.quantization * view.V
+    view.B = sign(Z)
+    view.D = view.semantic_sum(view.B)
 
 
 def update_T(view: View, weights: Weights) -> None:
     """Eq. (21) put into L + R∘E: the margins are a clip, max(1, PV) at label 1 and min(0, PV) at 0."""
+    view.H = view.V @ view.P
     if weights.label_margins:
-        H = view.V @ view.P
-        view.T = np.where(view.L, np.maximum(H, 1.0), np.minimum(H, 0.0))
+        view.T = np.where(view.L, np.maximum(view.H, 1.0), np.minimum(view.H, 0.0))
 
 
 def objective(views: list[View], weights: Weights) -> float:
     """Eq. (10) over unordered pairs of modalities, for feasible V, from r × r and c × c sums.
 
-    ‖B Vᵀ − rS‖² = n²r − 2r⟨LtᵀWB, C⟩ + r²‖LtᵀWLt‖² because VᵀWV = nI; likewise between modalities.
+    ‖B Vᵀ − rS‖² = n²r − 2r⟨D, C⟩ + r²‖LtᵀWLt‖² because VᵀWV = nI; likewise between modalities.
     """
     total = 0.0
     for view in views:
         r = view.V.shape[1]
-        R = view.T - view.V @ view.P
-        total += float(np.vdot(R, view.weigh(R)))
-        D = view.B - view.V
-        total += weights.quantization * float(np.vdot(D, view.weigh(D)))
-        cross = float(np.vdot(view.semantic_sum(view.B), view.C))
+        total += view.squared(view.T - view.H)
+        total += weights.quantization * view.squared(view.B - view.V)
+        cross = float(np.vdot(view.D, view.C))
         total += weights.intra * (view.n**2 * r - 2 * r * cross + r**2 * float(np.vdot(view.S2, view.S2)))
     for i, first in enumerate(views):
         for second in views[i + 1 :]:

@@ -13,11 +13,14 @@ exactly (put M into Eq. (26) and subtract F = G⁻¹GF). This form needs one wal
 no M, and repairs the rounding of float32 blocks: its fixed point does not depend on the factor's accuracy.
 The curvature being constant, Nesterov's extrapolation costs nothing and needs about half the iterations.
 
+Bits know nothing of each other here. Codes of several lengths for the same items are learned side by side: each
+walk over the data serves the bits of all of them.
+
 =============  ================  ==============================================
 paper          here              is
 =============  ================  ==============================================
 :math:`\phi(X)`  ``phi`` (n, d)  kernel features, walked in blocks
-:math:`B`      ``B`` (n, r)      codes, ±1
+:math:`B`      ``B`` (n, r)      codes, ±1; those of several lengths side by side
 :math:`F`      ``F`` (d, r)      the hash functions
 :math:`B\circ M`  inside ``R``   R = B + B∘M − ΦF, with the best M
 =============  ================  ==============================================
@@ -25,19 +28,22 @@ paper          here              is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.blocks import FeatureBlocks
-from modalhash.linalg import RidgeFactor
+from modalhash.blocks import FeatureBlocks, product, row_slices
+
+STRIP_BYTES = 2**21
+"""Features worked on at once: from ΦF to ΦᵀR they stay in the cache."""
 
 
 def learn_functions(
     phi: FeatureBlocks,
-    B: Array,
-    factor: RidgeFactor,
+    codes: Sequence[Array],
+    inverse: Array,
     *,
     ridge: float,
     max_iter: int,
@@ -45,62 +51,94 @@ def learn_functions(
     margins: bool = True,
     accelerated: bool = True,
     report: Callable[[int, float], None] = lambda step, objective: None,
-) -> tuple[Array, list[float]]:
-    """Algorithm 1, lines 9-12. Returns F and the objective after each iteration.
+) -> list[tuple[Array, list[float]]]:
+    """Algorithm 1, lines 9-12, for codes of one or several lengths. Returns F and its trace for each.
 
-    With ``accelerated`` a value of the trace belongs to the extrapolated point from which the next
-    iteration starts; the last one always belongs to the F that is returned.
+    ``inverse`` is (ΦᵀΦ + ρI)⁻¹. A trace holds the objective after each iteration. With ``accelerated`` a value
+    belongs to the extrapolated point from which the next iteration starts; the last one always belongs to the F
+    that is returned.
     """
-    d, r = phi.width, B.shape[1]
+    if tol > 0 and len(codes) > 1:  # each ends at an iteration of its own
+        alone = partial(
+            learn_functions, ridge=ridge, max_iter=max_iter, tol=tol, margins=margins, accelerated=accelerated
+        )
+        return [alone(phi, [B], inverse, report=report)[0] for B in codes]
     if not margins:  # AMSH-m: M = 0, plain ridge regression
         max_iter = 1
-    F = previous = point = np.zeros((d, r))
-    momentum = np.ones(r)
-    inverse = factor.inverse()
-    trace: list[float] = []
+    B = np.hstack([B.astype(np.int8) for B in codes])
+    F = previous = point = np.zeros((phi.width, B.shape[1]))
+    momentum = np.ones(B.shape[1])
+    trace: list[Array] = []
     for step in range(max_iter):
-        gradient, value = hinge_pass(phi, B, point, margins=margins, first=step == 0)
+        gradient, values = hinge_pass(phi, B, point, margins=margins, first=step == 0)
         if step:
-            trace.append(value + ridge * float(np.vdot(point, point)))
-            report(step, trace[-1])
-            if tol > 0 and step > 1 and trace[-2] - trace[-1] <= tol * trace[-2]:
+            trace.append(_checked(values + ridge * _squares(point), phi.n))
+            report(step, float(trace[-1].sum()))
+            if tol > 0 and step > 1 and trace[-2].sum() - trace[-1].sum() <= tol * trace[-2].sum():
                 F = point
                 break
         gradient -= ridge * point
-        previous, F = F, point + inverse @ gradient  # Eq. (26) with the best M of Eq. (27)
+        previous, F = F, point + product(inverse, gradient)  # Eq. (26) with the best M of Eq. (27)
         point = F
         if accelerated:
             point, momentum = extrapolate(F, previous, gradient, momentum)
     else:
-        value = hinge_pass(phi, B, F, margins=margins, gradient=False)[1]
-        trace.append(value + ridge * float(np.vdot(F, F)))
-        report(max_iter, trace[-1])
-    return F, trace
+        values = hinge_pass(phi, B, F, margins=margins, gradient=False)[1]
+        trace.append(_checked(values + ridge * _squares(F), phi.n))
+        report(max_iter, float(trace[-1].sum()))
+    ends = np.cumsum([B.shape[1] for B in codes])[:-1]
+    traces = [[float(step.sum()) for step in steps] for steps in zip(*(np.split(t, ends) for t in trace), strict=True)]
+    return list(zip(np.split(F, ends, axis=1), traces, strict=True))
 
 
 def hinge_pass(
     phi: FeatureBlocks, B: Array, F: Array, *, margins: bool = True, first: bool = False, gradient: bool = True
-) -> tuple[Array, float]:
-    """One walk over the data: Φᵀ R and ‖R‖² at F. ``first``: F is zero, so R = B."""
-    F = F.astype(phi.dtype)
-    total = np.zeros(F.shape)
-    value = 0.0
-    for rows, block in phi:
-        target = B[rows]
-        if first:
-            R = target
-            value += float(target.size)
-        else:
-            R = block @ F
-            np.multiply(R, target, out=R)
-            np.subtract(1, R, out=R)
-            if margins:
-                np.maximum(R, 0, out=R)  # B∘M takes what exceeds the code: Eq. (27)
-            value += float(np.vdot(R, R))
-            np.multiply(R, target, out=R)
-        if gradient:
-            total += block.T @ R
-    return total, value
+) -> tuple[Array, Array]:
+    """One walk over the data: Φᵀ R, and ‖R‖² of each bit, at F. ``first``: F is zero, so R = B."""
+    dtype = phi.dtype
+    F = F.astype(dtype)
+    zeros = np.zeros(F.shape[1], dtype=dtype)  # a row: numpy's maximum with a single number is not vectorised
+    size = max(1, STRIP_BYTES // (phi.width * dtype.itemsize))
+
+    def work(rows: slice, block: Array) -> tuple[Array, Array]:
+        total, values = np.zeros(F.shape, dtype=dtype), np.zeros(F.shape[1])
+        codes = B[rows]
+        for strip in row_slices(len(block), size):
+            features, R = block[strip], codes[strip].astype(dtype)
+            if first:
+                values += len(R)
+            else:
+                target = R
+                R = features @ F
+                R *= target
+                np.subtract(1, R, out=R)
+                if margins:
+                    np.maximum(R, zeros, out=R)  # B∘M takes what exceeds the code: Eq. (27)
+                values += _squares(R)
+                R *= target
+            if gradient:
+                total += features.T @ R
+        return total, values
+
+    total, values = np.zeros(F.shape), np.zeros(F.shape[1])
+    for part, squares in phi.map(work):
+        total += part
+        values += squares
+    return total, values
+
+
+def _squares(X: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->j", X, X))
+
+
+def _checked(values: Array, start: int) -> Array:
+    """The objective of each bit, unless it has left the value at F = 0 behind: then the factor is no majoriser."""
+    if not np.all(values <= 2 * start):
+        raise ValueError(
+            "the hash functions diverge: features are nearly dependent and the ridge is too small for their "
+            "precision; pass a larger ridge, or precision='float64'"
+        )
+    return values
 
 
 def extrapolate(F: Array, previous: Array, gradient: Array, momentum: Array) -> tuple[Array, Array]:

@@ -27,30 +27,30 @@ The sum over i ≠ j of Eq. (10) is over unordered pairs, for which the printed 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
+from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from modalhash._typing import Array, PerModality
+from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import FeatureBlocks
+from modalhash.blocks import FeatureBlocks, side_by_side, workers
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
-from modalhash.linalg import RidgeFactor, balanced_procrustes, principal_directions
-from modalhash.methods._amsh_codes import View, Weights, label_patterns, learn_codes
+from modalhash.linalg import RidgeFactor
+from modalhash.methods._amsh_codes import Weights, learn_codes
 from modalhash.methods._amsh_functions import learn_functions
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed, row_keys, stream
+from modalhash.methods._amsh_start import Start
+from modalhash.progress import Callback, Reporter
+from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
 
 PAPER_WEIGHT, PAPER_ITEMS = 1e-3, 15_000
 """λ and β of the paper, and about the fewest items it was tried on."""
-ONE_THREAD_BELOW = 2**20
+ONE_THREAD_BELOW = 2**23
 """Values of V below which several BLAS threads cost more than they bring, ten times more on a busy machine."""
-PCA_SAMPLE = 1000
-"""Items from which the authors' code takes the principal directions for the initial V."""
 
 
 class AMSH(CrossModalHasher):
@@ -78,9 +78,9 @@ class AMSH(CrossModalHasher):
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     ridge : ρ of step 2; 0.01 in the authors' code, none in the paper; or a dict by modality
     init : "random" start of V (the paper), or "pca" of the kernel features (the authors' code)
-    solver : "samples" (a row of V per item, the paper), "patterns" (a row per distinct label row, far
-        fewer) or "auto": patterns where every modality has at least ``4 * n_bits`` of them and they are
-        fewer than half its items. ``solver_`` says which it was
+    solver : "samples" (a row of V per item, the paper), "patterns" (items that share their labels share rows,
+        far fewer) or "auto": patterns where they are at least ``4 * n_bits`` and their rows fewer than half the
+        items, or their rows fewer than a sixteenth of the items, in every modality. ``solver_`` says which it was
     accelerated : Nesterov's extrapolation in step 2; False is the paper's plain alternation
     code_iter, function_iter : iterations of step 1 and 2
     tol : stop a step when its objective falls by less than this share; 0 never stops early
@@ -163,48 +163,132 @@ class AMSH(CrossModalHasher):
         self.unlabelled = unlabelled
         self.random_state = random_state
 
+    def fit_path(
+        self,
+        X: Any,
+        Y: Any = None,
+        *,
+        n_bits: Sequence[int] = (16, 32, 64, 128),
+        pairs: Any = None,
+        callback: Callback | None = None,
+    ) -> dict[int, Self]:
+        """One fitted model for each code length, from one walk over the data per iteration for all of them.
+
+        Anchors, kernel features and their Gram matrix do not depend on the length and are made once; lengths share
+        the cores in step 1 and every walk over the features in step 2. The models are those that :meth:`fit` gives
+        at each length with the same int as ``random_state``, bit for bit where both round alike (with the label
+        patterns they did). This estimator itself stays as it was.
+
+        Parameters
+        ----------
+        X, Y, pairs, callback : as for :meth:`fit`; the callback may be called from several threads
+        n_bits : the code lengths, each once
+
+        Returns
+        -------
+        dict from code length to model, in the order given
+
+        Examples
+        --------
+        >>> from modalhash.data import generate
+        >>> data = generate(n_items=200, seed=0)
+        >>> models = AMSH(n_anchors=100, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))
+        >>> {bits: model.codes_["text"].shape for bits, model in models.items()}
+        {8: (200, 1), 16: (200, 2)}
+        """
+        lengths = [check_int(bits, "n_bits", at_least=1) for bits in n_bits]
+        if not lengths or len(set(lengths)) < len(lengths):
+            raise ValueError(f"n_bits is {n_bits!r}; expected code lengths, each once, e.g. (16, 32, 64, 128)")
+        models = {bits: clone(self).set_params(n_bits=bits) for bits in lengths}
+        data = models[max(lengths)]._check(X, Y, pairs)
+        for bits, learned in self._fit_lengths(data, lengths, Reporter(callback)).items():
+            models[bits]._remember(data, learned)
+        return models
+
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        weights, ridge = self._weights(data), self._ridge(data)
-        seed = root_seed(self.random_state)
+        return self._fit_lengths(data, [data.n_bits], report)[data.n_bits]
+
+    def _fit_lengths(self, data: Training, lengths: list[int], report: Reporter) -> dict[int, dict[str, Any]]:
+        """Learned attributes for every code length."""
+        weights, ridge, seed = self._weights(data), self._ridge(data), root_seed(self.random_state)
         maps = self._feature_maps(data, seed)
-        Y = data.Y or {}
         memory = check_memory(self.memory_limit)
-        share = None if memory is None else memory // len(maps)
-        phi = {name: maps[name].fit_blocks(X, memory_limit=share) for name, X in data.X.items()}  # Eq. (24)
+        phi: dict[str, FeatureBlocks] = {}
+        Y, longest = data.Y or {}, max(lengths)
+        with workers():
+            if self.init == "pca":  # step 1 begins with the features of all modalities
+                share = None if memory is None else memory // len(maps)
+                phi = {name: self._features(maps[name], X, share, report) for name, X in data.X.items()}
+            made = side_by_side(lambda name: Start.of(data.X[name], Y[name], phi.get(name), longest, seed), list(Y))
+            starts = dict(zip(Y, made, strict=True))
+        learned: dict[int, dict[str, Any]] = {}
+        codes: dict[int, dict[str, Array]] = {}
+        by_cost = sorted(lengths, reverse=True)
+        found = side_by_side(lambda n_bits: self._learn_codes(starts, weights, n_bits, report), by_cost)
+        for n_bits, (solver, trace, codes[n_bits]) in zip(by_cost, found, strict=True):
+            learned[n_bits] = {
+                "codes_": {name: pack_signs(B) for name, B in codes[n_bits].items()},
+                "functions_": {},
+                "maps_": maps,
+                "solver_": solver,
+                "objective_": {"codes": np.array(trace), "functions": {}},
+                "n_iter_": {"codes": len(trace), "functions": {}},
+            }
+        for name, X in data.X.items():
+            with workers():
+                blocks = phi.pop(name) if phi else self._features(maps[name], X, memory, report)
+                own = [codes[n_bits].pop(name) for n_bits in lengths]
+                results = self._hash_functions(name, blocks, own, ridge[name], report)
+            del blocks  # before those of the next modality are made
+            for n_bits, (F, steps) in zip(lengths, results, strict=True):
+                learned[n_bits]["functions_"][name] = F.astype(self.precision)
+                learned[n_bits]["objective_"]["functions"][name] = np.array(steps)
+                learned[n_bits]["n_iter_"]["functions"][name] = len(steps)
+        return learned
+
+    def _features(self, feature_map: FeatureMap, X: Matrix, memory: int | None, report: Reporter) -> FeatureBlocks:
+        blocks = feature_map.fit_blocks(X, memory_limit=memory)  # Eq. (24)
         report("features", 1, 1)
+        return blocks
 
-        solver, views, items = self._views(data, phi, seed)
-        code_iter = check_int(self.code_iter, "code_iter", at_least=1)
-        tol = check_number(self.tol, "tol")
-        few = sum(view.V.size for view in views.values()) < ONE_THREAD_BELOW
+    def _learn_codes(
+        self, starts: dict[str, Start], weights: Weights, n_bits: int, report: Reporter
+    ) -> tuple[str, list[float], dict[str, Array]]:
+        """Algorithm 1, lines 2-7: the solver taken, the objective's trace and B by modality."""
+        solver = self.solver
+        if solver == "auto":
+            solver = "patterns" if all(start.worth_sharing(n_bits) for start in starts.values()) else "samples"
+        begun = {name: start.view(n_bits, shared=solver == "patterns") for name, start in starts.items()}
+        views = [view for view, _ in begun.values()]
+        max_iter = check_int(self.code_iter, "code_iter", at_least=1)
+        few = sum(view.V.size for view in views) < ONE_THREAD_BELOW
         with threadpool_limits(1 if few else None, user_api="blas"):
-            codes_trace = learn_codes(  # Algorithm 1, lines 2-7
-                list(views.values()),
+            trace = learn_codes(
+                views,
                 weights,
-                max_iter=code_iter,
-                tol=tol,
-                report=lambda step, value: report(f"codes ({solver})", step, code_iter, value),
+                max_iter=max_iter,
+                tol=check_number(self.tol, "tol"),
+                report=lambda step, value: report(f"codes ({solver})", step, max_iter, value),
             )
+        return solver, trace, {name: view.B.astype(np.int8)[row] for name, (view, row) in begun.items()}
 
-        functions, traces, codes = {}, {}, {}
-        for name in Y:  # Algorithm 1, lines 9-12
-            B = views[name].B[items[name]]
-            codes[name] = pack_signs(B)
-            functions[name], traces[name] = self._hash_function(name, phi.pop(name), B, ridge[name], report)
-        return {
-            "codes_": codes,
-            "functions_": functions,
-            "maps_": maps,
-            "solver_": solver,
-            "objective_": {
-                "codes": np.array(codes_trace),
-                "functions": {name: np.array(trace) for name, trace in traces.items()},
-            },
-            "n_iter_": {
-                "codes": len(codes_trace),
-                "functions": {name: len(trace) for name, trace in traces.items()},
-            },
-        }
+    def _hash_functions(
+        self, name: str, phi: FeatureBlocks, codes: list[Array], ridge: float, report: Reporter
+    ) -> list[tuple[Array, list[float]]]:
+        """Algorithm 1, lines 9-12: F and the objective's trace for each of the codes."""
+        inverse = RidgeFactor(phi.gram(), ridge).inverse()
+        steps = check_int(self.function_iter, "function_iter", at_least=1)
+        return learn_functions(
+            phi,
+            codes,
+            inverse,
+            ridge=ridge,
+            max_iter=steps,
+            tol=check_number(self.tol, "tol"),
+            margins=self.margins in (True, "bits"),
+            accelerated=self.accelerated,
+            report=lambda step, value: report(f"functions: {name}", step, steps, value),
+        )
 
     def _weights(self, data: Training) -> Weights:
         check_choice(self.margins, "margins", (True, False, "labels", "bits"))
@@ -243,67 +327,3 @@ class AMSH(CrossModalHasher):
                     anchors[name], squared=kernel == "rbf", dtype=self.precision, random_state=seed
                 )
         return maps
-
-    def _views(
-        self, data: Training, phi: dict[str, FeatureBlocks], seed: int
-    ) -> tuple[str, dict[str, View], dict[str, Array]]:
-        """Step 1's rows, their initial V, and which row each item became."""
-        Y = data.Y or {}
-        patterns = {name: label_patterns(labels) for name, labels in Y.items()}
-        solver = self._choose_solver({name: len(p[0]) for name, p in patterns.items()}, Y, data.n_bits)
-        views, items = {}, {}
-        for name, labels in Y.items():
-            # rows in the order of their content, so that shuffled items get the same codes
-            keys = row_keys(data.X[name], seed) ^ row_keys(labels, seed)
-            order = np.argsort(keys, kind="stable")
-            rng = stream(seed, keys)
-            V = self._initial(phi[name], order, data.n_bits, rng)
-            if solver == "samples":
-                views[name] = View(labels[order], V, rng)
-                items[name] = np.argsort(order, kind="stable")
-            else:
-                rows, member, counts = patterns[name]
-                member_of = sparse.csr_array((1 / counts[member], (member, np.argsort(order))))
-                views[name] = View(rows, member_of @ V, rng, counts.astype(np.float64))
-                items[name] = member
-        return solver, views, items
-
-    def _choose_solver(self, patterns: dict[str, int], Y: dict[str, Array], n_bits: int) -> str:
-        if self.solver == "patterns":
-            for name, count in patterns.items():
-                if count <= n_bits:
-                    raise ValueError(
-                        f"{name!r}: {count} label patterns cannot carry {n_bits} uncorrelated, balanced bits; "
-                        "use solver='samples' (or 'auto'), or fewer bits"
-                    )
-        if self.solver != "auto":
-            return self.solver
-        worth = all(count >= 4 * n_bits and 2 * count < len(Y[name]) for name, count in patterns.items())
-        return "patterns" if worth else "samples"
-
-    def _initial(self, phi: FeatureBlocks, order: Array, n_bits: int, rng: np.random.Generator) -> Array:
-        """V before the first iteration, rows in the given order."""
-        n = len(order)
-        if self.init == "random":  # the paper; made feasible at once
-            return balanced_procrustes(rng.standard_normal((n, n_bits)), rng)
-        W = principal_directions(phi.take(order[-PCA_SAMPLE:]).astype(np.float64), n_bits)
-        V = phi.project(W)[order].astype(np.float64)
-        missing = n_bits - W.shape[1]  # more bits than directions: the rest starts as noise
-        return np.hstack([V, V.std() * rng.standard_normal((n, missing))]) if missing else V
-
-    def _hash_function(
-        self, name: str, phi: FeatureBlocks, B: Array, ridge: float, report: Reporter
-    ) -> tuple[Array, list[float]]:
-        steps = check_int(self.function_iter, "function_iter", at_least=1)
-        F, trace = learn_functions(
-            phi,
-            B.astype(self.precision),
-            RidgeFactor(phi.gram(), ridge),
-            ridge=ridge,
-            max_iter=steps,
-            tol=check_number(self.tol, "tol"),
-            margins=self.margins in (True, "bits"),
-            accelerated=self.accelerated,
-            report=lambda step, value: report(f"functions: {name}", step, steps, value),
-        )
-        return F.astype(self.precision), trace
