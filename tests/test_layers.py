@@ -69,5 +69,13 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_loads_nothing_heavy():
     assert not loaded_by("import modalhash") & {"numba", "sklearn", "scipy", "h5py", "matplotlib", "rich"}
-    assert not loaded_by("import modalhash.cli") & {"numba", "sklearn", "h5py", "matplotlib", "PIL", "fastapi", "uvicorn"}
+    assert not loaded_by("import modalhash.cli") & {
+        "numba",
+        "sklearn",
+        "h5py",
+        "matplotlib",
+        "PIL",
+        "fastapi",
+        "uvicorn",
+    }
     assert not loaded_by("from modalhash import AMSH") & {"numba", "h5py", "matplotlib", "typer"}
