@@ -112,7 +112,8 @@ def fit_mirflickr(quick: bool) -> Iterator[Row]:
             if f"{STEPS}" in what:
                 note += f"; squared hinge {reached} of the textbook's"
             if threads == 2:
-                note += "; a second thread speeds the textbook, nearly all of it large products, more than what is left here"
+                note += "; a second thread speeds the textbook, nearly all of it large products, "
+                note += "more than what is left here"
             yield row(
                 name if threads == 2 else f"{name}-1",
                 f"AMSH fit, MIRFlickr twin, 64 bits, {what}, {threads} BLAS thread{'s'[: threads > 1]}",
@@ -231,7 +232,8 @@ def path(quick: bool) -> Iterator[Row]:
             f"{'equal bit for bit' if same else 'differ by rounding'}; processor seconds "
             f"{rounded(min(r.processor for r in runs['together']))} against "
             f"{rounded(min(r.processor for r in runs['separate']))}"
-            "; shared are features, Gram matrix and its factor, but not the iterations, which more steps make a larger part",
+            "; shared are features, Gram matrix and its factor, but not the iterations, "
+            "which more steps make a larger part",
         )
 
 

@@ -65,7 +65,7 @@ def learn_functions(
         return [alone(phi, [B], inverse, report=report)[0] for B in codes]
     if not margins:  # AMSH-m: M = 0, plain ridge regression
         max_iter = 1
-    B = np.hstack([B.astype(np.int8) for B in codes])
+    B = np.asarray(codes[0] if len(codes) == 1 else np.hstack(codes), dtype=np.int8)
     F = previous = point = np.zeros((phi.width, B.shape[1]))
     momentum = np.ones(B.shape[1])
     trace: list[Array] = []
