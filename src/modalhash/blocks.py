@@ -45,8 +45,11 @@ def _controller() -> ThreadpoolController:
 
 
 def blas_threads() -> int:
-    """Threads that BLAS may use: OPENBLAS_NUM_THREADS or the like, or what a surrounding limit leaves."""
-    return max((library["num_threads"] for library in _controller().select(user_api="blas").info()), default=1)
+    """Threads that BLAS may use: OPENBLAS_NUM_THREADS or the like, or what a surrounding limit leaves.
+
+    The fewest of all that are loaded: limits of an OpenMP one, such as FAISS brings, do not reach other threads.
+    """
+    return min((library["num_threads"] for library in _controller().select(user_api="blas").info()), default=1)
 
 
 class _Team(threading.local):
