@@ -1,4 +1,4 @@
-"""``modalhash datasets``: what is here, what is in a file, how to convert official distributions."""
+"""``modalhash datasets``: what is here, what is in a file, official distributions and other features as one file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from modalhash.data import Dataset
 
 app = typer.Typer(
-    help="Data sets: list those known, look into one, convert official distributions.", no_args_is_help=True
+    help="Data sets: list those known, look into one, convert official distributions, make other features.",
+    no_args_is_help=True,
 )
 Root = Annotated[
     Path | None, typer.Option(help="Folder that holds the data sets; by default $MODALHASH_DATA, else ./data.")
@@ -69,6 +70,39 @@ def convert(
 
     with _plain_errors():
         _show(run(name, source, out, **dict(_key_value(text) for text in option or [])))
+        typer.echo(f"written: {out}")
+
+
+@app.command()
+def encode(
+    name_or_path: Annotated[str, typer.Argument(help="A data set with captions or pictures: its name, or a file.")],
+    out: Annotated[Path, typer.Argument(help="The .npz to write.")],
+    modality: Annotated[str, typer.Option(help="Whose features are made anew.")] = "image",
+    encoder: Annotated[str, typer.Option(help="image, tfidf, hashing, efficientnet-lite0, minilm, module:Class.")] = "",
+    files: Annotated[Path | None, typer.Option(help="Folder or zip archive that holds the pictures.")] = None,
+    root: Root = None,
+) -> None:
+    """Write a data set with other features: its pictures or texts through an encoder.
+
+    E.g. photos through a network, which needs the extra neural (a quarter of an hour for 20,000 on two cores):
+
+    modalhash datasets encode iapr-tc12 data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0
+    --files data/iapr-tc12/images.zip
+    """
+    from modalhash.cli.engine_tools import progress_bars
+    from modalhash.data.named import NAMED, load_dataset
+    from modalhash.data.reading import read
+    from modalhash.data.writing import write_npz
+    from modalhash.encoders import encode_dataset, get_encoder
+
+    with _plain_errors():
+        named = name_or_path in NAMED and not Path(name_or_path).is_file()
+        chosen = get_encoder(encoder or {"text": "tfidf"}.get(modality, "image"))
+        dataset = load_dataset(name_or_path, root) if named else read(name_or_path)
+        with progress_bars() as progress:
+            made = encode_dataset(dataset, modality, chosen, files=files, progress=progress)
+        write_npz(made, out)
+        _show(made)
         typer.echo(f"written: {out}")
 
 

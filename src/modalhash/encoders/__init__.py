@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from modalhash.encoders.batches import Encoded as Encoded
     from modalhash.encoders.batches import Failure as Failure
     from modalhash.encoders.batches import encode_items as encode_items
+    from modalhash.encoders.datasets import encode_dataset as encode_dataset
     from modalhash.encoders.finding import ENCODERS as ENCODERS
     from modalhash.encoders.finding import get_encoder as get_encoder
     from modalhash.encoders.image import ImageEncoder as ImageEncoder
@@ -34,6 +35,7 @@ _HOME = {
     "Precomputed": "precomputed",
     "State": "protocol",
     "TfidfEncoder": "text",
+    "encode_dataset": "datasets",
     "encode_items": "batches",
     "get_encoder": "finding",
     "load_encoder": "storage",
@@ -52,6 +54,7 @@ __all__ = [
     "Precomputed",
     "State",
     "TfidfEncoder",
+    "encode_dataset",
     "encode_items",
     "get_encoder",
     "load_encoder",
