@@ -80,7 +80,7 @@ def test_published_numbers_stand_beside_the_papers_data_with_differences(found):
     rows = dict(table.sections[0][1])
     assert [entry.text for entry in rows["AMSH"][-8:-4]] == ["0.7455", "0.7516", "0.7572", "0.7591"]
     measured = found.studies["table2"]["mirflickr25k"].mean("AMSH", 16, "I2T")
-    assert rows["AMSH"][-4].text == f"{measured - 0.7455:+.4f}"
+    assert rows["AMSH"][-4].text == f"{measured - 0.7455:+.4f}".replace("-", "−")
 
 
 def test_other_data_are_headed_as_such_and_nothing_is_subtracted(found):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from modalhash.reproduce.compare import Place, Verdict
-from modalhash.reproduce.document import Claim, Claims, Finding
+from modalhash.reproduce.document import Claim, Claims, Finding, signed
 from modalhash.reproduce.gather import OURS, TASKS, Gathered, Study
 from modalhash.reproduce.sources import SOURCES
 
@@ -97,9 +97,9 @@ def supervised_win(study: Study) -> tuple[bool, str] | None:
                 pairs += [a > b for a in values[True] for b in values[False]]
     if not gaps:
         return None
-    return min(
-        gaps
-    ) > 0, f"means differ by {min(gaps):+.3f} to {max(gaps):+.3f}; {sum(pairs)} of {len(pairs)} pairs in order"
+    return min(gaps) > 0, (
+        f"means differ by {signed(min(gaps), 3)} to {signed(max(gaps), 3)}; {sum(pairs)} of {len(pairs)} pairs in order"
+    )
 
 
 def longer_is_better(study: Study) -> tuple[bool, str] | None:
@@ -138,7 +138,7 @@ def text_queries_win(study: Study) -> tuple[bool, str] | str | None:
     more = ""
     if all(v is not None for side in unseen for v in side) and unseen[0]:
         gap = float(np.mean(np.array(unseen[0], dtype=float) - np.array(unseen[1], dtype=float)))
-        more = f"; AMSH with unseen items: {gap:+.3f}".replace("-", "−")
+        more = f"; AMSH with unseen items: {signed(gap, 3)}"
     return (2 * better > len(labels), f"{better} of {len(labels)} methods{more}") if labels else None
 
 
@@ -149,9 +149,15 @@ def drop_from_mirflickr(studies: Mapping[str, Study]) -> Rule:
         base = studies.get("mirflickr25k")
         if base is None or study is base or study.source.role != "paper":
             return None
-        gaps = [(study.mean(label, b, t) or 0) - (base.mean(label, b, t) or 0)
-                for label in study.labels if label in base.labels for b, t in places(study, label)]  # fmt: skip
-        return max(gaps) < 0, f"from {min(gaps):+.3f} to {max(gaps):+.3f} against MIRFlickr-25K"
+        gaps = []
+        for label in study.labels:
+            for bits, task in places(study, label):
+                here, there = study.mean(label, bits, task), base.mean(label, bits, task)
+                if here is not None and there is not None:
+                    gaps.append(here - there)
+        if not gaps:
+            return None
+        return max(gaps) < 0, f"from {signed(min(gaps), 3)} to {signed(max(gaps), 3)} against MIRFlickr-25K"
 
     return rule
 

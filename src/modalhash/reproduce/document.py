@@ -6,6 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
+def signed(value: float, digits: int) -> str:
+    """With its sign, a real minus.
+
+    Examples
+    --------
+    >>> signed(-0.25, 3), signed(0.5, 1)
+    ('−0.250', '+0.5')
+    """
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 @dataclass(frozen=True)
 class Entry:
     """One cell of a table: a number, what stands below it, a mark."""

@@ -18,7 +18,7 @@ SECONDS = {
 SMALL, LARGE = 2173, 17664
 SIZES = {
     "mirflickr25k": 15902, "nuswide10": 184577, "iaprtc12": 18000, "wiki": 2173, "iapr-tc12": 17664, "mfeat": 1500,
-    "openmoji": 1517, "mirflickr25k-cnn": 10000, "nuswide21-cnn": 10500,
+    "openmoji": 1517, "iapr-tc12-cnn": 17664, "mirflickr25k-cnn": 10000, "nuswide21-cnn": 10500,
 }  # fmt: skip
 
 

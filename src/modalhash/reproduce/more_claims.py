@@ -6,7 +6,7 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.reproduce.claims import Rule, Verdicts, beats, claim, places
-from modalhash.reproduce.document import Claims
+from modalhash.reproduce.document import Claims, signed
 from modalhash.reproduce.gather import OURS, Gathered, Study
 from modalhash.reproduce.parameter_claims import DROP
 
@@ -121,7 +121,7 @@ def deep_claims(found: Gathered) -> Claims:
                 - (experiment.of(study.dataset, task, label, b) or 0)
                 for b in study.bits
             ]
-            return all((gap > 0) is better for gap in gaps), ", ".join(f"{gap:+.4f}" for gap in gaps)
+            return all((gap > 0) is better for gap in gaps), ", ".join(signed(gap, 4) for gap in gaps)
 
         return rule
 

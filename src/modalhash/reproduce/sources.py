@@ -27,6 +27,10 @@ CNN = (
     "Put {files} with 4096-D CNN features of the photographs, words and labels there (`image`, `text`, `labels` in any "
     "layout that `modalhash datasets info` recognises); the paper follows the release of AADAH."
 )
+LITE = (
+    "With `data/iapr-tc12/` and the extra `neural`: `modalhash datasets encode iapr-tc12 "
+    "data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0 --files data/iapr-tc12/images.zip`."
+)
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,9 @@ SOURCES: dict[str, Source] = {
         Source("iapr-tc12", "IAPR TC-12, keywords", "stand-in", named="iapr-tc12", options={"text": "de"},
                quotes="iaprtc12", needs="iapr-tc12/features.npz",
                caution="the paper's photographs, other labels (291 caption keywords) and other features"),
+        Source("iapr-tc12-cnn", "IAPR TC-12, keywords, CNN", "stand-in", files=("iapr-tc12-cnn",), how=LITE,
+               caution="photographs through EfficientNet-Lite0 (1,280 features), which is not the paper's network; "
+                       "items, split, words and labels of IAPR TC-12, keywords"),
         Source("mfeat", "Mfeat", "stand-in", ("pix", "fou"), named="mfeat",
                caution="pixels stand for images, Fourier coefficients for texts"),
         Source("openmoji", "OpenMoji", "stand-in", named="openmoji"),

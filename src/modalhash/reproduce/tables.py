@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from modalhash.registry import info
 from modalhash.reproduce.compare import LEVEL, Place, Verdict
 from modalhash.reproduce.config import Experiment
-from modalhash.reproduce.document import Entry, Grid
+from modalhash.reproduce.document import Entry, Grid, signed
 from modalhash.reproduce.gather import TASKS, Study
 from modalhash.reproduce.sources import SOURCES
 
@@ -161,7 +161,7 @@ def _published(study: Study, label: str, task: str, bits: int, top: float | None
 
 def _difference(study: Study, label: str, task: str, bits: int) -> Entry:
     value, measured = study.experiment.of(study.quotes, task, label, bits), study.mean(label, bits, task)
-    return Entry() if value is None or measured is None else Entry(f"{measured - value:+.4f}")
+    return Entry() if value is None or measured is None else Entry(signed(measured - value, 4))
 
 
 def as_published(experiment: Experiment, datasets: Sequence[str]) -> Grid:
