@@ -38,6 +38,7 @@ def dataset():
         dict.fromkeys(both, labels),
         dict.fromkeys(both, ids),
         name="tiny",
+        provenance={"notes": ["image: nought", "text: nought", "made up"]},
         raw={"image": np.array(NAMES), "text": texts},
         split=Split(dict.fromkeys(both, ids[:4]), dict.fromkeys(both, ids[4:])),
     )
@@ -58,7 +59,9 @@ def test_a_folder_and_an_archive_give_what_the_encoder_gives(dataset, folder, tm
         assert np.array_equal(made.features["text"], dataset.features["text"])
         assert np.array_equal(made.ids["image"], dataset.ids["image"])
         assert made.split is dataset.split
-        assert "encoder image" in made.provenance["notes"][-1]
+        *others, own = made.provenance["notes"]
+        assert others == ["text: nought", "made up"]
+        assert own.startswith("image: encoder image, digest ")
 
 
 def test_an_encoder_learns_from_training_items_only(dataset):

@@ -17,9 +17,9 @@ from modalhash.validation import check_choice
 if TYPE_CHECKING:
     from modalhash.data.named import Named
 
-NOTE = (
-    "labels are caption keywords, features are gradient histograms and colour moments: "
-    "not comparable with figures published on the 255 region labels"
+NOTES = (
+    "labels are caption keywords: not comparable with figures published on the 255 region labels",
+    "image: gradient histograms and colour moments, stored as float16, handed on as float32",
 )
 
 
@@ -46,7 +46,7 @@ def load_features(folder: Path, *, text: str, entry: Named) -> Dataset:
         "source": entry.title,
         "licence": entry.licence,
         "variant": f"text_{text}",
-        "notes": [NOTE, "image features stored as float16, handed on as float32"],
+        "notes": list(NOTES),
     }
     features = {**dataset.features, "image": dataset.features["image"].astype(np.float32)}
     return replace(dataset, features=features, raw=_raw(folder, dataset.ids["image"], text), provenance=provenance)

@@ -58,7 +58,8 @@ def encode_dataset(
     items: list[Any] = names if files is None else contents(Path(files), names)
     encoder.fit(_training(dataset, modality, items))
     made = encode_items(encoder, items, where=names, progress=progress, strict=True).features
-    notes = [*dataset.provenance.get("notes", ()), f"{modality}: encoder {encoder.name}, digest {encoder.digest[:16]}"]
+    old = [note for note in dataset.provenance.get("notes", ()) if not note.startswith(f"{modality}:")]
+    notes = [*old, f"{modality}: encoder {encoder.name}, digest {encoder.digest[:16]}"]
     features = {**dataset.features, modality: made}
     return replace(dataset, features=features, provenance={**dataset.provenance, "notes": notes})
 
