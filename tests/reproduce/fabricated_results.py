@@ -70,6 +70,16 @@ def result_of(cell, key) -> dict:
     return result
 
 
+def fabricate_part(folder: Path, name: str, experiment: str, bits: int) -> Store:
+    """Results of one experiment on one data set at one length, one seed."""
+    store, facts = Store(folder), facts_of(name)
+    store.write_dataset(facts)
+    for cell in cells_of(load_all()[experiment], name, facts["digest"], version=__version__).values():
+        if cell.seed == 0 and cell.bits == bits:
+            store.write(cell, result_of(cell, None))
+    return store
+
+
 def fabricate(folder: Path, datasets=("wiki", "iapr-tc12", "mirflickr25k", "mirflickr25k-twin"), *, seeds=2) -> Store:
     """Results of the whole plan on these data sets; one cell failed."""
     store = Store(folder)

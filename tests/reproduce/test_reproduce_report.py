@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from fabricated_results import fabricate
+from fabricated_results import fabricate, fabricate_part
 
 from modalhash.reproduce import tables
 from modalhash.reproduce.compare import against_ours
@@ -136,6 +136,19 @@ def test_failures_and_absent_data_are_named(written):
     assert "**NUS-WIDE** (`nuswide10`). Get the official files" in text
     assert "optimistic" in text
     assert "picked partly on test queries" in text
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_part_of_the_plan_is_reported_as_a_part(tmp_path):
+    fabricate_part(tmp_path / "results", "iaprtc12", "table2", 64)
+    store = fabricate_part(tmp_path / "results", "mirflickr25k", "table2", 16)
+    write_report(store, load_all(), tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "On IAPR TC-12 only the default values were measured." in text
+    assert not list((tmp_path / "figures").glob("sensitivity*"))
+    drops = [line for line in text.splitlines() if "mAP drops drastically from MIRFlickr-25K" in line]
+    assert drops  # no length was measured on both, so nothing can be said
+    assert all("**not testable**" in line for line in drops)
 
 
 def test_without_results_it_says_what_to_do(tmp_path):

@@ -57,16 +57,18 @@ def curves(study: Study) -> Figure:
 
 def sensitivity(study: Study) -> Figure:
     """Quality over η for the three databases, and over λ and β as a map."""
-    single = [sweep for sweep in study.experiment.sweeps if len(sweep.values) == 1]
-    double = [sweep for sweep in study.experiment.sweeps if len(sweep.values) == 2]
+    single = [sweep for sweep in study.sweeps if len(sweep.values) == 1]
+    double = [sweep for sweep in study.sweeps if len(sweep.values) == 2]
     name = f"{study.experiment.id}-{study.dataset}"
-    with canvas(name, 9.6, 2.3 + 2.7 * len(double)) as (figure, out):
-        top, *below = figure.subfigures(1 + len(double), 1, squeeze=False)[:, 0]
+    heights = [2.3] * bool(single) + [2.7] * len(double)
+    with canvas(name, 9.6, sum(heights)) as (figure, out):
+        parts = iter(figure.subfigures(len(heights), 1, squeeze=False)[:, 0])
         panels = [(sweep, task) for sweep in single for task in TASKS]
-        for ax, (sweep, task) in zip(top.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-            _line(ax, study, sweep, task)
-        for part, sweep in zip(below, double, strict=True):
-            for ax, task in zip(part.subplots(1, 2), TASKS, strict=True):
+        if panels:
+            for ax, (sweep, task) in zip(next(parts).subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+                _line(ax, study, sweep, task)
+        for sweep in double:
+            for ax, task in zip(next(parts).subplots(1, 2), TASKS, strict=True):
                 _map(ax, study, sweep, task)
     return Figure(
         name,

@@ -14,7 +14,7 @@ from modalhash._typing import Array
 from modalhash.evaluation.significance import Spread
 from modalhash.registry import info
 from modalhash.reproduce.cells import cells_of
-from modalhash.reproduce.config import Experiment
+from modalhash.reproduce.config import Experiment, Sweep
 from modalhash.reproduce.sources import SOURCES, Source
 from modalhash.reproduce.store import Result, Store
 
@@ -73,6 +73,14 @@ class Study:
         """Kinds of database that were searched."""
         found = {kind for result in self.results.values() for kind in result.get("databases", {})}
         return [kind for kind in DATABASES if kind in found]
+
+    @cached_property
+    def sweeps(self) -> list[Sweep]:
+        """Those with two points or more: the default values alone, which other tables share, show nothing."""
+        points: dict[str, set[str]] = {}
+        for sweep, label, _, _ in self.results:
+            points.setdefault(sweep, set()).add(label)
+        return [sweep for sweep in self.experiment.sweeps if len(points.get(sweep.name, ())) > 1]
 
     def of(self, label: str, bits: int, sweep: str = "") -> dict[int, Result]:
         """Results by seed."""

@@ -169,8 +169,10 @@ def of_study(study: Study, verdicts: Mapping[Place, Verdict], *, brief: bool) ->
         return [figures.curves(study)]
     if kind == "convergence":
         return [figures.convergence(study)]
+    if not study.sweeps:
+        return [f"On {study.source.title} only the default values were measured."]
     blocks: list[Block] = [figures.sensitivity(study)]
-    for sweep in study.experiment.sweeps:
+    for sweep in study.sweeps:
         draw = sweep_tables.single_sweep if len(sweep.values) == 1 else sweep_tables.double_sweep
         blocks.append(draw(study, sweep))
         if len(sweep.values) == 2 and (text := sweep_tables.ratio_reading(study, sweep)):
