@@ -1,0 +1,20 @@
+// Nodes, and numbers and names as people read them.
+
+export const $ = (id) => document.getElementById(id);
+const PLURALS = { image: "pictures", text: "texts" }; // other modalities keep the name they were given
+
+export function element(tag, className, ...children) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...children); // strings become text nodes
+  return node;
+}
+
+export const number = (value) => value.toLocaleString("en-GB");
+export const plural = (modality) => PLURALS[modality] ?? modality;
+export const counted = (n, modality) => `${number(n)} ${PLURALS[modality] ?? `of ${modality}`}`;
+export const milliseconds = (ms) => `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+
+export function listed(words) {
+  return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+}
