@@ -110,11 +110,13 @@ def notes_of(study: Study, *, brief: bool = False) -> list[str]:
 
 
 def _general_notes(study: Study) -> list[str]:
-    return [
-        f"Protocol: `{study.experiment.protocol}` for learned codes, likewise for the others. {_chance(study)}",
-        "Best of a column **bold**. ▼ significantly below AMSH, ▲ significantly above: paired randomisation test over "
-        f"queries, corrected by Holm over this table, at {LEVEL:g} (see *How to read this*).",
-    ]
+    notes = [f"Protocol: `{study.experiment.protocol}` for learned codes, likewise for the others. {_chance(study)}"]
+    if len(_competing(study)) > 1:
+        notes.append(
+            "Best of a column **bold**. ▼ significantly below AMSH, ▲ significantly above: paired randomisation test "
+            f"over queries, corrected by Holm over this table, at {LEVEL:g} (see *How to read this*)."
+        )
+    return notes
 
 
 def _chance(study: Study) -> str:
@@ -149,7 +151,7 @@ def _measured(
     return Entry(
         f"{spread.mean:.4f}",
         below="" if spread.sd is None else f"±{spread.sd:.4f}",
-        bold=label in _competing(study) and round(spread.mean, 4) == best,
+        bold=label in _competing(study) and len(_competing(study)) > 1 and round(spread.mean, 4) == best,
         mark="" if verdict is None else MARKS[verdict.sign],
     )
 
