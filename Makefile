@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench docs clean
+.PHONY: setup demo test lint bench reproduce docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -34,6 +34,9 @@ BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radiu
 
 bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/reproduction
+	$(BIN)/modalhash reproduce --quick --report docs/reproduction
 
 docs: $(READY)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

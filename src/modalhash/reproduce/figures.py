@@ -44,7 +44,8 @@ def curves(study: Study) -> Figure:
                 if column == 0:
                     ax.set_ylabel(f"precision, {kind}")
         handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(9, len(labels)), handlelength=2.2)
+        ncols = min(len(labels), 9, 1 + 2 * len(panels))  # as wide as the panels, not wider
+        figure.legend(handles, labels, loc="outside lower center", ncols=ncols, handlelength=2.2)
     return Figure(
         name,
         experiment.paper,

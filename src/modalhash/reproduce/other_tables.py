@@ -23,29 +23,32 @@ STATISTICS = {
 
 def statistics(experiment: Experiment, facts: Mapping[str, Mapping[str, Any]]) -> Grid:
     """What the data sets hold: the paper's as published, what is here as counted."""
-    paper = list(experiment.published)
     here = [name for name in experiment.datasets if name in facts]
-    rows = []
-    for key, name in STATISTICS.items():
-        entries = [Entry(f"{experiment.published[dataset]['statistics'][key][0]:,}") for dataset in paper]
-        entries += [Entry(f"{facts[dataset]['facts'][key]:,}") for dataset in here]
-        rows.append((name, entries))
-    labels = [Entry() for _ in paper]
-    labels += [Entry(f"{facts[name]['labels_per_item']:.2f}") if "labels_per_item" in facts[name] else Entry()
-               for name in here]  # fmt: skip
-    rows.append(("labels per item", labels))
-    groups = [("published", len(paper)), ("counted here", len(here))]
-    notes = [f"{SOURCES[name].title}: {SOURCES[name].caution}." for name in here if SOURCES[name].caution]
+    published = [
+        (SOURCES[name].title, [*(Entry(f"{tasks['statistics'][key][0]:,}") for key in STATISTICS), Entry()])
+        for name, tasks in experiment.published.items()
+    ]
+    counted = [
+        (SOURCES[name].title, [*(Entry(f"{facts[name]['facts'][key]:,}") for key in STATISTICS), _labels(facts[name])])
+        for name in here
+    ]
+    sections = [("published", published), ("counted here", counted)]
     return Grid(
         experiment.paper,
         f"{experiment.title}.",
-        "",
-        [SOURCES[name].title for name in (*paper, *here)],
-        [("", rows)],
-        [group for group in groups if group[1]],
-        [*experiment.notes, *notes],
+        "data set",
+        [*STATISTICS.values(), "labels per item"],
+        [section for section in sections if section[1]],
+        notes=[
+            *experiment.notes,
+            *(f"{SOURCES[name].title}: {SOURCES[name].caution}." for name in here if SOURCES[name].caution),
+        ],
         key="statistics",
     )
+
+
+def _labels(facts: Mapping[str, Any]) -> Entry:
+    return Entry(f"{facts['labels_per_item']:.2f}") if "labels_per_item" in facts else Entry()
 
 
 def times(study: Study, *, brief: bool = False) -> Grid:
