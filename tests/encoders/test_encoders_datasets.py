@@ -101,4 +101,6 @@ def test_the_command_writes_what_every_command_reads(dataset, folder, tmp_path):
     done = CliRunner().invoke(app, ["datasets", "encode", str(source), str(out), "--files", str(tmp_path / "gone")])
     assert done.exit_code == 2
     assert "expected a folder or a zip archive" in done.output
+    done = CliRunner().invoke(app, ["datasets", "encode", "nosuch", "out.mat"])
+    assert "out.mat: expected a name that ends in .npz" in done.output  # before anything is read or encoded
     assert read(out).features["image"].shape == made.features["image"].shape

@@ -84,7 +84,7 @@ def encode(
 ) -> None:
     """Write a data set with other features: its pictures or texts through an encoder.
 
-    E.g. photos through a network, which needs the extra neural (a quarter of an hour for 20,000 on two cores):
+    E.g. photos through a network, which needs the extra neural (about ten minutes for 20,000):
 
     modalhash datasets encode iapr-tc12 data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0
     --files data/iapr-tc12/images.zip
@@ -92,10 +92,11 @@ def encode(
     from modalhash.cli.engine_tools import progress_bars
     from modalhash.data.named import NAMED, load_dataset
     from modalhash.data.reading import read
-    from modalhash.data.writing import write_npz
+    from modalhash.data.writing import npz_path, write_npz
     from modalhash.encoders import encode_dataset, get_encoder
 
     with _plain_errors():
+        npz_path(out)
         named = name_or_path in NAMED and not Path(name_or_path).is_file()
         chosen = get_encoder(encoder or {"text": "tfidf"}.get(modality, "image"))
         dataset = load_dataset(name_or_path, root) if named else read(name_or_path)

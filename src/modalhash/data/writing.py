@@ -13,11 +13,17 @@ from modalhash.data._files import write_atomically
 from modalhash.data.dataset import Dataset
 
 
-def write_npz(dataset: Dataset, path: str | Path) -> Path:
-    """Write features, labels, ids, raw items, split and provenance; nothing is left where it fails."""
+def npz_path(path: str | Path) -> Path:
+    """The path, if :func:`write_npz` will take it: to be asked before hours of work."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"{path}: expected a name that ends in .npz")
+    return path
+
+
+def write_npz(dataset: Dataset, path: str | Path) -> Path:
+    """Write features, labels, ids, raw items, split and provenance; nothing is left where it fails."""
+    path = npz_path(path)
     if bad := [name for name in dataset.modalities if "__" in name or name in ("labels", "ids", "name")]:
         raise ValueError(f"the modality {bad[0]!r} cannot be stored under this name; rename it")
     arrays: dict[str, Any] = {
