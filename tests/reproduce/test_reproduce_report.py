@@ -11,7 +11,7 @@ from fabricated_results import fabricate, fabricate_part
 from modalhash.reproduce import tables
 from modalhash.reproduce.compare import against_ours
 from modalhash.reproduce.config import load_all
-from modalhash.reproduce.document import Entry, Grid
+from modalhash.reproduce.document import Claims, Entry, Grid
 from modalhash.reproduce.gather import Gathered
 from modalhash.reproduce.report import build, write, write_report
 from modalhash.reproduce.store import Store
@@ -117,7 +117,8 @@ def test_claims_get_verdicts_by_rule(report):
         (group.title, claim.statement): {finding.dataset: finding for finding in claim.findings}
         for section in report.sections
         if section.key == "claims"
-        for group in section.blocks[3:]
+        for group in section.blocks
+        if isinstance(group, Claims)
         for claim in group.claims
     }
     beaten = claims["Paired data", "AMSH beats BATCH"]
@@ -128,6 +129,17 @@ def test_claims_get_verdicts_by_rule(report):
     assert claims["Convergence", "After 15 iterations it reaches a stable state"]["Wiki"].verdict == "confirmed"
     deep = claims["Deep methods", "AMSH with CNN features beats DCMH from image to text"]
     assert [finding.verdict for finding in deep.values()] == ["not testable"]
+
+
+def test_it_says_in_short_whom_amsh_beats(written):
+    text = (written / "report.md").read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("- **Wiki**: AMSH beats "))
+    beaten, *others = line.removesuffix(".").split("AMSH beats ")[1].split("; not everywhere ")
+    names = {*beaten.split(", "), *(others[0].split(", ") if others else ())}
+    assert names == {
+        *("CMFH", "FSH", "CRE", "DCH", "SMFH", "SCRATCH", "SRLCH", "BATCH"),
+        *("SAPMH", "UCMH", "RUCMH", "GSPH", "EDMH", "FMH"),
+    }
 
 
 def test_failures_and_absent_data_are_named(written):

@@ -13,6 +13,8 @@ from modalhash.reproduce.sources import SOURCES
 
 PAPERS = "the paper's data"
 CONFIRMED, DENIED, UNTESTABLE = "confirmed", "not confirmed", "not testable"
+BEATS = "AMSH beats "
+"""How a claim over a method of Tables II and III begins."""
 Verdicts = Mapping[str, Mapping[str, Mapping[Place, Verdict]]]
 """Experiment → data set → place."""
 Rule = Callable[[Study], tuple[bool, str] | str | None]
@@ -213,7 +215,7 @@ def paired_claims(found: Gathered, verdicts: Verdicts) -> Claims:
     experiment, studies = found.experiments["table2"], found.studies["table2"]
     data, section = experiment.datasets, "IV-D, Table II"
     claims = [
-        claim(f"AMSH beats {row.label}", section, studies, beats(row.label, verdicts["table2"]), data)
+        claim(f"{BEATS}{row.label}", section, studies, beats(row.label, verdicts["table2"]), data)
         for row in experiment.rows
         if row.label != OURS
     ]
@@ -236,7 +238,7 @@ def unpaired_claims(found: Gathered, verdicts: Verdicts) -> Claims:
     experiment, studies = found.experiments["table3"], found.studies["table3"]
     data, section = experiment.datasets, "IV-E, Table III"
     claims = [
-        claim(f"AMSH beats {row.label}", section, studies, beats(row.label, verdicts["table3"]), data)
+        claim(f"{BEATS}{row.label}", section, studies, beats(row.label, verdicts["table3"]), data)
         for row in experiment.rows
         if row.label != OURS and not row.extra
     ]

@@ -72,7 +72,9 @@ def build(found: Gathered) -> Report:
     ]
     sections = [
         Section("reading", "How to read this", words.reading(found)),
-        Section("claims", "The paper's claims", [words.CLAIMS, words.EVIDENCE, tally(said), *said]),
+        Section(
+            "claims", "The paper's claims", [words.CLAIMS, words.EVIDENCE, tally(said), Bullets(in_short(said)), *said]
+        ),
         beyond(found),
         *(experiment_section(found, name, verdicts) for name in found.experiments),
         Section("absent", "What is not here", words.absent(found)),
@@ -121,6 +123,24 @@ def tally(said: Sequence[Claims]) -> Grid:
     return Grid("Findings", "Claims confirmed · not confirmed · not testable, by data set.", "", names, [("", rows)],
                 notes=["None of these are the paper's data unless Table I says so: a claim confirmed here is confirmed "
                        "on this data, and one not confirmed may hold on the paper's."], key="tally")  # fmt: skip
+
+
+def in_short(said: Sequence[Claims]) -> list[str]:
+    """Whom AMSH beats, a line per data set: what most readers came for."""
+    beaten: dict[str, dict[str, list[str]]] = {}
+    for group in said:
+        for claim in group.claims:
+            if claim.statement.startswith(quality_claims.BEATS):
+                for finding in claim.findings:
+                    lists = beaten.setdefault(finding.dataset, {})
+                    lists.setdefault(finding.verdict, []).append(claim.statement.removeprefix(quality_claims.BEATS))
+    return [
+        f"**{dataset}**: AMSH beats {', '.join(lists.get(quality_claims.CONFIRMED, ['none']))}"
+        + (f"; not everywhere {', '.join(lists[quality_claims.DENIED])}" if quality_claims.DENIED in lists else "")
+        + "."
+        for dataset, lists in beaten.items()
+        if lists.keys() - {quality_claims.UNTESTABLE}
+    ]
 
 
 def beyond(found: Gathered) -> Section:
