@@ -117,11 +117,11 @@ def beta_helps(sweep: Sweep) -> Rule:
 
 
 def less_to_beta(sweep: Sweep) -> Rule:
-    """The range over β, averaged over λ, is smaller than the range over λ, averaged over β."""
+    """The range over β, averaged over λ, is smaller by more than 0.02 than the range over λ, averaged over β."""
 
     def rule(lambdas: Array, betas: Array, values: Array) -> tuple[bool, str]:
         by_beta, by_lambda = np.ptp(values, axis=1).mean(), np.ptp(values, axis=0).mean()
-        return bool(by_beta < by_lambda), f"mean range over β {by_beta:.3f}, over λ {by_lambda:.3f}"
+        return bool(by_lambda - by_beta > FLAT), f"mean range over β {by_beta:.3f}, over λ {by_lambda:.3f}"
 
     return _on_surface(sweep, rule)
 
