@@ -302,6 +302,26 @@ def start(path, writer, first=0, size=50, batches=100_000):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.parametrize("statement", range(8))
+def test_another_process_creates_the_store_between_two_looks(path, monkeypatch, statement):
+    class Overtaken(sqlite3.Connection):
+        left = statement
+
+        def execute(self, *arguments):
+            self.left -= 1
+            if self.left == -1:
+                monkeypatch.undo()
+                Store(path, n_bits=16).close()
+            return super().execute(*arguments)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=Overtaken, **kwargs))
+    with Store(path, n_bits=16) as store:
+        assert store.n_bits == 16
+        store.add([record("a")])
+        assert sqlite3.connect is connect  # the other was there
+
+
 def test_two_processes_write_at_once(path):
     """Both also create the store: whoever comes second finds it."""
     writers = [start(path, name, size=20, batches=15) for name in "ab"]

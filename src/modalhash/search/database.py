@@ -115,8 +115,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _check_owner(connection: sqlite3.Connection, path: Path) -> None:
     """Nothing is changed in a file that somebody else made, or a later version."""
-    application, version = _header(connection)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    version = _version(connection)
+    # Last: another process may create the store between two of these lines, all at once. Whoever is not yet named
+    # here had not written when the others were read.
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application == 0 and version == 0 and tables == 0:
         return  # new, or left by a process that was killed before it wrote anything
     if application != APPLICATION:
@@ -145,10 +148,10 @@ def _write_ahead(connection: sqlite3.Connection, timeout: float) -> None:
 
 def _create(connection: sqlite3.Connection, n_bits: int) -> None:
     """Create the tables unless they are there; whoever comes second finds them."""
-    if _header(connection)[1]:
+    if _version(connection):
         return
     with transaction(connection):
-        if _header(connection)[1]:
+        if _version(connection):
             return
         for statement in SCHEMA.format(width=n_bytes(n_bits)).split(";\n"):
             if statement.strip():
@@ -159,7 +162,7 @@ def _create(connection: sqlite3.Connection, n_bits: int) -> None:
 
 
 def _check_meta(connection: sqlite3.Connection, path: Path, n_bits: int | None) -> int:
-    if not _header(connection)[1]:
+    if not _version(connection):
         raise StoreError(f"{path} is empty: no store was created in it; give n_bits to create one")
     row = connection.execute("SELECT value FROM meta WHERE key = 'n_bits'").fetchone()
     if row is None or not row[0].isdigit():
@@ -169,6 +172,5 @@ def _check_meta(connection: sqlite3.Connection, path: Path, n_bits: int | None) 
     return int(row[0])
 
 
-def _header(connection: sqlite3.Connection) -> tuple[int, int]:
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    return application, connection.execute("PRAGMA user_version").fetchone()[0]
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
