@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -158,34 +156,6 @@ def test_many_queries_in_threads(large, monkeypatch):
     fast.n_threads = 3
     fast.build_radius(2)
     same(plain.search(queries, radius=2), fast.search(queries, radius=2))
-
-
-def test_searches_run_while_others_write(rng):
-    """A search sees one state: every batch it finds, it finds whole."""
-    index, batch, wrong = HammingIndex(64), 50, []
-    index.add(np.arange(20_000) + 10**6, pack(rng.random((20_000, 64)) < 0.5))
-    code = np.zeros((batch, 8), dtype=np.uint8)
-    index.add(np.arange(batch), code)
-    index.build_radius(1)
-    stop = threading.Event()
-
-    def read():
-        while not stop.is_set():
-            found = len(index.search(code[:1], radius=0).ids)
-            if found % batch:
-                wrong.append(found)
-
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for step in range(1, 40):
-        index.add(np.arange(batch) + step * batch, code)
-        if step % 3 == 0:
-            index.remove(np.arange(batch) + (step - 2) * batch)
-    stop.set()
-    for reader in readers:
-        reader.join()
-    assert not wrong
 
 
 def test_small_or_hopeless_needs_no_tables(rng):

@@ -255,6 +255,7 @@ def test_scrolling_is_remembered(visitor):
     page.wait_for_function("() => location.search.includes('id=') && scrollY === 0")
     page.go_back()
     page.wait_for_function("() => location.search.includes('q=') && scrollY === 900")
+    assert page.evaluate("scrollY") == 900  # and it stays there
 
 
 def test_who_is_quicker_than_the_server(visitor):

@@ -57,6 +57,9 @@ def test_a_picture_that_is_too_large_is_not_even_sent(visitor, url):
         limit = json.load(answer)["limits"]["bytes"]
     page = visitor.open()
     page.get_by_role("searchbox").wait_for()
+    page.wait_for_load_state("networkidle")  # what the start asks for is in
+    sent = []
+    page.on("request", lambda request: sent.append(request.url))
     page.evaluate(
         """(size) => {
             const carried = new DataTransfer();
@@ -66,6 +69,7 @@ def test_a_picture_that_is_too_large_is_not_even_sent(visitor, url):
         limit + 1,
     )
     page.get_by_role("alert").get_by_text("this server takes up to 10.0 MB").wait_for()
+    assert not sent
 
 
 def test_the_server_is_gone_and_comes_back(chromium, engine):

@@ -48,12 +48,8 @@ def info(
     root: Root = None,
 ) -> None:
     """What is in a data set: modalities, sizes, labels, split, where it comes from."""
-    from modalhash.data.named import NAMED, load_dataset
-    from modalhash.data.reading import read
-
     with _plain_errors():
-        named = name_or_path in NAMED and not Path(name_or_path).is_file()
-        _show(load_dataset(name_or_path, root) if named else read(name_or_path))
+        _show(_load(name_or_path, root))
 
 
 @app.command()
@@ -90,21 +86,26 @@ def encode(
     --files data/iapr-tc12/images.zip
     """
     from modalhash.cli.engine_tools import progress_bars
-    from modalhash.data.named import NAMED, load_dataset
-    from modalhash.data.reading import read
     from modalhash.data.writing import npz_path, write_npz
     from modalhash.encoders import encode_dataset, get_encoder
 
     with _plain_errors():
         npz_path(out)
-        named = name_or_path in NAMED and not Path(name_or_path).is_file()
         chosen = get_encoder(encoder or {"text": "tfidf"}.get(modality, "image"))
-        dataset = load_dataset(name_or_path, root) if named else read(name_or_path)
         with progress_bars() as progress:
-            made = encode_dataset(dataset, modality, chosen, files=files, progress=progress)
+            made = encode_dataset(_load(name_or_path, root), modality, chosen, files=files, progress=progress)
         write_npz(made, out)
         _show(made)
         typer.echo(f"written: {out}")
+
+
+def _load(name_or_path: str, root: Path | None) -> Dataset:
+    """A named data set, or a file; a file of that name comes first."""
+    from modalhash.data.named import NAMED, load_dataset
+    from modalhash.data.reading import read
+
+    named = name_or_path in NAMED and not Path(name_or_path).is_file()
+    return load_dataset(name_or_path, root) if named else read(name_or_path)
 
 
 def _show(dataset: Dataset) -> None:

@@ -60,7 +60,7 @@ def reproduce(
         failed = measure(console, plan, store, root=root, jobs=jobs, retry=retry)
     write(console, store, known, report or results / "report")
     if failed:
-        console.print(f"[yellow]{failed} cells failed: the report names them; --retry tries them again[/yellow]")
+        console.print(f"[yellow]{failed} of the cells failed: the report names them; --retry tries again[/yellow]")
         raise typer.Exit(1)
 
 

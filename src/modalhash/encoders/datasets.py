@@ -55,8 +55,9 @@ def encode_dataset(
         known = ", ".join(dataset.raw) or "none"
         raise ValueError(f"data set {dataset.name!r} has no raw items of {modality!r} to encode; it has: {known}")
     names = dataset.raw[modality].tolist()
-    items: list[Any] = names if files is None else contents(Path(files), names)
-    encoder.fit(_training(dataset, modality, items))
+    items = names if files is None else contents(Path(files), names)
+    learned_from = _training_names(dataset, modality)
+    encoder.fit(learned_from if files is None else contents(Path(files), learned_from))
     made = encode_items(encoder, items, where=names, progress=progress, strict=True).features
     old = [note for note in dataset.provenance.get("notes", ()) if not note.startswith(f"{modality}:")]
     notes = [*old, f"{modality}: encoder {encoder.name}, digest {encoder.digest[:16]}"]
@@ -64,7 +65,23 @@ def encode_dataset(
     return replace(dataset, features=features, provenance={**dataset.provenance, "notes": notes})
 
 
-def contents(place: Path, names: Sequence[str]) -> list[Path] | list[bytes]:
+class Archived(Sequence[Any]):
+    """Files of a zip archive as bytes, read when they are asked for: an archive may be larger than the memory."""
+
+    def __init__(self, archive: zipfile.ZipFile, names: Sequence[str]) -> None:
+        self._archive, self._names = archive, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """One file, or a slice of them."""
+        if isinstance(rows, slice):
+            return [self._archive.read(name) for name in self._names[rows]]
+        return self._archive.read(self._names[rows])
+
+
+def contents(place: Path, names: Sequence[str]) -> Sequence[Any]:
     """Files of a folder as paths, of a zip archive as bytes. A name never leads out of the folder."""
     if place.is_dir():
         root = place.resolve()
@@ -74,14 +91,15 @@ def contents(place: Path, names: Sequence[str]) -> list[Path] | list[bytes]:
         return paths
     if not zipfile.is_zipfile(place):
         raise ValueError(f"{place}: expected a folder or a zip archive that holds the files")
-    with zipfile.ZipFile(place) as archive:
-        if missing := sorted(set(names) - set(archive.namelist())):
-            raise ValueError(f"{place}: {len(missing)} files are missing, e.g. {missing[0]!r}")
-        return [archive.read(name) for name in names]
+    archive = zipfile.ZipFile(place)
+    if missing := sorted(set(names) - set(archive.namelist())):
+        raise ValueError(f"{place}: {len(missing)} files are missing, e.g. {missing[0]!r}")
+    return Archived(archive, names)
 
 
-def _training(dataset: Dataset, modality: str, items: Sequence[Any]) -> Sequence[Any]:
+def _training_names(dataset: Dataset, modality: str) -> list[str]:
+    names: list[str] = dataset.raw[modality].tolist()
     if dataset.split is None:
-        return items
+        return names
     wanted = set(dataset.split.training[modality].tolist())
-    return [item for item, key in zip(items, dataset.ids[modality].tolist(), strict=True) if key in wanted]
+    return [name for name, key in zip(names, dataset.ids[modality].tolist(), strict=True) if key in wanted]
