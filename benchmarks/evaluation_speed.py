@@ -19,10 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from modalhash.codes import unpack_signs
-from modalhash.evaluation.average_precision import average_precision
-from modalhash.evaluation.measures import measure
-from modalhash.evaluation.protocol import Protocol
-from modalhash.evaluation.ranking import mean_average_precision, rank
+from modalhash.evaluation import Protocol, average_precision, mean_average_precision, measure, rank
 from record import write
 from speed_rows import best, in_turn, row, show, timed
 

@@ -22,7 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from modalhash.search import HammingIndex, Record, Store, refresh
+from modalhash.engine import refresh
+from modalhash.index import HammingIndex
+from modalhash.store import Record, Store
 from record import write
 
 N_BITS = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from modalhash.data.named import NAMED
+from modalhash.data import NAMED
 from modalhash.evaluation import Protocol, Spread, Table
 from modalhash.registry import get, info
 

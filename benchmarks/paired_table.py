@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from modalhash.data._files import write_atomically
+from modalhash._files import write_atomically
 from modalhash.registry import METHODS
 from pages import page
 from tables import Comparison, Row, read

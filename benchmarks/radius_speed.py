@@ -15,7 +15,7 @@ import argparse
 
 import numpy as np
 
-from modalhash.search import HammingIndex
+from modalhash.index import HammingIndex
 from record import write
 from search_speed import in_clusters, random_codes
 from speed_rows import best, in_turn, peak_megabytes, row, show, timed

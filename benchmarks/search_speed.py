@@ -21,7 +21,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from modalhash.search import FaissIndex, HammingIndex, Hits
+from modalhash.index import FaissIndex, HammingIndex, Hits
 from record import write
 from speed_rows import best, in_turn, row, show, timed
 

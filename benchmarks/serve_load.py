@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from modalhash import Engine
-from modalhash.search import Record, Store
-from modalhash.search.folder import ITEMS
+from modalhash.engine.folder import ITEMS
+from modalhash.store import Record, Store
 from record import write
 
 N_BITS, BATCH, K = 64, 50_000, 20

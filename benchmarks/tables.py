@@ -18,10 +18,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from modalhash.data import Dataset, load_dataset
-from modalhash.data._files import write_atomically
-from modalhash.data.scenarios import paired, semi_paired, unpaired
-from modalhash.data.split import Parts
+from modalhash._files import write_atomically
+from modalhash.data import Dataset, Parts, load_dataset, paired, semi_paired, unpaired
 from modalhash.evaluation import Protocol, evaluate
 from modalhash.registry import get, info
 

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from modalhash.data.named import NAMED
+from modalhash.data import NAMED
 from modalhash.evaluation import Protocol, Spread, Table
 from modalhash.registry import info
 from pages import count_seeds, facts_of, label, not_measured, provenance, sections

@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from modalhash.data._files import write_atomically
+from modalhash._files import write_atomically
 from modalhash.registry import METHODS, Method
 from tables import FOLDER, Comparison, Row, read
 from unpaired_page import FIGURE, draw_shares, page

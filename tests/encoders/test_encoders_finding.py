@@ -85,7 +85,7 @@ def test_names_that_do_not_exist():
         get_encoder("json:Thing")
     with pytest.raises(TypeError, match="expected a class"):
         get_encoder("json:dumps")
-    with pytest.raises(TypeError, match="lacks version, dim, state"):
+    with pytest.raises(TypeError, match="lacks version, reads, dim, state"):
         get_encoder(f"{__name__}:NoEncoder")
     with pytest.raises(TypeError, match="It takes columns, pieces"):
         get_encoder("hashing", column=3)

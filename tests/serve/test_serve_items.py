@@ -57,7 +57,7 @@ def test_any_id_leads_to_its_item(serve, engine):
 def test_pictures_by_their_content(client, engine, tmp_path):
     whole = client.get("/media/photos/0.png")
     assert whole.headers["content-type"] == "image/png"
-    assert whole.content == engine.place(engine.get("photos/0.png")).read_bytes()
+    assert whole.content == engine.path_of(engine.get("photos/0.png")).read_bytes()
     assert client.get("/media/photos/0.png", headers={"Range": "bytes=9-1"}).content == whole.content
     (tmp_path / "jpeg.png").write_bytes(picture(kind="JPEG"))
     engine.add([{"id": "jpeg", "path": str(tmp_path / "jpeg.png")}])
@@ -103,7 +103,7 @@ def test_thumbnails_are_turned_kept_and_forgotten(tmp_path):
 
 
 def test_what_is_no_picture_is_not_served(client, engine, tmp_path):
-    photo = engine.place(engine.get("photos/0.png")).read_bytes()
+    photo = engine.path_of(engine.get("photos/0.png")).read_bytes()
     for name, content, status in (
         ("page.png", b"<html><script>alert(1)</script>", 415),
         ("drawing.svg", b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>', 415),

@@ -23,7 +23,7 @@ def test_what_the_engine_is(client, engine):
     about = client.get("/engine").json()
     About.model_validate(about)
     assert about["items"] == len(engine) == 120
-    assert about["modalities"]["image"] == {"items": 60, "query": True, "reads": "path"}
+    assert about["modalities"]["image"] == {"items": 60, "query": True, "reads": "image"}
     assert set(about["examples"]) <= {"red", "green", "blue", "circle", "square"}
     assert about["writable"] is False
 
@@ -58,7 +58,7 @@ def test_codes_tell_the_distance(client):
 
 def test_a_picture_finds_texts(client, engine):
     picture = engine.get("photos/0.png")
-    data = engine.place(picture).read_bytes()
+    data = engine.path_of(picture).read_bytes()
     answer = upload(client, data, k="5", want="text")
     assert answer.status_code == 200, answer.text
     Found.model_validate(answer.json())
@@ -166,7 +166,7 @@ def test_bodies_that_are_none(client, content, kind, status):
 
 
 def test_an_id_that_is_in_several_modalities(client, engine):
-    engine.add([{"id": "pair", "path": str(engine.place(engine.get("photos/0.png"))), "text": "a red ball"}])
+    engine.add([{"id": "pair", "path": str(engine.path_of(engine.get("photos/0.png"))), "text": "a red ball"}])
     answer = client.post("/search", json={"id": "pair"})
     assert (answer.status_code, "say which with 'modality'" in answer.json()["error"]) == (422, True)
     assert search(client, id="pair", modality="text")["query"]["modality"] == "text"
@@ -174,7 +174,7 @@ def test_an_id_that_is_in_several_modalities(client, engine):
 
 def test_asymmetric_by_a_lost_file_does_not_tell_where_it_was(client, engine, tmp_path):
     copy = tmp_path / "secret-name.png"
-    copy.write_bytes(engine.place(engine.get("photos/0.png")).read_bytes())
+    copy.write_bytes(engine.path_of(engine.get("photos/0.png")).read_bytes())
     engine.add([{"id": "lost", "path": str(copy)}])
     copy.unlink()
     answer = client.post("/search", json={"id": "lost", "asymmetric": True})

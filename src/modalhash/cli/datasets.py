@@ -29,7 +29,7 @@ def list_datasets(root: Root = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from modalhash.data.named import NAMED, data_root, is_present
+    from modalhash.data import NAMED, data_root, is_present
 
     console = Console()
     present = {name: is_present(name, root) for name in NAMED}
@@ -62,7 +62,7 @@ def convert(
     ] = None,
 ) -> None:
     """Convert an official distribution to one file that every command reads."""
-    from modalhash.data.converters import convert as run
+    from modalhash.data import convert as run
 
     with _plain_errors():
         _show(run(name, source, out, **dict(_key_value(text) for text in option or [])))
@@ -86,7 +86,7 @@ def encode(
     --files data/iapr-tc12/images.zip
     """
     from modalhash.cli.engine_tools import progress_bars
-    from modalhash.data.writing import npz_path, write_npz
+    from modalhash.data import npz_path, write_npz
     from modalhash.encoders import encode_dataset, get_encoder
 
     with _plain_errors():
@@ -101,8 +101,7 @@ def encode(
 
 def _load(name_or_path: str, root: Path | None) -> Dataset:
     """A named data set, or a file; a file of that name comes first."""
-    from modalhash.data.named import NAMED, load_dataset
-    from modalhash.data.reading import read
+    from modalhash.data import NAMED, load_dataset, read
 
     named = name_or_path in NAMED and not Path(name_or_path).is_file()
     return load_dataset(name_or_path, root) if named else read(name_or_path)

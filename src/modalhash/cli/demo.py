@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from modalhash.evaluation.result import Result
-    from modalhash.search.engine import Engine
+    from modalhash.engine import Engine
+    from modalhash.evaluation import Result
 
 EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "flag", "snow", "medal")
 PORT = 8000
@@ -73,7 +73,7 @@ def _generated(console: Console, *, bits: int, seed: int) -> None:
     from modalhash import AMSH
     from modalhash.cli.bars import bars
     from modalhash.data import generate, unpaired
-    from modalhash.evaluation.databases import evaluate_databases
+    from modalhash.evaluation import evaluate_databases
 
     dataset = generate(n_items=3000, seed=seed).dataset()
     parts = unpaired(dataset, seed=seed).parts()
@@ -93,7 +93,7 @@ def _engine(console: Console, folder: Path, *, bits: int, seed: int, fresh: bool
     from modalhash.cli.demo_engine import reusable
     from modalhash.data.openmoji import attribution
     from modalhash.data.openmoji_items import write_openmoji
-    from modalhash.search.engine import Engine
+    from modalhash.engine import Engine
 
     with bars(console) as callback:
         manifest = write_openmoji(folder, seed=seed, callback=callback)

@@ -12,9 +12,8 @@ from modalhash import __version__
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from modalhash.evaluation.result import Result
-    from modalhash.search.answers import Hit
-    from modalhash.search.engine import Engine
+    from modalhash.engine import Engine, Hit
+    from modalhash.evaluation import Result
 
 WORDS = ("cat", "fruit")
 PICTURE = "1F697"
@@ -24,8 +23,8 @@ K = 8
 
 def reusable(place: Path, manifest: Path, *, bits: int, seed: int) -> Engine | None:
     """The engine of an earlier run, if it is what training now would make."""
-    from modalhash.search.engine import Engine
-    from modalhash.search.folder import CONFIG, EngineError
+    from modalhash.engine import Engine
+    from modalhash.engine.folder import CONFIG, EngineError
 
     try:
         engine = Engine.open(place)
@@ -44,7 +43,7 @@ def measured(engine: Engine, manifest: Path) -> dict[str, Result]:
     """MAP of the engine's own codes: items held out by the manifest ask the three kinds of database."""
     from modalhash.data import read
     from modalhash.encoders import encode_items
-    from modalhash.evaluation.databases import evaluate_databases
+    from modalhash.evaluation import evaluate_databases
 
     items = read(manifest)
     contents = {name: items.raw[name].tolist() for name in items.modalities}

@@ -53,7 +53,7 @@ def add(
     modalhash add engine new.jsonl --replace
     """
     with plain_errors():
-        from modalhash.search.engine import Engine
+        from modalhash.engine import Engine
 
         with Engine.open(engine, trust=trust) as opened, progress_bars() as callback:
             done = opened.add(
@@ -96,7 +96,7 @@ def remove(
     modalhash remove engine < ids.txt
     """
     with plain_errors():
-        from modalhash.search.engine import Engine
+        from modalhash.engine import Engine
 
         wanted = ids or [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
         if not wanted:
@@ -124,8 +124,8 @@ def export(
     modalhash export engine | grep '"kind": "hashed"' | wc -l
     """
     with plain_errors():
-        from modalhash.data._files import write_atomically
-        from modalhash.search.engine import Engine
+        from modalhash._files import write_atomically
+        from modalhash.engine import Engine
 
         with Engine.open(engine, trust=trust) as opened:
             lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in opened.export())
@@ -145,7 +145,7 @@ def info(engine: EngineFolder, trust: Trust = False, as_json: AsJson = False) ->
     modalhash info engine --json
     """
     with plain_errors():
-        from modalhash.search.engine import Engine
+        from modalhash.engine import Engine
 
         with Engine.open(engine, trust=trust) as opened:
             facts = opened.info()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from modalhash.engine import Problem
     from modalhash.progress import Callback
-    from modalhash.search.raw_items import Problem
 
 SHOWN = 20
 """Problems that are printed; --json has all of them."""
@@ -38,7 +38,7 @@ Trust = Annotated[bool, typer.Option("--trust", help="Run encoders that are not 
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """What is wrong in one line and exit code 2; warnings as lines too."""
-    from modalhash.search.store import StoreError
+    from modalhash.store import StoreError
 
     try:
         with warnings.catch_warnings(record=True) as caught:

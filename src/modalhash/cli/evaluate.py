@@ -17,9 +17,8 @@ from modalhash import registry
 from modalhash._extras import MissingExtraError
 
 if TYPE_CHECKING:  # numpy and what needs it are loaded when the command runs: `modalhash --help` stays quick
-    from modalhash.data.dataset import Dataset
-    from modalhash.evaluation.protocol import Protocol
-    from modalhash.evaluation.tables import Table
+    from modalhash.data import Dataset
+    from modalhash.evaluation import Protocol, Table
 
 
 class Scenario(StrEnum):
@@ -67,7 +66,7 @@ def evaluate(
     """Train a method and print its mAP on learned, hashed and unseen databases, with the chance level."""
     from rich.console import Console
 
-    from modalhash.evaluation.protocol import Protocol
+    from modalhash.evaluation import Protocol
 
     if as_json + markdown + latex > 1:
         raise typer.BadParameter("take one of --json, --markdown and --latex")
@@ -109,7 +108,7 @@ def study(
     report: Callable[[str], Any] | None = None,
 ) -> list[Run]:
     """Fit and measure for every code length and seed; the seed draws split, scenario and method alike."""
-    from modalhash.evaluation.databases import evaluate_databases
+    from modalhash.evaluation import evaluate_databases
 
     cls = registry.get(method)
     runs = []
@@ -145,8 +144,7 @@ def study(
 
 def _large_enough(parts: Any, protocol: Protocol) -> list[str]:
     """The databases that reach as deep as the cut-off of a published protocol."""
-    from modalhash.evaluation.databases import unseen_items
-    from modalhash.evaluation.protocol import CHOICES
+    from modalhash.evaluation import CHOICES, unseen_items
 
     unseen, same_id = unseen_items(parts)
     spare = 1 if same_id == "exclude" else 0
@@ -164,9 +162,7 @@ def summarise(
     """Mean ± standard deviation over the seeds, a column per database."""
     import numpy as np
 
-    from modalhash.evaluation.protocol import CHOICES
-    from modalhash.evaluation.significance import Spread
-    from modalhash.evaluation.tables import Table
+    from modalhash.evaluation import CHOICES, Spread, Table
 
     kinds = CHOICES["database"]
     rows = []

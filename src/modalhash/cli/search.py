@@ -24,8 +24,7 @@ from modalhash.cli.engine_tools import (
 )
 
 if TYPE_CHECKING:
-    from modalhash.search.answers import Hit
-    from modalhash.search.engine import Engine
+    from modalhash.engine import Engine, Hit
 
 BATCH = 256
 """Piped queries that are answered together."""
@@ -84,7 +83,7 @@ def search(
     options |= {"labels": label or (), "kind": None if kind is None else kind.value}
     failed = 0
     with plain_errors():
-        from modalhash.search.engine import Engine
+        from modalhash.engine import Engine
 
         given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
         if len(given) > 1:

@@ -79,7 +79,7 @@ def serve(
         )
         check_reach(settings, without_token=without_token)
         with bind(host, port) as sock:
-            from modalhash.search.engine import Engine
+            from modalhash.engine import Engine
 
             with Engine.open(engine, trust=trust) as opened:
                 run(opened, settings, sock, on_ready=lambda: typer.echo(address(sock)))

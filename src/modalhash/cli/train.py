@@ -79,7 +79,7 @@ def train(
     modalhash train openmoji -o emoji
     """
     with plain_errors():
-        from modalhash.search.engine import Engine
+        from modalhash.engine import Engine
 
         parameters: dict[str, Any] = {key: _value(text) for key, text in key_values(param, "--param").items()}
         with progress_bars() as callback:

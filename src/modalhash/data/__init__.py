@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.data.converters import convert as convert
     from modalhash.data.dataset import Dataset as Dataset
     from modalhash.data.generated import generate as generate
+    from modalhash.data.named import NAMED as NAMED
+    from modalhash.data.named import data_root as data_root
+    from modalhash.data.named import is_present as is_present
     from modalhash.data.named import load_dataset as load_dataset
     from modalhash.data.reading import read as read
     from modalhash.data.scenarios import missing_labels as missing_labels
@@ -17,50 +21,24 @@ if TYPE_CHECKING:
     from modalhash.data.scenarios import semi_paired as semi_paired
     from modalhash.data.scenarios import unequal as unequal
     from modalhash.data.scenarios import unpaired as unpaired
+    from modalhash.data.split import Parts as Parts
     from modalhash.data.split import Split as Split
+    from modalhash.data.twins import RECIPES as RECIPES
     from modalhash.data.twins import twin as twin
+    from modalhash.data.writing import npz_path as npz_path
     from modalhash.data.writing import write_npz as write_npz
 
-_HOME = {
-    "Dataset": "dataset",
-    "Split": "split",
-    "convert": "converters",
-    "generate": "generated",
-    "load_dataset": "named",
-    "missing_labels": "scenarios",
-    "noisy_labels": "scenarios",
-    "paired": "scenarios",
-    "read": "reading",
-    "semi_paired": "scenarios",
-    "twin": "twins",
-    "unequal": "scenarios",
-    "unpaired": "scenarios",
-    "write_npz": "writing",
-}
-
-__all__ = [
-    "Dataset",
-    "Split",
-    "convert",
-    "generate",
-    "load_dataset",
-    "missing_labels",
-    "noisy_labels",
-    "paired",
-    "read",
-    "semi_paired",
-    "twin",
-    "unequal",
-    "unpaired",
-    "write_npz",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "converters": ["convert"],
+        "dataset": ["Dataset"],
+        "generated": ["generate"],
+        "named": ["NAMED", "data_root", "is_present", "load_dataset"],
+        "reading": ["read"],
+        "scenarios": ["missing_labels", "noisy_labels", "paired", "semi_paired", "unequal", "unpaired"],
+        "split": ["Parts", "Split"],
+        "twins": ["RECIPES", "twin"],
+        "writing": ["npz_path", "write_npz"],
+    },
+)

@@ -18,8 +18,8 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._extras import require
+from modalhash._files import cache_folder
 from modalhash._typing import Array
-from modalhash.data._files import cache_folder
 from modalhash.data.dataset import Dataset
 from modalhash.data.pictures import picture_features
 from modalhash.data.reading import read
@@ -137,7 +137,7 @@ def is_training(id: str) -> bool:
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:4]) / 2**32 < 0.8
 
 
-def labels_of(item: Emoji) -> list[str]:
+def parse_labels(item: Emoji) -> list[str]:
     """Group and subgroup; some subgroups are named like groups, hence the prefix."""
     return [f"group: {item.group}", item.subgroup]
 
@@ -193,7 +193,7 @@ def _text_features(texts: list[str], is_train: Array) -> sparse.csr_array:
 
 
 def _labels(items: list[Emoji]) -> tuple[Array, list[str]]:
-    own = [labels_of(item) for item in items]
+    own = [parse_labels(item) for item in items]
     names = [name for column in zip(*own, strict=True) for name in dict.fromkeys(column)]  # groups, then subgroups
     return np.array([[name in some for name in names] for some in own]), names
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from modalhash.data._files import write_atomically
-from modalhash.data.openmoji import Emoji, emoji_list, is_training, labels_of, names, png
+from modalhash._files import write_atomically
+from modalhash.data.openmoji import Emoji, emoji_list, is_training, names, parse_labels, png
 from modalhash.progress import Callback, Reporter
 
 PICTURES = "pictures"
@@ -61,7 +61,7 @@ def _lines(items: list[Emoji], seed: int) -> Iterator[dict[str, Any]]:
 
 
 def _fields(item: Emoji) -> dict[str, Any]:
-    return {"id": item.id, "labels": labels_of(item), "split": "training" if is_training(item.id) else "test"}
+    return {"id": item.id, "labels": parse_labels(item), "split": "training" if is_training(item.id) else "test"}
 
 
 def _picture(item: Emoji) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modalhash.data._files import sha256_of
+from modalhash._files import sha256_of
 from modalhash.data.assemble import assemble
 from modalhash.data.dataset import Dataset
 from modalhash.data.formats.variables import Variable, listing, variable_of

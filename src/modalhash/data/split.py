@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from modalhash._files import write_atomically
 from modalhash._typing import Array
 from modalhash.data._checks import check_mapping, clean_ids, shown
-from modalhash.data._files import write_atomically
 
 if TYPE_CHECKING:
     from modalhash.data.dataset import Dataset

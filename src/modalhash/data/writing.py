@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash.data._files import write_atomically
+from modalhash._files import write_atomically
 from modalhash.data.dataset import Dataset
 
 

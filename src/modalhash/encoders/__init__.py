@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.encoders.batches import Encoded as Encoded
@@ -14,59 +15,29 @@ if TYPE_CHECKING:
     from modalhash.encoders.finding import get_encoder as get_encoder
     from modalhash.encoders.image import ImageEncoder as ImageEncoder
     from modalhash.encoders.precomputed import Precomputed as Precomputed
+    from modalhash.encoders.protocol import READS as READS
     from modalhash.encoders.protocol import Encoder as Encoder
     from modalhash.encoders.protocol import EncoderBase as EncoderBase
     from modalhash.encoders.protocol import ItemError as ItemError
     from modalhash.encoders.protocol import State as State
+    from modalhash.encoders.storage import EncoderFileError as EncoderFileError
+    from modalhash.encoders.storage import describe as describe
     from modalhash.encoders.storage import load_encoder as load_encoder
+    from modalhash.encoders.storage import mismatch as mismatch
     from modalhash.encoders.storage import save_encoder as save_encoder
     from modalhash.encoders.text import HashingEncoder as HashingEncoder
     from modalhash.encoders.text import TfidfEncoder as TfidfEncoder
 
-_HOME = {
-    "ENCODERS": "finding",
-    "Encoded": "batches",
-    "Encoder": "protocol",
-    "EncoderBase": "protocol",
-    "Failure": "batches",
-    "HashingEncoder": "text",
-    "ImageEncoder": "image",
-    "ItemError": "protocol",
-    "Precomputed": "precomputed",
-    "State": "protocol",
-    "TfidfEncoder": "text",
-    "encode_dataset": "datasets",
-    "encode_items": "batches",
-    "get_encoder": "finding",
-    "load_encoder": "storage",
-    "save_encoder": "storage",
-}
-
-__all__ = [
-    "ENCODERS",
-    "Encoded",
-    "Encoder",
-    "EncoderBase",
-    "Failure",
-    "HashingEncoder",
-    "ImageEncoder",
-    "ItemError",
-    "Precomputed",
-    "State",
-    "TfidfEncoder",
-    "encode_dataset",
-    "encode_items",
-    "get_encoder",
-    "load_encoder",
-    "save_encoder",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "batches": ["Encoded", "Failure", "encode_items"],
+        "datasets": ["encode_dataset"],
+        "finding": ["ENCODERS", "get_encoder"],
+        "image": ["ImageEncoder"],
+        "precomputed": ["Precomputed"],
+        "protocol": ["READS", "Encoder", "EncoderBase", "ItemError", "State"],
+        "storage": ["EncoderFileError", "describe", "load_encoder", "mismatch", "save_encoder"],
+        "text": ["HashingEncoder", "TfidfEncoder"],
+    },
+)

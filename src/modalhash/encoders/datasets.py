@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modalhash.data.dataset import Dataset
+from modalhash.data import Dataset
 from modalhash.encoders.batches import encode_items
 from modalhash.encoders.protocol import Encoder
 from modalhash.progress import Callback

@@ -18,7 +18,7 @@ ENCODERS = {
     "efficientnet-lite0": "modalhash.encoders.neural:EfficientNetLite0",
     "minilm": "modalhash.encoders.neural:MiniLM",
 }
-NEEDED = ("name", "version", "dim", "state", "digest", "fit", "encode", "restore")
+NEEDED = ("name", "version", "reads", "dim", "state", "digest", "fit", "encode", "restore")
 
 
 def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:

@@ -101,6 +101,7 @@ class MiniLM(_Weights):
     """384 features of a text: the sentence encoder all-MiniLM-L6-v2, of length 1. English; 256 tokens at most."""
 
     name = "minilm"
+    reads = "text"
 
     def __init__(self) -> None:
         why = f"the encoder {self.name!r}"

@@ -34,6 +34,7 @@ class Precomputed(EncoderBase):
     """
 
     name = "precomputed"
+    reads = "array"
 
     def __init__(self, *, dim: int | None = None, source: str = "") -> None:
         self._dim = None if dim is None else check_int(dim, "dim", at_least=1)

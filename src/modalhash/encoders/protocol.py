@@ -13,6 +13,9 @@ import numpy as np
 
 from modalhash._typing import Array, Matrix
 
+READS = ("text", "image", "array")
+"""What an encoder may read: texts, pictures (paths or bytes), rows of numbers."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -34,6 +37,8 @@ class Encoder(Protocol):
 
     name: str
     version: int
+    reads: str
+    """What an item is: ``"text"``, ``"image"`` (the path or the bytes of one) or ``"array"`` (a row of numbers)."""
 
     @property
     def dim(self) -> int:
@@ -77,6 +82,8 @@ class EncoderBase(ABC):
     name: ClassVar[str]
     version: ClassVar[int] = 1
     """Raised whenever the same state would give other features."""
+    reads: ClassVar[str] = "image"
+    """What an item is: one of :data:`READS`."""
     parallel: ClassVar[bool] = False
     """Whether several workers encode faster than one, in threads or, small enough to be sent there, in processes."""
     limits: ClassVar[frozenset[str]] = frozenset()

@@ -43,6 +43,7 @@ class TfidfEncoder(EncoderBase):
     """
 
     name = "tfidf"
+    reads = "text"
 
     def __init__(
         self,
@@ -157,6 +158,7 @@ class HashingEncoder(EncoderBase):
     """
 
     name = "hashing"
+    reads = "text"
 
     def __init__(self, *, columns: int = 8192, pieces: Sequence[int] = (3, 4)) -> None:
         self.columns = check_int(columns, "columns", at_least=2)

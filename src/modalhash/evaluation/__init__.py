@@ -1,14 +1,16 @@
 """Measure retrieval, and say exactly what was measured.
 
-Names are loaded when first used: importing this package loads neither numba nor matplotlib.
+Importing this package loads neither numba nor matplotlib.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from modalhash.evaluation.average_precision import average_precision as average_precision
     from modalhash.evaluation.curves import Curve as Curve
     from modalhash.evaluation.curves import by_radius as by_radius
     from modalhash.evaluation.curves import by_rank as by_rank
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from modalhash.evaluation.figures import plot_precision_recall as plot_precision_recall
     from modalhash.evaluation.measures import chance_level as chance_level
     from modalhash.evaluation.measures import measure as measure
+    from modalhash.evaluation.protocol import CHOICES as CHOICES
     from modalhash.evaluation.protocol import PRESETS as PRESETS
     from modalhash.evaluation.protocol import Protocol as Protocol
     from modalhash.evaluation.ranking import Ranking as Ranking
@@ -35,28 +38,20 @@ if TYPE_CHECKING:
     from modalhash.evaluation.trec import write_qrels as write_qrels
     from modalhash.evaluation.trec import write_run as write_run
 
-_NAMES = {
-    "curves": ("Curve", "by_radius", "by_rank"),
-    "databases": ("evaluate_databases", "unseen_items"),
-    "figures": ("plot_convergence", "plot_precision_at", "plot_precision_recall"),
-    "measures": ("chance_level", "measure"),
-    "protocol": ("PRESETS", "Protocol"),
-    "ranking": ("Ranking", "mean_average_precision", "rank"),
-    "result": ("Direction", "Result", "compare"),
-    "retrieval": ("evaluate",),
-    "significance": ("Spread", "bootstrap_interval", "randomisation_test"),
-    "tables": ("Table",),
-    "trec": ("write_qrels", "write_run"),
-}
-_WHERE = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = sorted(_WHERE)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "average_precision": ["average_precision"],
+        "curves": ["Curve", "by_radius", "by_rank"],
+        "databases": ["evaluate_databases", "unseen_items"],
+        "figures": ["plot_convergence", "plot_precision_at", "plot_precision_recall"],
+        "measures": ["chance_level", "measure"],
+        "protocol": ["CHOICES", "PRESETS", "Protocol"],
+        "ranking": ["Ranking", "mean_average_precision", "rank"],
+        "result": ["Direction", "Result", "compare"],
+        "retrieval": ["evaluate"],
+        "significance": ["Spread", "bootstrap_interval", "randomisation_test"],
+        "tables": ["Table"],
+        "trec": ["write_qrels", "write_run"],
+    },
+)

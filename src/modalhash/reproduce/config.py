@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from modalhash.evaluation.protocol import Protocol
+from modalhash.evaluation import Protocol
 from modalhash.registry import METHODS
 from modalhash.validation import check_choice
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from modalhash import __version__
 from modalhash._typing import Array
-from modalhash.evaluation.significance import Spread
+from modalhash.evaluation import Spread
 from modalhash.registry import info
 from modalhash.reproduce.cells import cells_of
 from modalhash.reproduce.config import Experiment, Sweep

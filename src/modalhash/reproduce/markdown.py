@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from modalhash.evaluation.tables import Table
+from modalhash.evaluation import Table
 from modalhash.reproduce.document import Bullets, Claims, Entry, Figure, Grid, Report
 
 

@@ -14,12 +14,8 @@ import numpy as np
 
 from modalhash import registry
 from modalhash._typing import Array
-from modalhash.data import scenarios
-from modalhash.data.split import Parts
-from modalhash.evaluation.databases import evaluate_databases
-from modalhash.evaluation.protocol import Protocol
-from modalhash.evaluation.result import Direction
-from modalhash.evaluation.retrieval import evaluate
+from modalhash.data import Parts, scenarios
+from modalhash.evaluation import Direction, Protocol, evaluate, evaluate_databases
 from modalhash.progress import Progress
 from modalhash.reproduce.cells import Cell
 from modalhash.reproduce.sources import prepared

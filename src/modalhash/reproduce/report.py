@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from modalhash import __version__
-from modalhash.data._files import write_atomically
+from modalhash._files import write_atomically
 from modalhash.reproduce import claims as quality_claims
 from modalhash.reproduce import (
     figures,

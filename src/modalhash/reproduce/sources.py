@@ -17,10 +17,10 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array
-from modalhash.data.named import NAMED, data_root, is_present, load_dataset
+from modalhash.data import NAMED, data_root, is_present, load_dataset
 
 if TYPE_CHECKING:
-    from modalhash.data.dataset import Dataset
+    from modalhash.data import Dataset
 
 ARRAYS = (".mat", ".npz", ".h5", ".hdf5")
 CNN = (
@@ -81,12 +81,12 @@ class Source:
     def load(self, root: Path | None) -> Dataset:
         """The two modalities, with the split that comes with them or none."""
         if self.twin:
-            from modalhash.data.twins import twin
+            from modalhash.data import twin
 
             return twin(self.named)
         path = self._files(root)
         if path is not None:
-            from modalhash.data.reading import read
+            from modalhash.data import read
 
             dataset = read(path, name=self.name)
         else:
@@ -110,7 +110,7 @@ def with_split(dataset: Dataset, source: Source, seed: int) -> Dataset:
     """The data set with its own split, or one drawn by the paper's counts."""
     if dataset.split is not None:
         return dataset
-    from modalhash.data.split import Split
+    from modalhash.data import Split
 
     ids = np.random.default_rng([seed, *source.name.encode()]).permutation(next(iter(dataset.ids.values())))
     if not dataset.paired:
@@ -126,7 +126,7 @@ def with_split(dataset: Dataset, source: Source, seed: int) -> Dataset:
 def describe(source: Source, root: Path | None) -> dict[str, Any]:
     """Digest and statistics: what the results folder keeps of a data set. A twin is not drawn for this."""
     if source.twin:
-        from modalhash.data.twins import RECIPES
+        from modalhash.data import RECIPES
 
         recipe = RECIPES[source.named]
         facts = {"total": recipe.n_query + recipe.n_training, "query": recipe.n_query, "training": recipe.n_training,

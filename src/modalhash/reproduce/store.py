@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from modalhash.data._files import write_atomically
+from modalhash._files import write_atomically
 from modalhash.reproduce.cells import Cell
 
 FORMAT = 1

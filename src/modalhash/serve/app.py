@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from modalhash import __version__
-from modalhash.search.engine import Engine
+from modalhash.engine import Engine
 from modalhash.serve import describe, errors, pages, routes_changes, routes_items, routes_search, routes_state
 from modalhash.serve.security import Door
 from modalhash.serve.service import Service

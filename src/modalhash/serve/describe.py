@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from modalhash.search.engine import Engine
+from modalhash.engine import Engine
 from modalhash.serve.schemas import Error
 from modalhash.serve.settings import Settings
 

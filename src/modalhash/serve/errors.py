@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from modalhash.search.store import StoreBusyError, StoreError, StoreFullError
 from modalhash.serve.gather import BusyError
+from modalhash.store import StoreBusyError, StoreError, StoreFullError
 
 AGAIN = 1
 """Seconds after which to try again."""

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from modalhash.search.raw_items import Item, Problem, labels_of
+from modalhash.engine import Item, Problem, parse_labels
 from modalhash.serve import describe, schemas
 from modalhash.serve.errors import Refusal, reply
 from modalhash.serve.media import check_picture
@@ -55,11 +55,11 @@ def add_item(service: Service, body: schemas.NewFields, file: bytes | None) -> d
     engine, text = service.engine, body.text
     if (text is None) == (file is None):
         raise Refusal(422, f"got {'no item' if text is None else 'text and image'}; expected text or image")
-    modality = service.searcher.modality_for("path" if text is None else "text", body.modality)
+    modality = service.searcher.modality_for("image" if text is None else "text", body.modality)
     if file is not None:
         check_picture(file, service.limits.pixels)
     id = body.id or default_id(file if text is None else text)
-    item = Item(modality, id, text=text, data=file, labels=labels_of(list(body.labels)))
+    item = Item(modality, id, text=text, data=file, labels=parse_labels(list(body.labels)))
     problems: list[Problem] = []
     done = engine.add([item], keep=True, workers=1, on_problem=problems.append)
     if done.added:

@@ -8,13 +8,13 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
-from modalhash.search.answers import as_hit
-from modalhash.search.records import Record
+from modalhash.engine import Hit
 from modalhash.serve import describe, schemas
 from modalhash.serve.errors import Refusal, reply
 from modalhash.serve.media import TYPES, look
 from modalhash.serve.searching import item_of, unknown
 from modalhash.serve.service import Service
+from modalhash.store import Record
 
 OwnId = Annotated[schemas.Id, Path(description="The id; characters that mean something in an address are quoted.")]
 OfModality = Annotated[schemas.Name | None, Query(description="Needed where the id is in several modalities.")]
@@ -54,7 +54,7 @@ def install(app: FastAPI, service: Service) -> None:
     async def item(id: OwnId, modality: OfModality = None) -> Response:
         """One item."""
         record = await service.in_thread("items", find, id, modality)
-        return reply(item_of(as_hit(record, 0)))
+        return reply(item_of(Hit.from_record(record, 0)))
 
     @app.get(
         "/media/{id:any}", response_class=Response, responses={**describe.errors(404, 415), **PICTURES}, tags=["items"]
@@ -67,7 +67,7 @@ def install(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """The picture of an item, or a small one with sides of at most `size` pixels."""
         record = await service.in_thread("items", find, id, modality)
-        path = service.engine.place(record)
+        path = service.engine.path_of(record)
         if path is None:
             raise Refusal(404, f"the item {id!r} has no picture")
         if size is not None:

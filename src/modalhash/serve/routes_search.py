@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from modalhash.search.answers import as_hit
+from modalhash.engine import Hit, SearchOptions
 from modalhash.serve import describe, schemas
 from modalhash.serve.errors import Refusal, reply
 from modalhash.serve.media import check_picture
@@ -65,7 +65,7 @@ async def prepare(service: Service, body: schemas.SearchBody, file: bytes | None
             prepared = await service.in_thread("pictures", searcher.prepare_asymmetric, body.id, modality)
         return query, prepared
     assert file is not None
-    modality = searcher.modality_for("path", body.modality)
+    modality = searcher.modality_for("image", body.modality)
 
     def encode() -> Prepared:
         check_picture(file, service.limits.pixels)
@@ -77,7 +77,7 @@ async def prepare(service: Service, body: schemas.SearchBody, file: bytes | None
 def about_item(prepared: Prepared) -> dict[str, Any]:
     """What is known of an item that is searched by."""
     assert prepared.queries.records is not None
-    hit = as_hit(prepared.queries.records[prepared.row], 0)
+    hit = Hit.from_record(prepared.queries.records[prepared.row], 0)
     return {"kind": "id", **{key: value for key, value in item_of(hit).items() if key in ABOUT}}
 
 
@@ -86,10 +86,9 @@ async def answer(
 ) -> dict[str, Any]:
     """The answer as JSON."""
     want = None if not body.want else tuple(dict.fromkeys(body.want))
-    ask = prepared.ask(
-        asymmetric=body.asymmetric, k=body.k, want=want, labels=tuple(dict.fromkeys(body.labels)), kind=body.kind
-    )
-    hits, searched = await service.searcher.answer(ask)
+    labels = tuple(dict.fromkeys(body.labels))
+    options = SearchOptions(k=body.k, want=want, labels=labels, kind=body.kind, asymmetric=body.asymmetric)
+    hits, searched = await service.searcher.answer(prepared.request(options))
     return {
         "query": {**query, "modality": prepared.modality, "code": prepared.code},
         "n_bits": service.engine.n_bits,
@@ -97,7 +96,7 @@ async def answer(
         "milliseconds": round(1000 * (time.perf_counter() - start), 3),
         "k": body.k,
         "want": list(want or service.engine.modalities),
-        "labels": list(ask.labels),
+        "labels": list(labels),
         "asymmetric": body.asymmetric,
         "warnings": prepared.warnings,
         "hits": [hit_of(hit) for hit in hits],

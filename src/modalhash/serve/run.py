@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from modalhash.search.engine import Engine
+from modalhash.engine import Engine
 from modalhash.serve.app import make_app
 from modalhash.serve.log import FromUvicorn
 from modalhash.serve.protocol import with_limits

@@ -140,7 +140,7 @@ class Modality(BaseModel):
 
     items: int
     query: bool = Field(description="Whether new content of this kind can be searched by.")
-    reads: str = Field(description="`text`, `path` (a file, e.g. a picture) or `features`.")
+    reads: str = Field(description="`text`, `image` or `array` (rows of features).")
 
 
 class Bounds(BaseModel):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import quote
 
-from modalhash.search.answers import Hit
-from modalhash.search.asking import Ask
-from modalhash.search.engine import Engine
-from modalhash.search.queries import Queries
+from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions, SearchRequest
 from modalhash.serve.errors import Refusal
 from modalhash.serve.gather import Gatherer
 from modalhash.serve.settings import Limits
@@ -43,7 +39,7 @@ class Answer(NamedTuple):
 class Prepared(NamedTuple):
     """A query with its code: one row of several that were encoded together."""
 
-    queries: Queries
+    queries: QueryBatch
     row: int
 
     @property
@@ -61,12 +57,9 @@ class Prepared(NamedTuple):
         unknown = self.queries.unknown
         return [UNKNOWN] if unknown is not None and unknown[self.row] else []
 
-    def ask(
-        self, *, asymmetric: bool, k: int, want: tuple[str, ...] | None, labels: tuple[str, ...], kind: str | None
-    ) -> Ask:
+    def request(self, options: SearchOptions) -> SearchRequest:
         """The search for it."""
-        ask = self.queries.ask(self.row, k=k, want=want, labels=labels, kind=kind)
-        return ask if asymmetric else replace(ask, projection=None)
+        return self.queries.request(self.row, options)
 
 
 class Searcher:
@@ -86,7 +79,7 @@ class Searcher:
         self.prepare: Gatherer[Words | Stored, Prepared] = Gatherer(
             self._prepare, self.pools["prepare"], on_batch=tell("prepare"), **bounds
         )
-        self.answer: Gatherer[Ask, Answer] = Gatherer(
+        self.answer: Gatherer[SearchRequest, Answer] = Gatherer(
             self._answer, self.pools["search"], on_batch=tell("search"), **bounds
         )
 
@@ -96,8 +89,8 @@ class Searcher:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def modality_for(self, reads: str, name: str | None) -> str:
-        """The modality of a text (``reads`` is "text") or a picture ("path"): the one named, or the usual one."""
-        kinds = self.engine.config["reads"]
+        """The modality of a text (``reads`` is "text") or a picture ("image"): the one named, or the usual one."""
+        kinds = self.engine.reads
         what = "texts" if reads == "text" else "pictures"
         can = [modality for modality in self.engine.modalities if kinds.get(modality) == reads]
         if name is not None:
@@ -132,10 +125,10 @@ class Searcher:
         except ValueError as error:
             raise Refusal(415, f"image: {error}") from None
 
-    def _answer(self, asks: list[Ask]) -> list[Answer]:
-        found = self.engine.answer(asks)
+    def _answer(self, requests: list[SearchRequest]) -> list[Answer]:
+        found = self.engine.answer(requests)
         sizes = self.engine.sizes()
-        searched = (sum(sizes[name] for name in ask.want or sizes) for ask in asks)
+        searched = (sum(sizes[name] for name in request.options.want or sizes) for request in requests)
         return [Answer(*one) for one in zip(found, searched, strict=True)]
 
     def _prepare(self, jobs: list[Words | Stored]) -> list[Prepared | Exception]:

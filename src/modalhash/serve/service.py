@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from modalhash.codes import n_bytes
-from modalhash.search.asking import Ask
-from modalhash.search.engine import Engine
+from modalhash.engine import Engine, SearchOptions, SearchRequest
 from modalhash.serve.bodies import Intake
 from modalhash.serve.log import Log
 from modalhash.serve.media import Thumbnails
@@ -46,12 +45,14 @@ class Service:
         """Load and compile what the first searches would have to wait for."""
         engine = self.engine
         code = np.zeros(n_bytes(engine.n_bits), np.uint8)
-        engine.answer([Ask(code), *(Ask(code, want=(name,)) for name in engine.modalities)])
-        for name, reads in engine.config["reads"].items():
+        engine.answer(
+            [SearchRequest(code), *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities)]
+        )
+        for name, reads in engine.reads.items():
             with contextlib.suppress(ValueError):  # an encoder of somebody else's may want something else
                 if reads == "text":
                     engine.prepare(text=["a"], modality=name)
-                elif reads == "path":
+                elif reads == "image":
                     engine.prepare(image=[DOT], modality=name)
 
     async def in_thread(self, pool: str, work: Callable[..., Value], *arguments: Any) -> Value:
@@ -62,7 +63,7 @@ class Service:
         """What the engine is."""
         engine, limits = self.engine, self.limits
         engine.refresh()
-        sizes, reads = engine.sizes(), engine.config["reads"]
+        sizes, reads = engine.sizes(), engine.reads
         return {
             "name": self.settings.name or engine.path.resolve().name,
             "n_bits": engine.n_bits,
@@ -71,8 +72,7 @@ class Service:
             "codes": engine.config["codes"],
             "paired": bool(type(engine.model).needs_pairs),
             "modalities": {
-                name: {"items": n, "query": reads.get(name) != "features", "reads": reads.get(name, "features")}
-                for name, n in sizes.items()
+                name: {"items": n, "query": reads[name] != "array", "reads": reads[name]} for name, n in sizes.items()
             },
             "labels": self.class_names[:200],
             "examples": self.examples(),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from modalhash._files import sha256_of
 from modalhash._typing import Array
-from modalhash.data._files import sha256_of
 from modalhash.data.converters._common import Tree, expect, lines_of
 from modalhash.data.dataset import Dataset
 from modalhash.data.reading import read

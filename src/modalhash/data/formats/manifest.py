@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from modalhash._files import sha256_of
 from modalhash._typing import Array
 from modalhash.data._checks import clean_ids
-from modalhash.data._files import sha256_of
 from modalhash.data.dataset import Dataset
 from modalhash.data.split import Split
 

@@ -5,7 +5,7 @@ export const state = {
   current: null, // the entry that is shown: {key, ask, want, k, answer?, scroll?}
 };
 
-// The modality that typed words ("text") or given pictures ("path") are coded as, if the engine can code such.
+// The modality that typed words ("text") or given pictures ("image") are coded as, if the engine can code such.
 function takes(reads, usual) {
   const known = Object.entries(state.engine?.modalities ?? {});
   const able = known.filter(([, one]) => one.query && (one.reads ?? reads) === reads);
@@ -13,7 +13,7 @@ function takes(reads, usual) {
 }
 
 export const textual = () => takes("text", "text");
-export const pictorial = () => takes("path", "image");
+export const pictorial = () => takes("image", "image");
 export const defaultCount = () => Math.min(24, state.engine.limits?.k ?? 24);
 
 export function clampCount(text) {

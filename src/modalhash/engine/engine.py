@@ -1,0 +1,377 @@
+"""Encoders, hasher and items in one folder: train, open, add, remove, search."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from modalhash._typing import Matrix
+from modalhash.engine.adding import Added, Adder
+from modalhash.engine.answers import Hit, key_of, own_id
+from modalhash.engine.asking import OptionValues, SearchOptions, SearchRequest, answers
+from modalhash.engine.folder import ITEMS, EngineError, facts_of, read_parts
+from modalhash.engine.kept import forget
+from modalhash.engine.queries import QueryBatch, exactly_one, of_contents, of_features, of_records
+from modalhash.engine.raw_items import Problem, Problems, Report
+from modalhash.engine.sync import refresh
+from modalhash.engine.training import build
+from modalhash.index import SearchIndex, make_index
+from modalhash.progress import Callback
+from modalhash.store import Record, Revision, Store
+
+
+class Engine:
+    """Search across modalities: a query in one finds items of another, by Hamming distance of learned codes.
+
+    An engine is a folder. Made by :meth:`train`, opened by :meth:`open`; what other processes add or remove is
+    seen by the next search. An item is known by its modality and id: the same id in two modalities is the same
+    thing seen twice. Searches may run from several threads at once.
+
+    Examples
+    --------
+    >>> engine = Engine.train("items.csv", "engine")  # doctest: +SKIP
+    >>> engine.search(text="red boat", want="image", k=5)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, path: str | Path, *, backend: str = "exact", n_threads: int | None = None, trust: bool = False
+    ) -> None:
+        self.path = Path(path)
+        parts = read_parts(self.path, trust=trust)
+        self.config = parts.config
+        self.model = parts.model
+        self.encoders = parts.encoders
+        self.problems: tuple[Problem, ...] = ()
+        self.store = Store(self.path / ITEMS)
+        if self.store.n_bits != self.n_bits:
+            self.store.close()
+            raise EngineError(
+                f"{self.path / ITEMS} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}"
+            )
+        self.index: SearchIndex = make_index(self.n_bits, backend=backend, n_threads=n_threads)
+        self._lock = threading.Lock()
+        self._revision: Revision | None = None
+        self.refresh()
+        if backend != "exact":
+            self.index.build()  # type: ignore[attr-defined]
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, backend: str = "exact", n_threads: int | None = None, trust: bool = False
+    ) -> Self:
+        """An engine that :meth:`train` made.
+
+        Parameters
+        ----------
+        path : its folder
+        backend : ``"exact"``, or ``"faiss-ivf"`` for many millions of items (extra ``faiss``)
+        n_threads : of one large search
+        trust : import encoders that are none of this package's, if the engine names some: that runs their code
+        """
+        return cls(path, backend=backend, n_threads=n_threads, trust=trust)
+
+    @classmethod
+    def train(
+        cls,
+        source: Any,
+        folder: str | Path,
+        *,
+        n_bits: int = 64,
+        encoders: Mapping[str, Any] | None = None,
+        method: str = "amsh",
+        parameters: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+        codes: str = "learned",
+        fields: Mapping[str, str] | None = None,
+        strict: bool = False,
+        workers: int | None = None,
+        overwrite: bool = False,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+    ) -> Self:
+        """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
+
+        Parameters
+        ----------
+        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``) or a folder of pictures, whose subfolders are labels, or a
+            list of such; a :class:`~modalhash.data.dataset.Dataset`, a file that
+            :func:`~modalhash.data.reading.read` recognises, or the name of a data set; or dicts such as
+            ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
+        folder : to be made; it appears when it is whole
+        n_bits : length of the codes, below the number of items of every modality
+        encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"module:Class"`` or an encoder; by
+            default ``image`` and ``tfidf``, and the features as they are for a data set without pictures or texts
+        method, parameters : see ``modalhash methods``; parameters of the method by name
+        random_state : of the training, where the method draws anything
+        codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
+            from features alone, as new items get
+        fields : what the manifest calls things, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
+        strict : raise at the first bad item instead of leaving it out
+        workers : threads that read pictures
+        overwrite : replace an engine that is there
+        callback : told how far it is
+        on_problem : called for every item left out; a warning tells of them if there is none
+
+        Items without labels, or held out by the field ``split``, are not learned from; they are hashed, and are found.
+        """
+        problems = Problems(on_problem, strict=strict)
+        build(
+            source,
+            Path(folder),
+            n_bits=n_bits,
+            encoders=encoders,
+            method=method,
+            parameters={"random_state": random_state, **(parameters or {})},
+            codes=codes,
+            fields=fields,
+            report=problems,
+            workers=workers,
+            overwrite=overwrite,
+            callback=callback,
+        )
+        problems.warn()
+        engine = cls(folder, trust=True)
+        engine.problems = tuple(problems.found)
+        return engine
+
+    @property
+    def n_bits(self) -> int:
+        """Length of the codes."""
+        return int(self.config["n_bits"])
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Names of the modalities."""
+        return tuple(self.encoders)
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """What a query or a new item of each modality is: ``"text"``, ``"image"`` or ``"array"``."""
+        return {modality: encoder.reads for modality, encoder in self.encoders.items()}
+
+    def __len__(self) -> int:
+        return self.store.count()
+
+    def __repr__(self) -> str:
+        return f"Engine({str(self.path)!r}): {self.n_bits} bits, {len(self)} items of {', '.join(self.modalities)}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store; what was added is there."""
+        self.store.close()
+
+    def refresh(self) -> None:
+        """Take in what was added or removed, by whichever process. Searches do this by themselves."""
+        with self._lock:
+            self._revision = refresh(self.index, self.store, self._revision)
+
+    # -- changes
+
+    def add(
+        self,
+        source: Any,
+        *,
+        fields: Mapping[str, str] | None = None,
+        replace: bool = False,
+        keep: bool = False,
+        strict: bool = False,
+        workers: int | None = None,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+    ) -> Added:
+        """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
+
+        Items are stored in portions, each whole or not at all. One whose id is there already is left out and
+        reported, or takes the place of the old one with ``replace``. With ``keep``, pictures given as bytes
+        (``{"data": …}``) are written into the engine's folder, and go away when they are removed.
+        """
+        problems = Problems(on_problem, strict=strict)
+        reads, folder = self.reads, self.path if keep else None
+        adder = Adder(self.store, self.model, self.encoders, reads, problems, replace, workers, folder)
+        try:
+            added, replaced = adder.add(source, fields=fields, callback=callback)
+        finally:
+            self.refresh()
+        problems.warn()
+        return Added(added, replaced, tuple(problems.found))
+
+    def remove(self, ids: Iterable[str], *, modality: str | None = None, missing: str = "error") -> int:
+        """Remove items by id, in all modalities or in one; returns how many.
+
+        If an id is not there, nothing is removed, unless ``missing="ignore"``.
+        """
+        if isinstance(ids, str):
+            raise TypeError(f"ids is the text {ids!r}; expected several ids, e.g. [{ids!r}]")
+        wanted = list(dict.fromkeys(map(str, ids)))
+        names = self.modalities if modality is None else self.check_modalities(modality)
+        keys = {id: [key_of(name, id) for name in names] for id in wanted}
+        known = self.store.numbers([key for some in keys.values() for key in some])
+        lost = [id for id, some in keys.items() if not any(key in known for key in some)]
+        if lost and missing == "error":
+            raise KeyError(
+                f"no item has the id {lost[0]!r} ({len(lost)} of {len(wanted)} unknown); nothing was removed"
+            )
+        gone = self.store.records(list(known.values()))
+        n = self.store.remove(known, missing="ignore")
+        self.refresh()
+        for record in gone.values():
+            forget(self.path, record.uri)
+        return n
+
+    # -- reading
+
+    def get(self, id: str, *, modality: str | None = None) -> Hit:
+        """The item with this id; the modality where it is in several."""
+        return Hit.from_record(self.records([str(id)], modality)[0], 0)
+
+    def records(self, ids: Sequence[str], modality: str | None = None) -> list[Record]:
+        """Items as they are stored; KeyError for an unknown id, ValueError for one that is in several modalities."""
+        names = self.modalities if modality is None else self.check_modalities(modality)
+        numbers = self.store.numbers([key_of(name, id) for id in ids for name in names])
+        stored = {record.id: record for record in self.store.records(list(numbers.values())).values()}
+        found = []
+        for id in ids:
+            own = [record for name in names if (record := stored.get(key_of(name, id))) is not None]
+            if not own:
+                raise KeyError(f"no item has the id {id!r}" + (f" in {modality!r}" if modality else ""))
+            if len(own) > 1:
+                where = " and ".join(record.modality for record in own)
+                raise ValueError(f"the id {id!r} is in {where}; say which with modality=…")
+            found.append(own[0])
+        return found
+
+    def path_of(self, item: Hit | Record) -> Path | None:
+        """Return the path of an item's file, or None if it has none. Relative ones lie in the engine's folder."""
+        return None if item.uri is None else self.path / item.uri
+
+    def sizes(self) -> dict[str, int]:
+        """Items of each modality as the last search saw them; at once, however many there are."""
+        numbers, groups = self.store.modalities(), self.index.groups
+        return {name: groups.get(numbers.get(name, -1), 0) for name in self.modalities}
+
+    def search(
+        self,
+        query: Any = None,
+        *,
+        text: str | None = None,
+        image: str | Path | bytes | None = None,
+        id: str | None = None,
+        features: Matrix | None = None,
+        modality: str | None = None,
+        options: SearchOptions | None = None,
+        **changes: Unpack[OptionValues],
+    ) -> list[Hit]:
+        """The nearest items to one query, by (distance, order of adding).
+
+        Parameters
+        ----------
+        text, image, id, features, query : one of them: a text; the path or the bytes of a picture; the id of an item of
+            the engine (which is not among the hits); a row of features; or whatever the encoder of ``modality`` takes
+        modality : of ``query`` or ``features``, or of ``id`` where it is in several
+        options : how many hits, of which items, in which order
+        changes : single options by name, e.g. ``k=5, want="image"``: see :class:`SearchOptions`
+        """
+        name, value = exactly_one({"text": text, "image": image, "id": id, "features": features, "query": query})
+        one = {name: [value] if name != "features" else value}
+        return self.search_many(**one, modality=modality, options=options, **changes)[0]
+
+    def search_many(
+        self,
+        query: Sequence[Any] | None = None,
+        *,
+        text: Sequence[str] | None = None,
+        image: Sequence[str | Path | bytes] | None = None,
+        id: Sequence[str] | None = None,
+        features: Matrix | None = None,
+        modality: str | None = None,
+        options: SearchOptions | None = None,
+        **changes: Unpack[OptionValues],
+    ) -> list[list[Hit]]:
+        """Hits of each of many queries of one kind: as :meth:`search`, with a sequence, and faster than one by one."""
+        wanted = replace(options or SearchOptions(), **changes)  # type: ignore[arg-type]
+        if wanted.want is not None:
+            self.check_modalities(wanted.want)
+        queries = self.prepare(
+            query, text=text, image=image, id=id, features=features, modality=modality, asymmetric=wanted.asymmetric
+        )
+        if warning := queries.warning():
+            warnings.warn(warning, UserWarning, stacklevel=2)
+        return self.answer(queries.request(row, wanted) for row in range(len(queries)))
+
+    def prepare(
+        self,
+        query: Sequence[Any] | None = None,
+        *,
+        text: Sequence[str] | None = None,
+        image: Sequence[str | Path | bytes] | None = None,
+        id: Sequence[str] | None = None,
+        features: Matrix | None = None,
+        modality: str | None = None,
+        asymmetric: bool = False,
+    ) -> QueryBatch:
+        """Queries of one kind encoded, to be searched by :meth:`answer` with options of their own."""
+        name, values = exactly_one({"text": text, "image": image, "id": id, "features": features, "query": query})
+        if isinstance(values, str | bytes | Path):
+            raise TypeError(
+                f"{name} is a {type(values).__name__}; search_many takes a sequence of them, search takes one"
+            )
+        if name == "id":
+            records = self.records(list(map(str, values)), modality)
+            return of_records(self.model, self.encoders, records, base=self.path, asymmetric=asymmetric)
+        of = name if name in ("text", "image") and modality is None else modality
+        if of is None:
+            raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
+        self.check_modalities(of)
+        if name == "features":
+            return of_features(self.model, of, values, asymmetric=asymmetric)
+        return of_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
+
+    def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
+        """Hits of each request (see :meth:`QueryBatch.request`) with as few scans of the index as possible."""
+        self.refresh()
+        return answers(list(requests), self.index, self.store, self._groups)
+
+    def items(self) -> Iterator[Record]:
+        """All items as they are stored, in the order they were added."""
+        return self.store.scan()
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """All items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
+        for record in self.items():
+            path = None if record.uri is None else str(self.path.absolute() / record.uri)
+            line = {"id": own_id(record), "modality": record.modality, "text": record.text, "path": path}
+            line = {key: value for key, value in line.items() if value is not None}
+            code = bytes(record.code).hex()
+            yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
+
+    def info(self) -> dict[str, Any]:
+        """What the engine is made of, and how much is in it."""
+        return facts_of(self.path, self.config, self.store.counts())
+
+    # -- inside
+
+    def _groups(self, want: str | Sequence[str] | None) -> list[int] | None:
+        if want is None:
+            return None
+        numbers = self.store.modalities()
+        return [numbers[name] for name in self.check_modalities(want) if name in numbers]
+
+    def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
+        """The names as a tuple, if the engine has these modalities."""
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        for name in wanted:
+            if name not in self.encoders:
+                raise ValueError(f"the engine has no modality {name!r}; it has {', '.join(map(repr, self.modalities))}")
+        return wanted

@@ -1,0 +1,230 @@
+"""Prepared queries with wishes that differ, filters, and pictures that an engine keeps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from little_world import make_world
+from modalhash import Engine, HammingIndex
+from modalhash.engine import refresh
+from modalhash.engine.asking import SearchOptions, SearchRequest, answers
+from modalhash.engine.folder import MEDIA
+from modalhash.store import Record, Store
+
+N_BITS = 16
+LABELS = ("a", "b", 'quo"te', "é", "100%", "[", 7)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    make_world(folder)
+    Engine.train(folder / "items.csv", folder / "engine", n_bits=16).close()
+    return folder
+
+
+@pytest.fixture
+def engine(world, tmp_path):
+    shutil.copytree(world / "engine", tmp_path / "engine")
+    with Engine.open(tmp_path / "engine") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """500 random items of two modalities and both kinds, each with some labels; index and store."""
+    rng = np.random.default_rng(5)
+    path = tmp_path_factory.mktemp("many") / "items.db"
+    with Store(path, n_bits=N_BITS) as store:
+        store.add(
+            Record(
+                f"{('image', 'text')[n % 2]}:{n}",
+                ("image", "text")[n % 2],
+                rng.integers(0, 256, N_BITS // 8, dtype=np.uint8),
+                ("learned", "hashed")[int(rng.random() < 0.05)],
+                labels=tuple(label for label in LABELS if rng.random() < (0.02 if label == 7 else 0.3)),
+            )
+            for n in range(500)
+        )
+        index = HammingIndex(N_BITS)
+        refresh(index, store)
+        yield index, store
+
+
+def brute(records, request):
+    """All records in order of distance, those that pass the filter."""
+    ask = request.options
+    own = np.frombuffer(bytes(request.code), np.uint8)
+    found = []
+    for record in records:
+        distance = int(np.unpackbits(np.frombuffer(record.code, np.uint8) ^ own).sum())
+        fits = (
+            (ask.want is None or record.modality in ask.want)
+            and ask.kind in (None, record.kind)
+            and set(ask.labels) <= set(map(str, record.labels))
+            and record.id != request.exclude
+        )
+        if fits and (ask.radius is None or distance <= ask.radius):
+            found.append((record.id.partition(":")[2], distance))
+    found.sort(key=lambda one: one[1])
+    return found if ask.radius is not None else found[: ask.k]
+
+
+asks = st.builds(
+    SearchRequest,
+    code=st.binary(min_size=2, max_size=2).map(lambda data: np.frombuffer(data, np.uint8)),
+    options=st.builds(
+        SearchOptions,
+        k=st.sampled_from([1, 3, 40, 600]),
+        radius=st.sampled_from([None, None, 4]),
+        want=st.sampled_from([None, ("image",), ("text", "image")]),
+        labels=st.lists(st.sampled_from([*map(str, LABELS), "nosuch", "a%", "_"]), max_size=2, unique=True).map(tuple),
+        kind=st.sampled_from([None, None, "hashed", "learned"]),
+    ),
+    exclude=st.sampled_from([None, "image:0", "text:1"]),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(asks, max_size=6))
+def test_each_gets_what_it_would_get_alone(many, some):
+    index, store = many
+    records = list(store.scan())
+    numbers = store.modalities()
+    groups = {None: None, ("image",): [numbers["image"]], ("text", "image"): [numbers["text"], numbers["image"]]}
+    found = answers(some, index, store, groups.get)
+    assert [[(hit.id, hit.distance) for hit in hits] for hits in found] == [brute(records, ask) for ask in some]
+
+
+def test_matching_items(many):
+    _, store = many
+    for label in LABELS:
+        expected = [n + 1 for n, record in enumerate(store.scan()) if label in record.labels]
+        assert store.matching(labels=[str(label)]).tolist() == expected
+    assert len(store.matching()) == 500
+    assert len(store.matching(kind="learned")) + len(store.matching(kind="hashed")) == 500
+
+
+def test_filters_of_the_engine(engine):
+    engine.add([{"id": f"new {n}", "text": f"a green ball {n}", "labels": ["rare", "green"]} for n in range(3)])
+    everything = engine.search(text="a red box", k=500)
+    for wish in (
+        {"labels": "rare"},
+        {"labels": ["rare", "green"]},
+        {"kind": "hashed"},
+        {"labels": ("red",), "kind": "learned"},
+    ):
+        labels = {wish["labels"]} if isinstance(wish.get("labels"), str) else set(wish.get("labels", ()))
+        expected = [h for h in everything if labels <= set(h.labels) and wish.get("kind") in (None, h.kind)]
+        assert engine.search(text="a red box", k=2, **wish) == expected[:2]
+        assert engine.search(text="a red box", k=500, **wish) == expected
+        best = engine.search(text="a red box", k=500, asymmetric=True, **wish)
+        assert {hit.id for hit in best} == {hit.id for hit in expected}
+    assert engine.search(id="new 0", labels="rare", k=5) == [
+        hit for hit in engine.search(id="new 0", k=500) if "rare" in hit.labels
+    ]
+    assert engine.search(text="red", labels="nosuch") == []
+    with pytest.raises(ValueError, match="kind is 'other'"):
+        engine.search(text="red", kind="other")
+
+
+def test_prepared_queries_with_wishes_of_their_own(engine):
+    queries = engine.prepare(text=["a red ball", "a blue box", "zzqqxx"], asymmetric=True)
+    assert queries.unknown.tolist() == [False, False, True]
+    assert "1 of 3 queries" in queries.warning()
+    stored = engine.prepare(id=["photos/1.png", "items.csv:3"])
+    assert stored.modality is None
+    found = engine.answer(
+        [
+            queries.request(0, SearchOptions(k=3, asymmetric=True)),
+            queries.request(1, SearchOptions(k=30, want=("image",), labels=("blue",), asymmetric=True)),
+            stored.request(1, SearchOptions(k=4, want=("text",))),
+        ]
+    )
+    expected = [
+        engine.search(text="a red ball", k=3, asymmetric=True),
+        engine.search(text="a blue box", k=30, want="image", labels="blue", asymmetric=True),
+        engine.search(id="items.csv:3", k=4, want="text"),
+    ]
+    assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in expected]
+    assert engine.answer([]) == []
+
+
+def test_hits_carry_their_codes(engine):
+    codes = {line["id"]: line["code"] for line in engine.export()}
+    hits = engine.search(text="a red ball", k=10)
+    assert [hit.code for hit in hits] == [codes[hit.id] for hit in hits]
+    assert json.dumps(hits[0].to_dict())
+    query = engine.prepare(text=["a red ball"]).codes[0].tobytes()
+    assert [(int.from_bytes(query) ^ int(hit.code, 16)).bit_count() for hit in hits] == [hit.distance for hit in hits]
+
+
+def test_how_many_there_are_of_each(engine):
+    assert engine.sizes() == {"image": 60, "text": 60}
+    engine.remove(["photos/0.png"])
+    assert engine.sizes() == {"image": 59, "text": 60}
+
+
+# -- pictures that came as bytes
+
+
+def data_of(world, n):
+    return (world / "photos" / f"{n}.png").read_bytes()
+
+
+def kept(engine):
+    folder = engine.path / MEDIA
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_a_kept_picture_comes_and_goes_with_its_item(engine, world):
+    engine.add([{"id": "one", "data": data_of(world, 1)}])
+    assert kept(engine) == [], "only where it is wanted"
+    engine.add(
+        [{"id": "two", "data": data_of(world, 2)}, {"id": "bad", "data": b"no picture"}],
+        keep=True,
+        on_problem=lambda _: None,
+    )
+    hit = engine.get("two")
+    assert engine.path_of(hit).read_bytes() == data_of(world, 2)
+    assert hit.uri == f"{MEDIA}/{kept(engine)[0]}"
+    assert engine.search(id="two", asymmetric=True, k=1), "its content is found again"
+    engine.add([{"id": "two", "data": data_of(world, 3)}], keep=True, on_problem=lambda _: None)
+    assert len(kept(engine)) == 1, "it was not added, so it is not kept"
+    engine.add([{"id": "two", "data": data_of(world, 3)}], keep=True, replace=True)
+    assert len(kept(engine)) == 1, "the old one went away"
+    assert engine.path_of(engine.get("two")).read_bytes() == data_of(world, 3)
+    engine.remove(["two"])
+    assert kept(engine) == []
+    engine.remove(["photos/5.png"])
+    assert (world / "photos" / "5.png").exists(), "what is not kept here is not deleted"
+
+
+def test_kept_pictures_move_with_the_engine(engine, world, tmp_path):
+    engine.add([{"id": "two", "data": data_of(world, 2)}], keep=True)
+    engine.close()
+    moved = engine.path.rename(tmp_path / "moved")
+    with Engine.open(moved) as again:
+        assert again.path_of(again.get("two")).read_bytes() == data_of(world, 2)
+        line = next(line for line in again.export() if line["id"] == "two")
+        assert line["path"] == str(moved / again.get("two").uri)
+
+
+def test_training_anew_keeps_them(engine, world):
+    engine.add([{"id": "two", "data": data_of(world, 2), "labels": ["red"]}], keep=True)
+    manifest = world / "export.jsonl"
+    manifest.write_text("".join(json.dumps(line) + "\n" for line in engine.export()))
+    engine.close()
+    with Engine.train(manifest, engine.path, n_bits=8, overwrite=True) as again:
+        assert again.get("two").kind == "learned"
+        assert again.path_of(again.get("two")).read_bytes() == data_of(world, 2)
+    before = kept(engine)
+    with pytest.raises(ValueError, match="n_bits"):
+        Engine.train(manifest, engine.path, n_bits=64, overwrite=True)
+    assert kept(engine) == before

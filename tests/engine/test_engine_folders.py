@@ -1,0 +1,90 @@
+"""Folders that are no engines, or are not whole, or have other encoders: refused, with the reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from little_world import make_world
+from modalhash import Engine
+from modalhash.encoders import TfidfEncoder
+from modalhash.engine.folder import CONFIG, ITEMS, EngineError
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    make_world(folder)
+    Engine.train(folder / "items.csv", folder / "engine", n_bits=16).close()
+    return folder
+
+
+def _edit(path, **changes):
+    config = json.loads((path / CONFIG).read_text())
+    (path / CONFIG).write_text(json.dumps({**config, **changes}))
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: shutil.rmtree(path), "does not exist; expected an engine. Make one with `modalhash train"),
+        (lambda path: (path / CONFIG).unlink(), "is not an engine: config.json is missing"),
+        (lambda path: _cut(path / CONFIG), "truncated or not JSON"),
+        (lambda path: _edit(path, kind="something"), "is not an engine"),
+        (lambda path: _edit(path, format=99), "has format 99; this version reads up to 1"),
+        (lambda path: (path / ITEMS).unlink(), "items.sqlite is missing"),
+        (lambda path: _cut(path / "model" / "model.safetensors"), "is not whole: .*truncated"),
+        (lambda path: _edit(path, model="0" * 64), "is not the model this engine was trained with"),
+        (lambda path: _cut(path / "encoders" / "1" / "encoder.safetensors"), "the encoder of 'text'"),
+        (
+            lambda path: _swap_encoders(path),
+            "the encoder of 'image' is not the one .* name is 'tfidf', expected 'image'",
+        ),
+    ],
+)
+def test_a_folder_that_is_no_engine(world, tmp_path, spoil, message):
+    path = tmp_path / "engine"
+    shutil.copytree(world / "engine", path)
+    spoil(path)
+    with pytest.raises(EngineError, match=message):
+        Engine.open(path)
+
+
+def _swap_encoders(path):
+    (path / "encoders" / "0").rename(path / "encoders" / "2")
+    (path / "encoders" / "1").rename(path / "encoders" / "0")
+    (path / "encoders" / "2").rename(path / "encoders" / "1")
+
+
+def test_an_encoder_of_another_version(world, monkeypatch):
+    monkeypatch.setattr(TfidfEncoder, "version", 2)
+    with pytest.raises(EngineError, match=r"the encoder of 'text'.* version is 2, expected 1"):
+        Engine.open(world / "engine")
+
+
+def test_an_encoder_of_somebody_else_runs_only_if_trusted(world, tmp_path, monkeypatch):
+    path = tmp_path / "engine"
+    with Engine.train(world / "items.csv", path, n_bits=16, encoders={"text": "little_world:Lengths"}) as engine:
+        assert engine.search(text="a red ball", k=1)
+    with pytest.raises(EngineError, match="trust=True"):
+        Engine.open(path)
+    Engine.open(path, trust=True).close()
+    monkeypatch.setattr("little_world.Lengths.digest", "another")
+    with pytest.raises(EngineError, match="digest"):
+        Engine.open(path, trust=True)
+
+
+def test_a_store_that_is_cut(world, tmp_path):
+    from modalhash.store import StoreError
+
+    path = tmp_path / "engine"
+    shutil.copytree(world / "engine", path)
+    (path / ITEMS).write_bytes(b"not a database, " * 100)
+    with pytest.raises(StoreError, match="is not a store"):
+        Engine.open(path)
