@@ -27,7 +27,7 @@ from speed_rows import best, in_turn, row, show, timed
 
 K = 100
 BITS = (64, 16, 32, 128, 256)
-ALONE = 100  # queries that come one by one
+N_SINGLE_QUERIES = 100  # queries that come one by one
 
 
 def random_codes(n: int, n_bits: int, seed: int) -> np.ndarray:
@@ -44,7 +44,7 @@ def in_clusters(n: int, n_bits: int, seed: int) -> np.ndarray:
 
 
 def same_answer(hits: Hits, distances: np.ndarray, ids: np.ndarray, codes: np.ndarray, queries: np.ndarray) -> float:
-    """Raise unless both found the same; for which share of the queries the ids at the k-th distance agree too."""
+    """Raise unless both answers are the same; return the share of queries whose ids at the k-th distance agree too."""
     assert (hits.distances == distances).all()
     agree = 0
     for q in range(len(queries)):
@@ -58,14 +58,14 @@ def same_answer(hits: Hits, distances: np.ndarray, ids: np.ndarray, codes: np.nd
 
 
 def compare(codes, queries, n_bits: int, *, alone: bool, repeat: int, kind: str = "") -> list[dict[str, Any]]:
-    """Rows for one thread and for two."""
+    """Return rows for one thread and for two."""
     name = f"{n_bits}-{kind}" if kind else str(n_bits)
     theirs = faiss.IndexBinaryFlat(n_bits)
     theirs.add(codes)
     ours = HammingIndex(n_bits)
     ours.add(np.arange(len(codes)), codes)
-    parts = np.array_split(queries[:ALONE], ALONE) if alone else [queries]
-    asked = ALONE if alone else len(queries)
+    parts = np.array_split(queries[:N_SINGLE_QUERIES], N_SINGLE_QUERIES) if alone else [queries]
+    asked = N_SINGLE_QUERIES if alone else len(queries)
     mark = ">= 2.5 x" if name == "64" and not alone else ">= 1 x"
     rows = []
     for threads in (1, 2):
@@ -100,7 +100,7 @@ def compare(codes, queries, n_bits: int, *, alone: bool, repeat: int, kind: str 
 
 
 def lists(n: int, n_queries: int, n_bits: int = 64) -> dict[str, Any]:
-    """Inverted lists on codes in clusters: what is gained over exact search, at which recall."""
+    """Measure inverted lists on codes in clusters: what is gained over exact search, at which recall."""
     codes = in_clusters(n, n_bits, seed=0)
     queries = codes[:n_queries] ^ np.uint8(1)
     index = FaissIndex(n_bits)

@@ -1,60 +1,42 @@
-"""The compiled walks against all distances, sorted: every kind of word, ties, k up to n, logs that are too short."""
+"""Scans in several threads: the same hits as in one, also after a fork."""
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
+from slow_search import brute_force, check, draw_codes
 
-from modalhash.codes import pack
-from modalhash.index import scan, scan_within
-from modalhash.index.rows import CHUNK, Rows, to_rows, word_type
-
-N_BITS = (1, 7, 9, 16, 17, 32, 33, 64, 65, 128, 129, 192, 250, 256, 300, 520)
+from modalhash.index import HammingIndex
 
 
-@st.composite
-def cases(draw):
-    n = draw(st.one_of(st.integers(1, 5), st.integers(CHUNK - 1, CHUNK + 1), st.integers(1, 40 * CHUNK)))
-    n_bits = draw(st.sampled_from(N_BITS))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    kind = draw(st.sampled_from(["any", "sparse", "equal", "repeated", "falling"]))
-    bits = rng.random((n, n_bits)) < (0.05 if kind == "sparse" else 0.5)
-    if kind == "equal":
-        bits[:] = bits[0]
-    elif kind == "repeated":
-        bits = bits[rng.integers(0, min(n, 4), n)]
-    elif kind == "falling":  # each row is nearer to the query of zeros than the one before
-        bits = np.arange(n_bits) < np.linspace(n_bits, 0, n)[:, None]
-    queries = np.concatenate([np.zeros((1, n_bits), bool), rng.random((draw(st.integers(0, 3)), n_bits)) < 0.5])
-    rows = Rows(to_rows(pack(bits[:1]), n_bits).shape[1], word_type(n_bits))
-    rows.add(np.arange(n), to_rows(pack(bits), n_bits))
-    return n_bits, to_rows(pack(queries), n_bits), rows.table(), (queries[:, None] != bits[None]).sum(axis=2)
+@pytest.mark.parametrize("n_queries", [1, 3, 300])
+def test_threads_change_nothing(rng, monkeypatch, n_queries):
+    monkeypatch.setattr("modalhash.index._scan.MIN_BYTES_FOR_THREADS", 0)
+    monkeypatch.setattr("modalhash.index._scan.QUERY_TILE", 37)
+    codes, queries = draw_codes(rng, 3000, 24, 0.1), draw_codes(rng, n_queries, 24)
+    groups = rng.integers(0, 2, 3000)
+    alone, threads = HammingIndex(24, n_threads=1), HammingIndex(24, n_threads=3)
+    for index in (alone, threads):
+        index.add(np.arange(3000), codes, group=groups)
+    for search in ({"k": 40}, {"k": 4000}, {"radius": 4}, {"k": 5, "group": 1}):
+        left, right = alone.search(queries, **search), threads.search(queries, **search)
+        np.testing.assert_array_equal(left.ids, right.ids)
+        np.testing.assert_array_equal(left.distances, right.distances)
+    check(threads.search(queries, k=40), brute_force(queries, np.arange(3000), codes), k=40)
 
 
-@settings(max_examples=120)
-@given(case=cases(), share=st.sampled_from([0.0, 0.01, 0.5, 1.0]))
-def test_nearest(case, share):
-    n_bits, queries, table, distances = case
-    k = max(1, int(share * table.n))
-    places, found = scan.nearest(queries, table.words, table.n, k, n_bits)
-    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    np.testing.assert_array_equal(places, order)
-    np.testing.assert_array_equal(found, np.take_along_axis(distances, order, axis=1))
-
-
-@settings(max_examples=120)
-@given(case=cases(), share=st.sampled_from([0.0, 0.1, 0.45, 1.0]), log=st.sampled_from([1, CHUNK, 2**18]))
-def test_all_within(case, share, log):
-    n_bits, queries, table, distances = case
-    radius = int(share * n_bits)
-    known, scan_within.LOG = scan_within.LOG, log
-    try:
-        places, found, offsets = scan_within.all_within(queries, table, radius, n_bits)
-    finally:
-        scan_within.LOG = known
-    for q, row in enumerate(distances):
-        order = np.argsort(row, kind="stable")
-        order = order[row[order] <= radius]
-        np.testing.assert_array_equal(places[offsets[q] : offsets[q + 1]], order)
-        np.testing.assert_array_equal(found[offsets[q] : offsets[q + 1]], row[order])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_threads_of_its_own(rng, monkeypatch):
+    monkeypatch.setattr("modalhash.index._scan.MIN_BYTES_FOR_THREADS", 0)
+    codes = draw_codes(rng, 3000, 24)
+    index = HammingIndex(24, n_threads=2)
+    index.add(np.arange(3000), codes)
+    index.search(codes[:50], k=1)
+    child = os.fork()
+    if not child:  # an answer, not a wait for threads that are only in the parent
+        signal.alarm(20)
+        os._exit(int((index.search(codes[:50], k=1).distances != 0).any()))
+    assert os.waitpid(child, 0)[1] == 0

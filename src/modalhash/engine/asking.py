@@ -10,7 +10,7 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.engine.answers import Hit, scores_of
-from modalhash.index import SearchIndex
+from modalhash.index import Index
 from modalhash.store import KINDS, Record, Store
 from modalhash.validation import check_choice, check_int
 
@@ -137,7 +137,7 @@ Groups = Callable[[tuple[str, ...] | None], list[int] | None]
 """Groups of the index for names of modalities."""
 
 
-def answers(requests: Sequence[SearchRequest], index: SearchIndex, store: Store, groups: Groups) -> list[list[Hit]]:
+def answers(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
     """Hits of each query, by (distance, order of adding), or by score where there are projections."""
     found = walked(requests, index, groups)
     numbers = [one.numbers for one in found]
@@ -157,7 +157,7 @@ def answers(requests: Sequence[SearchRequest], index: SearchIndex, store: Store,
     return done
 
 
-def walked(requests: Sequence[SearchRequest], index: SearchIndex, groups: Groups) -> list[Found]:
+def walked(requests: Sequence[SearchRequest], index: Index, groups: Groups) -> list[Found]:
     """The nearest of each query; those that look in the same place for a like number walk together."""
     together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
     for place, request in enumerate(requests):
@@ -178,7 +178,7 @@ def walked(requests: Sequence[SearchRequest], index: SearchIndex, groups: Groups
     return [found[place] for place in range(len(requests))]
 
 
-def nearest(request: SearchRequest, n: int, index: SearchIndex, groups: Groups) -> Found:
+def nearest(request: SearchRequest, n: int, index: Index, groups: Groups) -> Found:
     """The ``n`` nearest of one query."""
     numbers, distances = index.search(
         request.code[None], k=min(n, max(1, len(index))), group=groups(request.options.want)
@@ -193,9 +193,7 @@ def passing(request: SearchRequest, found: Found, records: dict[int, Record]) ->
     return [(record, distance) for record, distance in kept if record is not None and request.passes(record)]
 
 
-def among_matching(
-    request: SearchRequest, index: SearchIndex, store: Store, groups: Groups
-) -> list[tuple[Record, int]]:
+def among_matching(request: SearchRequest, index: Index, store: Store, groups: Groups) -> list[tuple[Record, int]]:
     """Few items pass: let the store name them, and search among these alone."""
     numbers = store.matching(labels=request.options.labels, kind=request.options.kind)
     n = min(request.enough + (request.exclude is not None), max(1, len(numbers)))

@@ -20,7 +20,7 @@ from modalhash.engine.queries import QueryBatch, exactly_one, of_contents, of_fe
 from modalhash.engine.raw_items import Problem, Problems, Report
 from modalhash.engine.sync import refresh
 from modalhash.engine.training import build
-from modalhash.index import SearchIndex, make_index
+from modalhash.index import Index, make_index
 from modalhash.progress import Callback
 from modalhash.store import Record, Revision, Store
 
@@ -53,12 +53,11 @@ class Engine:
             raise EngineError(
                 f"{self.path / ITEMS} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}"
             )
-        self.index: SearchIndex = make_index(self.n_bits, backend=backend, n_threads=n_threads)
+        self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
         self._lock = threading.Lock()
         self._revision: Revision | None = None
         self.refresh()
-        if backend != "exact":
-            self.index.build()  # type: ignore[attr-defined]
+        self.index.build()
 
     @classmethod
     def open(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from modalhash.index import SearchIndex
+from modalhash.index import Index
 from modalhash.store import Revision, Store
 
 
-def refresh(index: SearchIndex, store: Store, since: Revision | None = None) -> Revision:
+def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
     r"""Bring ``index`` up to date: what was added and removed after ``since``, by whichever process.
 
     Items enter under their number, in the group of their modality (:meth:`Store.modalities`). Returns the position

@@ -6,17 +6,27 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_search import brute_force, table_of
 
-from modalhash.codes import n_bytes, pack
-from modalhash.index import HammingIndex, radius_tables
-from modalhash.index.radius_tables import RadiusTables, ball, cut_bits, masks, plan, spread, worthwhile
-from modalhash.index.rows import CHUNK, Rows, to_rows, word_type
+from modalhash.codes import pack
+from modalhash.index import HammingIndex
+from modalhash.index._layout import CHUNK, pack_words, word_type
+from modalhash.index.multi_index import (
+    SubstringTables,
+    _ball_size,
+    _flip_masks,
+    _plan,
+    _scan_cost,
+    _substring_pieces,
+    _substring_radii,
+    _worthwhile,
+)
 
 N_BITS = (1, 2, 7, 8, 9, 12, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 130, 256, 321)
 
 
 def drawn(kind, rng, n, n_bits):
-    """Codes as bits: anything, all equal, a few values many times, or all in one bucket of the first part."""
+    """Codes as bits: anything, all equal, a few values many times, or all in one bucket of the first substring."""
     bits = rng.random((n, n_bits)) < 0.5
     if kind == "equal":
         bits[:] = bits[:1]
@@ -27,20 +37,6 @@ def drawn(kind, rng, n, n_bits):
     elif kind == "one bucket":
         bits[:, : n_bits // 2] = False
     return bits
-
-
-def table_of(codes, n_bits):
-    rows = Rows(to_rows(codes[:1], n_bits).shape[1], word_type(n_bits))
-    rows.add(np.arange(len(codes)), to_rows(codes, n_bits))
-    return rows.table()
-
-
-def brute_force(queries, ids, codes, radius):
-    for query in queries:
-        distances = np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
-        inside = distances <= radius
-        order = np.lexsort((ids[inside], distances[inside]))
-        yield ids[inside][order], distances[inside][order]
 
 
 @settings(max_examples=150)
@@ -58,12 +54,13 @@ def test_tables_find_all_and_nothing_else(n, n_bits, kind, made_for, radius, see
     near = bits[rng.integers(0, n, 3)] ^ (rng.random((3, n_bits)) < 1 / n_bits)
     codes, queries = pack(bits), pack(np.concatenate([near, rng.random((1, n_bits)) < 0.5]))
     radius = min(radius, n_bits)
-    tables = RadiusTables(table_of(codes, n_bits), n_bits, min(made_for, n_bits))
-    rows, distances, offsets, left = tables.within(to_rows(queries, n_bits), radius, budget=2**40)
-    assert not left.any()
-    for q, (wanted, how_far) in enumerate(brute_force(queries, np.arange(n), codes, radius)):
-        np.testing.assert_array_equal(rows[offsets[q] : offsets[q + 1]], wanted)
-        np.testing.assert_array_equal(distances[offsets[q] : offsets[q + 1]], how_far)
+    tables = SubstringTables(table_of(codes, n_bits), n_bits, min(made_for, n_bits))
+    rows, distances, offsets, left_out = tables.search(pack_words(queries, n_bits), radius, budget=2**40)
+    assert not left_out.any()
+    for q, (expected_rows, expected) in enumerate(brute_force(queries, np.arange(n), codes)):
+        n_inside = np.count_nonzero(expected <= radius)
+        np.testing.assert_array_equal(rows[offsets[q] : offsets[q + 1]], expected_rows[:n_inside])
+        np.testing.assert_array_equal(distances[offsets[q] : offsets[q + 1]], expected[:n_inside])
 
 
 @settings(max_examples=60)
@@ -123,35 +120,44 @@ def large(rng):
     return plain, fast, queries
 
 
-def test_queries_with_full_buckets_get_the_walk(large):
+def test_queries_with_full_buckets_get_the_scan(large):
     plain, fast, queries = large
     assert fast.build_radius(2) > 0
-    tables = fast._within._prepared[0].tables
-    left = tables.within(to_rows(queries, 64), 2)[3]
-    assert 0 < left.sum() < len(queries), "some of both"
+    tables = fast._multi_index._tables[0].tables
+    left_out = tables.search(pack_words(queries, 64), 2)[3]
+    assert 0 < left_out.sum() < len(queries), "some of both"
     for radius in (0, 2, 3, 20, 64):
         same(plain.search(queries, radius=radius), fast.search(queries, radius=radius))
-    assert tables.within(to_rows(queries, 64), 30) is None, "too many values to look at, whatever the codes are"
+    rows, distances, offsets, left_out = tables.search(pack_words(queries, 64), 30)
+    assert left_out.all(), "too many values to look up, whatever the codes are"
+    assert len(rows) == len(distances) == offsets.max() == 0
 
 
-def test_tables_are_made_anew_when_much_has_changed(large, rng):
+def test_no_queries(large):
+    _, fast, queries = large
+    fast.build_radius(2)
+    hits = fast.search(queries[:0], radius=2)
+    assert len(hits) == len(hits.ids) == len(hits.distances) == 0
+
+
+def test_tables_are_rebuilt_when_much_has_changed(large, rng):
     plain, fast, queries = large
     fast.build_radius(2)
-    before = fast._within._prepared[0]
+    before = fast._multi_index._tables[0]
     for start in (40_000, 42_000, 46_000):
         codes = pack(rng.random((2000, 64)) < 0.5)
         for index in (plain, fast):
             index.add(np.arange(start, start + 2000), codes)
             index.remove(np.arange(start - 40_000, start - 40_000 + 500))
         same(plain.search(queries, radius=2), fast.search(queries, radius=2))
-    assert fast._within._prepared[0] is not before
+    assert fast._multi_index._tables[0] is not before
     assert fast.build_radius(None) == 0
-    assert not fast._within._prepared
+    assert not fast._multi_index._tables
     same(plain.search(queries, radius=2), fast.search(queries, radius=2))
 
 
 def test_many_queries_in_threads(large, monkeypatch):
-    monkeypatch.setattr("modalhash.index.radius_search.TILE", 16)
+    monkeypatch.setattr("modalhash.index._scan.QUERY_TILE", 16)
     plain, fast, queries = large
     fast.n_threads = 3
     fast.build_radius(2)
@@ -162,7 +168,7 @@ def test_small_or_hopeless_needs_no_tables(rng):
     index = HammingIndex(64)
     assert index.build_radius(2) == 0, "nothing there"
     index.add(np.arange(100), pack(rng.random((100, 64)) < 0.5))
-    assert index.build_radius(2) == 0, "a walk over 100 codes is quicker"
+    assert index.build_radius(2) == 0, "a scan of 100 codes is quicker"
     index.add(np.arange(100, 5000), pack(rng.random((4900, 64)) < 0.5))
     assert index.build_radius(40) == 0, "half of all values lie that near"
     assert index.build_radius(2) > 0
@@ -173,37 +179,36 @@ def test_small_or_hopeless_needs_no_tables(rng):
 
 @settings(max_examples=80)
 @given(n_bits=st.integers(1, 300), radius=st.integers(0, 12), n=st.integers(1, 10**8))
-def test_parts_are_disjoint_and_reach_far_enough(n_bits, radius, n):
+def test_substrings_are_disjoint_and_reach_far_enough(n_bits, radius, n):
     radius = min(radius, n_bits)
-    lengths = plan(n, n_bits, radius)[1]
-    reaches = spread(radius, lengths)
-    full = any(reach == length for reach, length in zip(reaches, lengths, strict=True))
-    assert full or sum(reach + 1 for reach in reaches) == radius + 1  # pigeonhole
-    pieces = cut_bits(n_bits, lengths)
+    lengths = _plan(n, n_bits, radius)[1]
+    radii = _substring_radii(radius, lengths)
+    full = any(reach == length for reach, length in zip(radii, lengths, strict=True))
+    assert full or sum(reach + 1 for reach in radii) == radius + 1  # pigeonhole
+    pieces = _substring_pieces(n_bits, lengths)
     width = 8 * np.dtype(word_type(n_bits)).itemsize
     bits = []
-    for part, word, shift, mask, place in pieces.tolist():
-        bits += [(word * width + shift + i, part, place + i) for i in range(mask.bit_length())]
-    where = [bit for bit, _, _ in bits]
-    assert len(set(where)) == len(where) == sum(lengths), "no bit twice, none lost"
+    for substring, word, shift, mask, position in pieces.tolist():
+        bits += [(word * width + shift + i, substring, position + i) for i in range(mask.bit_length())]
+    sources = [bit for bit, _, _ in bits]
+    assert len(set(sources)) == len(sources) == sum(lengths), "no bit twice, none lost"
     used = np.unpackbits(pack(np.ones((1, n_bits), dtype=bool)), axis=1)[0].reshape(-1, 8)[:, ::-1].ravel()
-    assert all(used[bit] for bit in where), "no padding"
-    for part, length in enumerate(lengths):
-        assert sorted(place for _, mine, place in bits if mine == part) == list(range(length))
+    assert all(used[bit] for bit in sources), "no padding"
+    for substring, length in enumerate(lengths):
+        assert sorted(position for _, own, position in bits if own == substring) == list(range(length))
 
 
 def test_masks_are_the_ball():
     for length in range(1, 7):
         for reach in range(-1, length + 1):
             wanted = [v for v in range(2**length) if v.bit_count() <= reach]
-            assert sorted(masks(length, reach).tolist()) == wanted
-            assert ball(length, reach) == len(wanted)
+            assert sorted(_flip_masks(length, reach).tolist()) == wanted
+            assert _ball_size(length, reach) == len(wanted)
 
 
 def test_what_is_planned():
-    assert plan(20_000_000, 64, 2)[1] == [22, 21, 21]
-    assert plan(20_000_000, 128, 2)[1] == [25, 25, 25]
-    assert worthwhile(20_000_000, 64, 4)
-    assert not worthwhile(20_000_000, 64, 20)
-    assert radius_tables.affordable(10_240, 16) * 4 == radius_tables.affordable(10_240, 64)
-    assert n_bytes(64) == 8
+    assert _plan(20_000_000, 64, 2)[1] == [22, 21, 21]
+    assert _plan(20_000_000, 128, 2)[1] == [25, 25, 25]
+    assert _worthwhile(20_000_000, 64, 4)
+    assert not _worthwhile(20_000_000, 64, 20)
+    assert _scan_cost(10_240, 16) * 4 == _scan_cost(10_240, 64)

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_search import brute_force, check, draw_codes
 
 from modalhash.codes import n_bytes, pack
-from modalhash.index import HammingIndex, Hits
-from modalhash.index.rows import CHUNK, Rows, to_rows, word_type
+from modalhash.index import HammingIndex
+from modalhash.index._layout import CHUNK
 
 N_BITS = (1, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 128, 130, 200, 256, 321, 520)
-
-
-def draw_codes(rng, n, n_bits, density=0.5):
-    return pack(rng.random((n, n_bits)) < density).reshape(n, n_bytes(n_bits))
-
-
-def brute_force(queries, ids, codes):
-    """All (ids, distances) of each query in canonical order."""
-    ids = np.asarray(ids, dtype=np.int64)
-    for query in queries:
-        distances = np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
-        order = np.lexsort((ids, distances))
-        yield ids[order], distances[order]
-
-
-def check(hits: Hits, expected, *, k=None, radius=None):
-    expected = list(expected)
-    assert len(hits) == len(expected)
-    for q, (ids, distances) in enumerate(expected):
-        stop = k if radius is None else np.count_nonzero(distances <= radius)
-        np.testing.assert_array_equal(hits[q][0], ids[:stop])
-        np.testing.assert_array_equal(hits[q][1], distances[:stop])
-        if k is not None:
-            assert hits.ids.shape == hits.distances.shape == (len(expected), k)
-            assert (hits.ids[q, len(ids) :] == -1).all()
-            assert (hits.distances[q, len(ids) :] == -1).all()
 
 
 @pytest.mark.parametrize("n_bits", N_BITS)
@@ -134,36 +107,6 @@ def test_every_item_beats_the_last(n_bits, direction):
         check(index.search(query, k=k), expected, k=k)
 
 
-@pytest.mark.parametrize("n_queries", [1, 3, 300])
-def test_threads_change_nothing(rng, monkeypatch, n_queries):
-    monkeypatch.setattr("modalhash.index.walk.ALONE", 0)
-    monkeypatch.setattr("modalhash.index.walk.TILE", 37)
-    codes, queries = draw_codes(rng, 3000, 24, 0.1), draw_codes(rng, n_queries, 24)
-    groups = rng.integers(0, 2, 3000)
-    alone, threads = HammingIndex(24, n_threads=1), HammingIndex(24, n_threads=3)
-    for index in (alone, threads):
-        index.add(np.arange(3000), codes, group=groups)
-    for search in ({"k": 40}, {"k": 4000}, {"radius": 4}, {"k": 5, "group": 1}):
-        left, right = alone.search(queries, **search), threads.search(queries, **search)
-        np.testing.assert_array_equal(left.ids, right.ids)
-        np.testing.assert_array_equal(left.distances, right.distances)
-    check(threads.search(queries, k=40), brute_force(queries, np.arange(3000), codes), k=40)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_has_threads_of_its_own(rng, monkeypatch):
-    monkeypatch.setattr("modalhash.index.walk.ALONE", 0)
-    codes = draw_codes(rng, 3000, 24)
-    index = HammingIndex(24, n_threads=2)
-    index.add(np.arange(3000), codes)
-    index.search(codes[:50], k=1)
-    child = os.fork()
-    if not child:  # an answer, not a wait for threads that are only in the parent
-        signal.alarm(20)
-        os._exit(int((index.search(codes[:50], k=1).distances != 0).any()))
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_empty_index_and_no_queries(rng):
     index = HammingIndex(10)
     hits = index.search(draw_codes(rng, 2, 10), k=3)
@@ -251,9 +194,9 @@ def test_searches_run_while_others_write(rng, tables):
 
     def read():
         while not stop.is_set():
-            found = len(index.search(code[:1], radius=0).ids)
-            if found % batch:
-                wrong.append(found)
+            n_hits = len(index.search(code[:1], radius=0).ids)
+            if n_hits % batch:
+                wrong.append(n_hits)
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
@@ -268,26 +211,3 @@ def test_searches_run_while_others_write(rng, tables):
     for reader in readers:
         reader.join()
     assert not wrong
-
-
-def test_growth_is_amortised(rng):
-    """Ids that fall are the worst order: few of the additions may copy the table."""
-    rows, copies = Rows(1, np.uint64), 0
-    settle = rows._settle
-
-    def counted(*more):
-        nonlocal copies
-        copies += 1
-        settle(*more)
-
-    rows._settle = counted
-    codes = to_rows(draw_codes(rng, 20_000, 64), 64)
-    for i in range(20_000):
-        rows.add(np.array([-i]), codes[i : i + 1])
-    assert len(rows) == 20_000
-    assert copies <= 5
-    assert rows.table().ids.tolist() == list(range(-19_999, 1))
-
-
-def test_short_codes_lie_in_short_words():
-    assert [np.dtype(word_type(bits)).itemsize for bits in (1, 16, 17, 32, 33, 500)] == [2, 2, 4, 4, 8, 8]

@@ -1,0 +1,465 @@
+"""Compiled kernels: scans for the k nearest and for all within a radius, and the buckets of multi-index hashing.
+
+The database lies in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word, so that a loop
+over it is a handful of vector instructions. For each chunk a scan computes only the smallest distance to the query;
+codes are compared one by one only where that smallest distance can still matter, which is rare. All queries scan one
+block of chunks while it lies in the first cache.
+
+Rows come in ascending order of id, so that among equal distances the first one met is the one to keep. Everything runs
+in the calling thread and without the interpreter's lock: callers spread the work over their own threads, which (unlike
+numba's) may start searches at the same time.
+
+Importing this module loads numba, so others import it inside the functions that need it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.index._layout import CHUNK
+from modalhash.kernels import compiled, popcount, prefetch
+
+BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
+MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
+EXTRA_CANDIDATES = 64  # beyond 2 k that a query's buffer holds before it is compacted
+LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
+ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
+
+
+# -- shared by both scans
+
+
+@compiled()
+def chunk_distances(query: Array, chunk: Array, out: Array) -> None:
+    """Write the distances from one query to the codes of a chunk into ``out``."""
+    query_0, words_0 = query[0], chunk[0]
+    for j in range(CHUNK):
+        out[j] = popcount(query_0 ^ words_0[j])
+    for w in range(1, chunk.shape[0]):
+        query_w, words_w = query[w], chunk[w]
+        for j in range(CHUNK):
+            out[j] += popcount(query_w ^ words_w[j])
+
+
+@compiled()
+def prefetch_ahead(words: Array) -> None:
+    """Request the words after the next ones from memory: by itself the processor stops at the end of each page."""
+    size = words.itemsize * CHUNK
+    for line in range(size // 64):
+        prefetch(words, 2 * size + 64 * line)
+
+
+@compiled()
+def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached: bool, scratch: Array) -> int:
+    """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length if none has.
+
+    Zeros past the last row of the database count too: callers compare the filled rows again. A block that is not
+    ``cached`` is read in the order of memory, word by word: several streams at once would defeat the prefetcher, and
+    take three times as long.
+    """
+    n_words = block.shape[1]
+    if n_words == 1:
+        query_0 = query[0]
+        for c in range(start, block.shape[0]):
+            words = block[c, 0]
+            least = block.dtype.type(255)  # in the type of the words: of 16-bit codes, 32 fit an instruction
+            for j in range(CHUNK):
+                least = min(least, block.dtype.type(popcount(query_0 ^ words[j])))
+            if np.int64(least) < limit:
+                return c
+        return block.shape[0]
+    if n_words == 2 and cached:  # 128 and 256 bits are common enough for loops without a buffer
+        query_0, query_1 = query[0], query[1]
+        for c in range(start, block.shape[0]):
+            words_0, words_1 = block[c, 0], block[c, 1]
+            nearest_of_two = MAX_DISTANCE
+            for j in range(CHUNK):
+                near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
+                nearest_of_two = min(nearest_of_two, near)
+            if np.int64(nearest_of_two) < limit:
+                return c
+        return block.shape[0]
+    if n_words == 4 and cached:
+        query_0, query_1, query_2, query_3 = query[0], query[1], query[2], query[3]
+        for c in range(start, block.shape[0]):
+            words_0, words_1, words_2, words_3 = block[c, 0], block[c, 1], block[c, 2], block[c, 3]
+            nearest_of_four = MAX_DISTANCE
+            for j in range(CHUNK):
+                near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
+                near += popcount(query_2 ^ words_2[j]) + popcount(query_3 ^ words_3[j])
+                nearest_of_four = min(nearest_of_four, near)
+            if np.int64(nearest_of_four) < limit:
+                return c
+        return block.shape[0]
+    for c in range(start, block.shape[0]):
+        query_0, words_0 = query[0], block[c, 0]
+        prefetch_ahead(words_0)
+        for j in range(CHUNK):
+            scratch[j] = popcount(query_0 ^ words_0[j])
+        for w in range(1, n_words - 1):
+            query_w, words_w = query[w], block[c, w]
+            prefetch_ahead(words_w)
+            for j in range(CHUNK):
+                scratch[j] += popcount(query_w ^ words_w[j])
+        query_last, words_last = query[n_words - 1], block[c, n_words - 1]
+        prefetch_ahead(words_last)
+        nearest_of_all = MAX_DISTANCE
+        for j in range(CHUNK):
+            nearest_of_all = min(nearest_of_all, scratch[j] + popcount(query_last ^ words_last[j]))
+        if np.int64(nearest_of_all) < limit:
+            return c
+    return block.shape[0]
+
+
+@compiled()
+def block_chunks(words: Array, n_queries: int) -> int:
+    """Return the chunks of a block: what stays in the first cache for the next query, or all for a single query."""
+    return words.shape[0] if n_queries == 1 else max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
+
+
+@compiled()
+def sort_by_distance(rows: Array, distances: Array, n_bits: int, out_rows: Array, out_distances: Array) -> None:
+    """Sort by distance, equal ones in the order they came, by counting."""
+    starts = np.zeros(n_bits + 2, np.int64)
+    for i in range(distances.shape[0]):
+        starts[distances[i] + 1] += 1
+    for d in range(1, n_bits + 2):
+        starts[d] += starts[d - 1]
+    for i in range(distances.shape[0]):
+        distance = distances[i]
+        position = starts[distance]
+        starts[distance] = position + 1
+        out_rows[position] = rows[i]
+        out_distances[position] = distance
+
+
+# -- the k nearest
+
+
+@compiled()
+def compact(rows: Array, distances: Array, limit: int, quota: int) -> int:
+    """Drop candidates beyond ``limit``, and at it all but the first ``quota``; return how many stay, in order."""
+    size = 0
+    for i in range(rows.shape[0]):
+        distance = distances[i]
+        if distance > limit:
+            continue
+        if distance == limit:
+            if quota == 0:
+                continue
+            quota -= 1
+        rows[size] = rows[i]
+        distances[size] = distance
+        size += 1
+    return size
+
+
+@compiled()
+def nearest(queries: Array, words: Array, n: int, k: int, n_bits: int) -> tuple[Array, Array]:
+    """Return rows and distances, (queries, k), of the ``k`` nearest of the first ``n`` rows, ``1 ≤ k ≤ n``.
+
+    ``limit`` is the distance of a query's k-th candidate so far, n_bits + 1 before there are k: a later row
+    enters only below it. ``below`` counts the candidates nearer than that, ``counts`` those at each distance;
+    so the limit falls without a heap, and a full buffer is compacted to exactly k.
+    """
+    n_queries = queries.shape[0]
+    capacity = min(n, 2 * k + EXTRA_CANDIDATES)
+    rows = np.empty((n_queries, capacity), np.int64)
+    distances = np.empty((n_queries, capacity), np.int32)
+    counts = np.zeros((n_queries, n_bits + 1), np.int64)
+    sizes = np.zeros(n_queries, np.int64)
+    below = np.zeros(n_queries, np.int64)
+    limits = np.full(n_queries, n_bits + 1, np.int64)
+    scratch = np.empty(CHUNK, np.uint64)
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    step = block_chunks(words, n_queries)
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query, limit = queries[q], limits[q]
+            c = next_chunk_below(query, block, 0, limit, q > 0, scratch)
+            while c < block.shape[0]:
+                chunk_distances(query, block[c], scratch)
+                row = (first + c) * CHUNK
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance >= limit:
+                        continue
+                    size = sizes[q]
+                    if size == capacity:
+                        size = compact(rows[q], distances[q], limit, k - below[q])
+                    rows[q, size] = row + j
+                    distances[q, size] = distance
+                    sizes[q] = size + 1
+                    counts[q, distance] += 1
+                    below[q] += 1
+                    while below[q] >= k:
+                        limit -= 1
+                        below[q] -= counts[q, limit]
+                c = next_chunk_below(query, block, c + 1, limit, q > 0, scratch)
+            limits[q] = limit
+    out_rows = np.empty((n_queries, k), np.int64)
+    out_distances = np.empty((n_queries, k), np.int32)
+    for q in range(n_queries):
+        size = compact(rows[q, : sizes[q]], distances[q], limits[q], k - below[q])
+        sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
+    return out_rows, out_distances
+
+
+# -- all within a radius
+
+
+def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tuple[Array, Array, Array]:
+    """Return rows, distances and offsets of all of the first ``n`` rows within ``radius``.
+
+    Those of query i are at ``offsets[i]:offsets[i + 1]``, in order. Most searches find little: one scan writes the hits
+    into a log of limited length, and the log is sorted. Where that is too short, one scan counts the hits and a second
+    one fills arrays of the right size.
+    """
+    log = np.empty((LOG_LENGTH, 3), np.int64)
+    size = log_within(queries, words, n, radius, log)
+    if size >= 0:
+        hits: tuple[Array, Array, Array] = sort_log(log[:size], len(queries), n_bits)
+        return hits
+    offsets = np.zeros(len(queries) + 1, dtype=np.int64)
+    np.cumsum(count_within(queries, words, n, radius), out=offsets[1:])
+    rows, distances = fill_within(queries, words, n, radius, n_bits, offsets)
+    return rows, distances, offsets
+
+
+@compiled()
+def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) -> int:
+    """Write (query, row, distance) of all of the first ``n`` rows within ``radius`` into ``log``, as they are met.
+
+    Returns how many there are, or −1 as soon as the log is too short for them.
+    """
+    n_queries = queries.shape[0]
+    scratch = np.empty(CHUNK, np.uint64)
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    step = block_chunks(words, n_queries)
+    size = 0
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query = queries[q]
+            c = next_chunk_below(query, block, 0, radius + 1, q > 0, scratch)
+            while c < block.shape[0]:
+                chunk_distances(query, block[c], scratch)
+                row = (first + c) * CHUNK
+                if size + CHUNK > log.shape[0]:
+                    return -1
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance <= radius:
+                        log[size, 0], log[size, 1], log[size, 2] = q, row + j, distance
+                        size += 1
+                c = next_chunk_below(query, block, c + 1, radius + 1, q > 0, scratch)
+    return size
+
+
+@compiled()
+def sort_log(log: Array, n_queries: int, n_bits: int) -> tuple[Array, Array, Array]:
+    """Sort a log by query and distance, equal ones in the order they came; return rows, distances and offsets."""
+    offsets = np.zeros(n_queries + 1, np.int64)
+    for i in range(log.shape[0]):
+        offsets[log[i, 0] + 1] += 1
+    for q in range(n_queries):
+        offsets[q + 1] += offsets[q]
+    rows, distances = np.empty(log.shape[0], np.int64), np.empty(log.shape[0], np.int32)
+    ends = offsets[:n_queries].copy()
+    for i in range(log.shape[0]):
+        end = ends[log[i, 0]]
+        rows[end], distances[end] = log[i, 1], log[i, 2]
+        ends[log[i, 0]] = end + 1
+    out_rows, out_distances = np.empty_like(rows), np.empty_like(distances)
+    for q in range(n_queries):
+        part = slice(offsets[q], offsets[q + 1])
+        sort_by_distance(rows[part], distances[part], n_bits, out_rows[part], out_distances[part])
+    return out_rows, out_distances, offsets
+
+
+@compiled()
+def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
+    """Return how many of the first ``n`` rows lie within ``radius`` of each query."""
+    n_queries = queries.shape[0]
+    totals = np.zeros(n_queries, np.int64)
+    scratch = np.empty(CHUNK, np.uint64)
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    bound = np.uint64(radius)
+    step = block_chunks(words, n_queries)
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query = queries[q]
+            for c in range(block.shape[0]):
+                chunk_distances(query, block[c], scratch)
+                inside = np.uint64(0)
+                if n - (first + c) * CHUNK >= CHUNK:
+                    for j in range(CHUNK):
+                        inside += np.uint64(scratch[j] <= bound)
+                else:
+                    for j in range(n - (first + c) * CHUNK):
+                        inside += np.uint64(scratch[j] <= bound)
+                totals[q] += np.int64(inside)
+    return totals
+
+
+@compiled()
+def fill_within(queries: Array, words: Array, n: int, radius: int, n_bits: int, offsets: Array) -> tuple[Array, Array]:
+    """Return rows and distances of all rows within ``radius``, those of query i at ``offsets[i]:offsets[i + 1]``."""
+    n_queries = queries.shape[0]
+    rows = np.empty(offsets[n_queries], np.int64)
+    distances = np.empty(offsets[n_queries], np.int32)
+    ends = offsets[:n_queries].copy()
+    scratch = np.empty(CHUNK, np.uint64)
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    step = block_chunks(words, n_queries)
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query, end = queries[q], ends[q]
+            for c in range(block.shape[0]):
+                chunk_distances(query, block[c], scratch)
+                row = (first + c) * CHUNK
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance <= radius:
+                        rows[end] = row + j
+                        distances[end] = distance
+                        end += 1
+            ends[q] = end
+    out_rows = np.empty_like(rows)
+    out_distances = np.empty_like(distances)
+    for q in range(n_queries):
+        part = slice(offsets[q], offsets[q + 1])
+        sort_by_distance(rows[part], distances[part], n_bits, out_rows[part], out_distances[part])
+    return out_rows, out_distances
+
+
+# -- buckets of multi-index hashing (see modalhash.index.multi_index)
+#
+# A substring is some bits of a code, described by ``pieces``, rows of (substring, word, shift, mask, position): the
+# bits of ``word`` from ``shift`` on that ``mask`` lets through, moved up by ``position``. The rows of each value of a
+# substring lie together, in ascending order: those of value v, its bucket, at ``offsets[v]:offsets[v + 1]``.
+
+
+@compiled()
+def fill_buckets(words: Array, n: int, pieces: Array, offsets: Array, rows: Array) -> None:
+    """Sort the first ``n`` rows by a substring, by counting. ``offsets`` are zeros, two more than there are values."""
+    for step in range(2):  # count, then write
+        for c in range((n + CHUNK - 1) // CHUNK):
+            chunk = words[c]
+            for j in range(min(CHUNK, n - c * CHUNK)):
+                value = np.uint64(0)
+                for p in range(pieces.shape[0]):
+                    bits = (np.uint64(chunk[pieces[p, 1], j]) >> np.uint64(pieces[p, 2])) & np.uint64(pieces[p, 3])
+                    value |= bits << np.uint64(pieces[p, 4])
+                if step == 0:
+                    offsets[value + np.uint64(2)] += 1
+                else:
+                    end = offsets[value + np.uint64(1)]
+                    rows[end] = c * CHUNK + j
+                    offsets[value + np.uint64(1)] = end + 1  # in the end that of this bucket: the start of the next
+        if step == 0:
+            for v in range(2, offsets.shape[0]):
+                offsets[v] += offsets[v - 1]
+
+
+@compiled()
+def cut(code: Array, pieces: Array, values: Array) -> None:
+    """Write the substrings of a code into ``values``."""
+    values[:] = 0
+    for p in range(pieces.shape[0]):
+        bits = (np.uint64(code[pieces[p, 1]]) >> np.uint64(pieces[p, 2])) & np.uint64(pieces[p, 3])
+        values[pieces[p, 0]] |= bits << np.uint64(pieces[p, 4])
+
+
+@compiled()
+def verify(
+    query: Array,
+    values: Array,
+    words: Array,
+    radius: int,
+    pieces: Array,
+    radii: Array,
+    substring: int,
+    candidates: Array,
+    scratch: Array,
+    hits: Array,
+    size: int,
+) -> int:
+    """Append to ``hits`` the candidates within ``radius`` that no substring before ``substring`` has led to."""
+    for i in range(candidates.shape[0]):
+        chunk, column = candidates[i] // np.uint64(CHUNK), candidates[i] % np.uint64(CHUNK)
+        distance = np.uint64(0)
+        for w in range(query.shape[0]):
+            distance += popcount(query[w] ^ words[chunk, w, column])
+        if np.int64(distance) > radius:
+            continue
+        cut(words[chunk, :, column], pieces, scratch)
+        known = False
+        for earlier in range(substring):
+            known |= np.int64(popcount(values[earlier] ^ scratch[earlier])) <= radii[earlier]
+        if not known:
+            hits[size] = (distance << ROW_BITS) | candidates[i]
+            size += 1
+    return size
+
+
+@compiled()
+def probe_buckets(
+    queries: Array,
+    words: Array,
+    radius: int,
+    pieces: Array,
+    radii: Array,
+    masks: Array,
+    mask_starts: Array,
+    offsets: Array,
+    bases: Array,
+    rows: Array,
+    budget: int,
+) -> tuple[Array, Array, Array]:
+    """Return all rows within ``radius`` as encoded hits in order, where each query's begin, and the queries left out.
+
+    Substring i is looked up with each of ``masks[mask_starts[i]:mask_starts[i + 1]]``, which flip up to ``radii[i]``
+    bits; its offsets begin at ``bases[i]``. Queries with more than ``budget`` candidates are left out. Everything waits
+    for memory here: offsets are read for all values, then rows, then codes, so that many reads are under way at once.
+    """
+    n_queries, n_substrings = queries.shape[0], rows.shape[0]
+    values, scratch = np.empty(n_substrings, np.uint64), np.empty(n_substrings, np.uint64)
+    candidates, hits = np.empty(1024, np.uint64), np.empty(1024, np.uint64)
+    ends = np.zeros(n_queries + 1, np.int64)
+    left_out = np.zeros(n_queries, np.bool_)
+    candidate_ends = np.zeros(n_substrings + 1, np.int64)
+    size = 0
+    for q in range(n_queries):
+        cut(queries[q], pieces, values)
+        total = np.int64(0)
+        for s in range(n_substrings):
+            for i in range(mask_starts[s], mask_starts[s + 1]):
+                v = bases[s] + np.int64(values[s] ^ masks[i])
+                total += np.int64(offsets[v + 1]) - np.int64(offsets[v])
+        left_out[q] = total > budget
+        if not left_out[q]:
+            if total > candidates.shape[0]:
+                candidates = np.empty(2 * total, np.uint64)
+            if size + total > hits.shape[0]:
+                longer = np.empty(2 * (size + total), np.uint64)
+                longer[:size] = hits[:size]
+                hits = longer
+            filled = 0
+            for s in range(n_substrings):
+                for i in range(mask_starts[s], mask_starts[s + 1]):
+                    v = bases[s] + np.int64(values[s] ^ masks[i])
+                    for r in range(np.int64(offsets[v]), np.int64(offsets[v + 1])):
+                        candidates[filled] = rows[s, r]
+                        filled += 1
+                candidate_ends[s + 1] = filled
+            for s in range(n_substrings):
+                own = candidates[candidate_ends[s] : candidate_ends[s + 1]]
+                size = verify(queries[q], values, words, radius, pieces, radii, s, own, scratch, hits, size)
+            hits[ends[q] : size].sort()
+        ends[q + 1] = size
+    return hits[:size], ends, left_out

@@ -1,0 +1,129 @@
+"""How a scan of the database is tiled over threads: queries in tiles, the database by group or in shares of groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.index._layout import Table, chunks_for
+from modalhash.index.base import RadiusPart, offsets_of
+
+T = TypeVar("T")
+QUERY_TILE = 256  # queries that scan the database together
+MIN_QUERY_TILE = 16  # queries below which sharing a block of codes in the cache gains little
+MAX_CANDIDATES = 2**21  # that one tile may hold: with a large k, fewer queries scan together
+MIN_BYTES_FOR_THREADS = 2**24  # bytes compared below which handing work to threads costs more than it saves
+
+
+def scan_nearest(
+    queries: Array, tables: list[Table], k: int, n_bits: int, *, n_threads: int | None = None
+) -> list[tuple[Array, Array]]:
+    """Return ids and distances of each query's k nearest rows in each of several parts that make up the tables."""
+
+    def scan(tile: Array, table: Table) -> tuple[Array, Array]:
+        from modalhash.index._kernels import nearest
+
+        rows, distances = nearest(tile, table.words, table.n, min(k, table.n), n_bits)
+        return table.ids[rows], distances
+
+    max_tile = MAX_CANDIDATES // (2 * min(k, sum(table.n for table in tables)) + 1)
+    parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
+    return [stack_tiles(part) for part in parts]
+
+
+def scan_within(
+    queries: Array, tables: list[Table], radius: int, n_bits: int, *, n_threads: int | None = None
+) -> list[RadiusPart]:
+    """Return all rows within ``radius`` of each query, in several parts that make up the tables."""
+
+    def scan(tile: Array, table: Table) -> RadiusPart:
+        from modalhash.index._kernels import within
+
+        rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
+        return table.ids[rows], distances, offsets
+
+    filled = [table for table in tables if table.n]
+    return [stack_tiles(part) for part in scan_tiles(queries, filled, scan, n_threads=n_threads)]
+
+
+def scan_tiles(
+    queries: Array,
+    tables: list[Table],
+    scan: Callable[[Array, Table], T],
+    *,
+    n_threads: int | None = None,
+    max_tile: int | None = None,
+) -> list[list[T]]:
+    """Call ``scan`` for each table and each tile of queries, in threads where that pays.
+
+    Returns a list per table of a list per tile. Where there are fewer tiles than threads, tables are split into shares,
+    and each share counts as a table.
+    """
+    if not len(queries):
+        return []
+    n_bytes = sum(table.n for table in tables) * queries.nbytes
+    n_threads = 1 if n_bytes < MIN_BYTES_FOR_THREADS else n_threads or default_threads()
+    share = max(MIN_QUERY_TILE, -(-len(queries) // (4 * n_threads)))  # several tiles a thread: some take longer
+    tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
+    if len(tiles) < n_threads:
+        tables = [part for table in tables for part in split_table(table, n_threads)]
+    results = run_tasks(scan, [(tile, table) for table in tables for tile in tiles], n_threads)
+    return [results[start : start + len(tiles)] for start in range(0, len(results), len(tiles))]
+
+
+def tiles_of(queries: Array, size: int | None = None) -> list[Array]:
+    """Return the queries in tiles of up to ``size``, and never more than QUERY_TILE."""
+    size = QUERY_TILE if size is None else min(QUERY_TILE, size)
+    return [queries[start : start + size] for start in range(0, len(queries), size)]
+
+
+def split_table(table: Table, n: int) -> list[Table]:
+    """Return a table in up to ``n`` parts of whole chunks."""
+    bounds = np.unique(np.linspace(0, chunks_for(table.n), n + 1).astype(int)).tolist()
+    return [table.chunks(first, last) for first, last in pairwise(bounds)]
+
+
+def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
+    """Return the results of several tiles of queries as one; the offsets of a radius search run on."""
+    if len(tiles) == 1:
+        return tiles[0]
+    ids, distances, *offsets = zip(*tiles, strict=True)
+    stacked = [np.concatenate(ids), np.concatenate(distances)]
+    if offsets:
+        stacked.append(offsets_of(np.concatenate([np.diff(part) for part in offsets[0]])))
+    return tuple(stacked)
+
+
+# -- threads
+
+
+def run_tasks(work: Callable[..., T], tasks: list[tuple[Any, ...]], n_threads: int) -> list[T]:
+    """Call ``work`` with each task's arguments, in up to ``n_threads`` threads, and return the results in order."""
+    if n_threads == 1 or len(tasks) < 2:
+        return [work(*task) for task in tasks]
+    return list(_pool(n_threads).map(lambda task: work(*task), tasks))
+
+
+def default_threads() -> int:
+    """Return as many threads as numba would use."""
+    import numba
+
+    return int(numba.get_num_threads())
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_pools.clear)
+
+
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    """Return a pool that lives on: starting threads takes longer than a short search. Tasks must not await others."""
+    if n_threads not in _pools:
+        _pools.setdefault(n_threads, ThreadPoolExecutor(n_threads, thread_name_prefix="modalhash-search"))
+    return _pools[n_threads]

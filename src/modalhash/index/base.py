@@ -1,0 +1,195 @@
+"""What every index does, what its searches return, and how an index is made by the name of its backend."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from modalhash._typing import Array, Codes
+from modalhash.validation import check_choice
+
+BACKENDS = ("exact", "faiss-ivf")
+PADDING = -1  # fills rows of Hits where there are fewer than k items
+RadiusPart = tuple[Array, Array, Array]  # ids, distances and offsets: the hits of all queries in one part of a database
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Ids and distances of the items that a search returns, ordered by (distance, id) for each query.
+
+    After ``search(k=…)`` both arrays are ``(queries, k)``; where there are fewer than k items, the rest of a row is -1.
+    An id may be any integer, so only the distance -1 marks padding. After ``search(radius=…)`` both are flat, and the
+    hits of query i are at ``offsets[i]:offsets[i + 1]``. In both cases ``hits[i]`` returns the ids and distances of
+    query i without padding.
+    """
+
+    ids: Array
+    distances: Array
+    offsets: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids) if self.offsets is None else len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> tuple[Array, Array]:
+        if not -len(self) <= query < len(self):
+            raise IndexError(f"query {query} of {len(self)}")
+        query %= len(self)
+        if self.offsets is None:
+            filled = self.distances[query] != PADDING
+            return self.ids[query][filled], self.distances[query][filled]
+        part = slice(int(self.offsets[query]), int(self.offsets[query + 1]))
+        return self.ids[part], self.distances[part]
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What :meth:`Index.build` made for one group, and how much of the exact answer a search there finds."""
+
+    group: int
+    items: int
+    n_lists: int
+    n_probe: int
+    recall: float
+    k: int
+    n_queries: int
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group}: {self.items} items in {self.n_lists} lists, {self.n_probe} read per query; "
+            f"recall@{self.k} against exact {self.recall:.4f} ({self.n_queries} queries)"
+        )
+
+
+class Index(Protocol):
+    """Packed codes in memory, searched by Hamming distance.
+
+    Items are int64 ids with a code and a group, a small number such as that of their modality. Hits are ordered by
+    distance, and among equal distances by id. Searches may run from several threads at once, and while others add or
+    remove. :class:`~modalhash.index.hamming.HammingIndex` documents the parameters.
+    """
+
+    n_bits: int
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+
+    @property
+    def groups(self) -> dict[int, int]:
+        """The number of items in each group that has any."""
+
+    def contains(self, ids: Any) -> Array:
+        """Return for each id whether it is in the index."""
+
+    def add(self, ids: Any, codes: Codes, *, group: Any = 0, replace: bool = False) -> None:
+        """Add items; raise, and add nothing, if an id is there already and ``replace`` is false."""
+
+    def remove(self, ids: Any, *, missing: str = "error") -> int:
+        """Remove items and return how many; an unknown id raises unless ``missing="ignore"``."""
+
+    def build(self) -> Mapping[int, BuildReport]:
+        """Prepare the items that are in the index for the searches its backend makes faster by approximation.
+
+        Call it once the index is filled, and again when it has grown several times over; items may be added and removed
+        in between. Returns a report for each group whose answers may now differ from the exact ones: empty for an
+        exact index, which needs no preparation.
+        """
+
+    def search(
+        self,
+        query_codes: Codes,
+        k: int | None = None,
+        *,
+        radius: int | None = None,
+        ids: Any = None,
+        group: int | Collection[int] | None = None,
+    ) -> Hits:
+        """Return the k nearest items of each query, or all within a radius."""
+
+
+def make_index(n_bits: int, *, backend: str = "exact", n_threads: int | None = None) -> Index:
+    """Return an empty index.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of the codes.
+    backend : {"exact", "faiss-ivf"}
+        :class:`~modalhash.index.hamming.HammingIndex`, or :class:`~modalhash.index.faiss.FaissIndex` for many millions
+        of codes (extra ``faiss``), which answers exactly until its ``build()`` is called.
+    n_threads : int, optional
+        Threads of one large exact search.
+    """
+    check_choice(backend, "backend", BACKENDS)
+    if backend == "exact":
+        from modalhash.index.hamming import HammingIndex
+
+        return HammingIndex(n_bits, n_threads=n_threads)
+    from modalhash.index.faiss import FaissIndex
+
+    return FaissIndex(n_bits, n_threads=n_threads)
+
+
+def check_ids(ids: Any) -> Array:
+    """Return ids as int64, or raise if they are not a row of integers that fit."""
+    numbers = np.asarray(list(ids) if isinstance(ids, set | frozenset | range) else ids)
+    if numbers.size == 0:
+        numbers = numbers.reshape(-1).astype(np.int64)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer):
+        raise TypeError(f"ids: got {numbers.dtype} of shape {numbers.shape}; expected a row of integers")
+    if numbers.dtype == np.uint64 and numbers.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"ids: {numbers.max()} does not fit a signed 64-bit integer")
+    return numbers.astype(np.int64)
+
+
+def check_groups(group: Any, n: int | None) -> Array:
+    """Return group numbers as int64, one per item if there are ``n`` of them; raise if they are not integers ≥ 0."""
+    numbers = np.asarray(list(group) if isinstance(group, set | frozenset) else group)
+    if not (np.issubdtype(numbers.dtype, np.integer) or numbers.size == 0) or (numbers.size and numbers.min() < 0):
+        raise ValueError(f"group: got {group!r}; expected integers ≥ 0")
+    numbers = numbers.astype(np.int64)
+    if n is None:
+        return numbers
+    if numbers.ndim and numbers.shape != (n,):
+        raise ValueError(f"group: got shape {numbers.shape} for {n} items; expected one number, or one per item")
+    return np.broadcast_to(numbers, (n,))
+
+
+def merge_nearest(parts: list[tuple[Array, Array]], n_queries: int, k: int, *, ordered: bool = True) -> Hits:
+    """Return the k nearest of several parts of a database, each given as ids and distances (queries, up to k).
+
+    ``ordered`` says that each part is in canonical order already, so that a single one needs no sorting.
+    """
+    if len(parts) == 1 and ordered:
+        ids, distances = parts[0]
+    else:
+        ids = np.concatenate([part[0] for part in parts] or [np.empty((n_queries, 0), np.int64)], axis=1)
+        distances = np.concatenate([part[1] for part in parts] or [np.empty((n_queries, 0), np.int32)], axis=1)
+        first = np.lexsort((ids, distances), axis=1)[:, :k]
+        ids, distances = np.take_along_axis(ids, first, axis=1), np.take_along_axis(distances, first, axis=1)
+    if missing := k - ids.shape[1]:
+        columns = ((0, 0), (0, missing))
+        ids = np.pad(ids, columns, constant_values=PADDING)
+        distances = np.pad(distances, columns, constant_values=PADDING)
+    return Hits(ids, distances)
+
+
+def merge_within(parts: list[RadiusPart], n_queries: int) -> Hits:
+    """Return the hits of all parts of a database together, in canonical order for each query."""
+    if len(parts) == 1:
+        return Hits(*parts[0])
+    counts = np.zeros((len(parts), n_queries), dtype=np.int64)
+    for row, (_, _, offsets) in zip(counts, parts, strict=True):
+        row[:] = np.diff(offsets)
+    queries = [np.repeat(np.arange(n_queries), count) for count in counts]
+    ids = np.concatenate([np.empty(0, np.int64), *(part[0] for part in parts)])
+    distances = np.concatenate([np.empty(0, np.int32), *(part[1] for part in parts)])
+    order = np.lexsort((ids, distances, np.concatenate([np.empty(0, np.int64), *queries])))
+    return Hits(ids[order], distances[order], offsets_of(counts.sum(axis=0)))
+
+
+def offsets_of(counts: Array) -> Array:
+    """Return where each query's hits begin in a flat array, and where the last one's end."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

@@ -1,0 +1,237 @@
+"""Exact search over packed codes in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from modalhash._typing import Array, Codes
+from modalhash.codes import check_codes, n_bytes
+from modalhash.index._layout import GroupRows, Table, pack_words, to_rows, word_type
+from modalhash.index._scan import scan_nearest, scan_within
+from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, merge_nearest, merge_within
+from modalhash.index.multi_index import MultiIndex
+from modalhash.validation import check_choice, check_int
+
+
+class HammingIndex:
+    """Exact search by Hamming distance: add, remove, find the k nearest or all within a radius.
+
+    Hits are in canonical order: by distance, and among equal distances by id. Searches may run from several
+    threads at once, and while others add or remove: each search sees one state from start to end.
+
+    Parameters
+    ----------
+    n_bits : int
+        Length of the codes, 1 or more.
+    n_threads : int, optional
+        Threads of one large search; by default as many as numba uses (``NUMBA_NUM_THREADS``, or all cores). Small
+        searches run in the calling thread.
+
+    Examples
+    --------
+    >>> index = HammingIndex(n_bits=8)
+    >>> index.add([10, 20, 30], np.array([[0b1111_0000], [0b1111_0001], [0b0000_1111]], dtype=np.uint8))
+    >>> hits = index.search(np.array([[0b1111_0000]], dtype=np.uint8), k=2)
+    >>> hits.ids.tolist(), hits.distances.tolist()
+    ([[10, 20]], [[0, 1]])
+    """
+
+    def __init__(self, n_bits: int, *, n_threads: int | None = None) -> None:
+        self.n_bits = check_int(n_bits, "n_bits", at_least=1)
+        self.n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
+        self._groups: dict[int, GroupRows] = {}
+        self._multi_index = MultiIndex(self.n_bits)
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._groups.values()))
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int | np.integer) and bool(self.contains([int(number)])[0])
+
+    def __repr__(self) -> str:
+        return f"HammingIndex(n_bits={self.n_bits}): {len(self)} items"
+
+    @property
+    def groups(self) -> dict[int, int]:
+        """The number of items in each group that has any."""
+        with self._lock:
+            return {group: len(rows) for group, rows in sorted(self._groups.items()) if len(rows)}
+
+    def contains(self, ids: Any) -> Array:
+        """Return for each id whether it is in the index."""
+        ids = check_ids(ids)
+        with self._lock:
+            present = np.zeros(len(ids), dtype=bool)
+            for rows in self._groups.values():
+                present |= rows.contains(ids)
+            return present
+
+    def add(self, ids: Any, codes: Codes, *, group: Any = 0, replace: bool = False) -> None:
+        """Add items.
+
+        Parameters
+        ----------
+        ids : array-like of int64
+            Distinct ids. One that is in the index already raises, and then nothing is added.
+        codes : uint8 (n, ceil(n_bits / 8))
+            Codes packed as by :func:`modalhash.codes.pack`.
+        group : int or array-like of int
+            A small number per item (or one for all), e.g. that of its modality. Groups are stored apart: a search in
+            one of them does not read the others.
+        replace : bool
+            Give items whose id is in the index already the new code and group.
+        """
+        numbers = check_ids(ids)
+        rows = pack_words(self._check(codes, "codes", len(numbers)), self.n_bits)
+        groups = check_groups(group, len(numbers))
+        if not np.all(numbers[1:] > numbers[:-1]):
+            ascending = np.argsort(numbers, kind="stable")
+            numbers, rows, groups = numbers[ascending], rows[ascending], groups[ascending]
+        if len(repeated := numbers[1:][numbers[1:] == numbers[:-1]]):
+            count = np.count_nonzero(numbers == repeated[0])
+            raise ValueError(f"ids: {repeated[0]} is given {count} times; expected once")
+        with self._lock:
+            if replace:
+                self.remove(numbers, missing="ignore")
+            elif len(known := numbers[self.contains(numbers)]):
+                raise ValueError(
+                    f"ids: {len(known)} of {len(numbers)} are in the index already (first: {known[0]}); nothing was "
+                    "added. Pass replace=True to give them the new codes"
+                )
+            present = np.unique(groups).tolist()
+            for number in present:
+                if number not in self._groups:
+                    self._groups[number] = GroupRows(rows.shape[1], word_type(self.n_bits))
+                members = groups == number if len(present) > 1 else slice(None)
+                self._groups[number].add(numbers[members], rows[members])
+                self._multi_index.record_changes(number, numbers[members])
+
+    def remove(self, ids: Any, *, missing: str = "error") -> int:
+        """Remove items and return how many; an unknown id raises unless ``missing="ignore"``."""
+        check_choice(missing, "missing", ("error", "ignore"))
+        numbers = np.unique(check_ids(ids))
+        with self._lock:
+            if missing == "error" and len(unknown := numbers[~self.contains(numbers)]):
+                raise ValueError(
+                    f"ids: {len(unknown)} of {len(numbers)} are not in the index (first: {unknown[0]}); nothing was "
+                    "removed. Pass missing='ignore' to remove the others"
+                )
+            n_removed = 0
+            for group, rows in self._groups.items():
+                removed = rows.remove(numbers)
+                self._multi_index.record_changes(group, numbers[removed])
+                n_removed += int(np.count_nonzero(removed))
+            return n_removed
+
+    def build(self) -> dict[int, BuildReport]:
+        """Return an empty report: an exact index needs no preparation.
+
+        Hash tables for radius searches are made by :meth:`build_radius`; they take memory, so only on request.
+        """
+        return {}
+
+    def build_radius(self, radius: int | None = 2) -> int:
+        """Build hash tables that answer searches within a small radius without a scan of all codes, still exactly.
+
+        Parameters
+        ----------
+        radius : int or None
+            The radius to be fast for; searches with another one gain as well where that is possible. None drops the
+            tables.
+
+        Returns
+        -------
+        int
+            The bytes that the tables take beside the index: for codes of 64 bits and radius 2, 12 per item and up to
+            50 million for the starts of buckets. 0 if a scan is faster in every group.
+
+        Notes
+        -----
+        This is multi-index hashing (:mod:`modalhash.index.multi_index`): codes within the radius share at least one of
+        a few substrings, nearly or exactly, so only items that do are compared. A query with so many of these that a
+        scan would be faster (more than a 256th of the group) gets the scan. Later additions and removals are
+        respected; once a 32nd of a group has changed, the next radius search rebuilds the tables of that group.
+        """
+        radius = None if radius is None else min(check_int(radius, "radius", at_least=0), self.n_bits)
+        with self._lock:
+            return self._multi_index.build(self._groups, radius)
+
+    def dump(self, *, group: int | Collection[int] | None = None) -> tuple[Array, Codes]:
+        """Return ids and codes of all items, or of some groups, in ascending order of id."""
+        tables = self._tables(None, group)
+        width = n_bytes(self.n_bits)
+        ids = np.concatenate([np.empty(0, np.int64), *(table.ids[: table.n] for table in tables)])
+        parts = [to_rows(table.words, table.n).view(np.uint8)[:, :width] for table in tables]
+        codes = np.concatenate([np.empty((0, width), np.uint8), *parts])
+        ascending = np.argsort(ids, kind="stable")
+        return ids[ascending], codes[ascending]
+
+    def search(
+        self,
+        query_codes: Codes,
+        k: int | None = None,
+        *,
+        radius: int | None = None,
+        ids: Any = None,
+        group: int | Collection[int] | None = None,
+    ) -> Hits:
+        """Return the k nearest items of each query, or all within a radius.
+
+        Parameters
+        ----------
+        query_codes : uint8 (queries, ceil(n_bits / 8))
+            Packed codes.
+        k, radius : int
+            Exactly one of the two: how many items, or up to which distance (inclusive).
+        ids : array-like of int64, optional
+            Search only among these; ids that are not in the index are ignored.
+        group : int or several, optional
+            Search only in these groups.
+
+        Returns
+        -------
+        Hits
+            With ``k``: arrays (queries, k), padded with -1 where there are fewer than k items. With ``radius``:
+            flat arrays and offsets.
+        """
+        if (k is None) == (radius is None):
+            raise ValueError(f"got k={k} and radius={radius}; expected one of them")
+        queries = pack_words(self._check(query_codes, "query_codes"), self.n_bits)
+        if k is not None:
+            k = check_int(k, "k", at_least=1)
+            nearest = scan_nearest(queries, self._tables(ids, group), k, self.n_bits, n_threads=self.n_threads)
+            return merge_nearest(nearest, len(queries), k)
+        radius = min(check_int(radius, "radius", at_least=0), self.n_bits)
+        if self._multi_index.radius is None or ids is not None:
+            parts = scan_within(queries, self._tables(ids, group), radius, self.n_bits, n_threads=self.n_threads)
+        else:
+            with self._lock:
+                views = self._multi_index.views(self._chosen(group))
+            parts = self._multi_index.search(queries, views, radius, n_threads=self.n_threads)
+        return merge_within(parts, len(queries))
+
+    def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[Table]:
+        with self._lock:
+            tables = [rows.table() for rows in self._chosen(group).values()]
+        if ids is not None:
+            wanted = np.unique(check_ids(ids))
+            tables = [table.select(wanted) for table in tables]
+        return [table for table in tables if table.n]
+
+    def _chosen(self, group: int | Collection[int] | None) -> dict[int, GroupRows]:
+        if group is None:
+            return self._groups
+        wanted = np.unique(np.atleast_1d(check_groups(group, None)))
+        return {number: self._groups[number] for number in wanted.tolist() if number in self._groups}
+
+    def _check(self, codes: Any, name: str, n: int | None = None) -> Codes:
+        codes = check_codes(codes, self.n_bits, name)
+        if n is not None and len(codes) != n:
+            raise ValueError(f"{name}: {len(codes)} rows for {n} ids; expected one code per id")
+        return codes

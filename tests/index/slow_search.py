@@ -1,0 +1,43 @@
+"""The obvious search, all distances sorted by (distance, id), that the index is compared with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from modalhash.codes import n_bytes, pack
+from modalhash.index import Hits
+from modalhash.index._layout import GroupRows, Table, pack_words, word_type
+
+
+def draw_codes(rng, n, n_bits, density=0.5):
+    return pack(rng.random((n, n_bits)) < density).reshape(n, n_bytes(n_bits))
+
+
+def brute_force(queries, ids, codes):
+    """All (ids, distances) of each query in canonical order."""
+    ids = np.asarray(ids, dtype=np.int64)
+    for query in queries:
+        distances = np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
+        order = np.lexsort((ids, distances))
+        yield ids[order], distances[order]
+
+
+def check(hits: Hits, expected, *, k=None, radius=None):
+    expected = list(expected)
+    assert len(hits) == len(expected)
+    for q, (ids, distances) in enumerate(expected):
+        stop = k if radius is None else np.count_nonzero(distances <= radius)
+        np.testing.assert_array_equal(hits[q][0], ids[:stop])
+        np.testing.assert_array_equal(hits[q][1], distances[:stop])
+        if k is not None:
+            assert hits.ids.shape == hits.distances.shape == (len(expected), k)
+            assert (hits.ids[q, len(ids) :] == -1).all()
+            assert (hits.distances[q, len(ids) :] == -1).all()
+
+
+def table_of(codes, n_bits) -> Table:
+    """Codes in the layout that kernels read, with their row as id."""
+    words = pack_words(codes, n_bits)
+    rows = GroupRows(words.shape[1], word_type(n_bits))
+    rows.add(np.arange(len(codes)), words)
+    return rows.table()

@@ -1,0 +1,70 @@
+"""What every index shares: the names of its backends, the interface, and the hits of parts merged into one answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from modalhash.index import BACKENDS, HammingIndex, Hits, make_index
+from modalhash.index.base import merge_nearest, merge_within
+
+PAIRS = ((3, 0), (9, 1), (1, 2), (5, 2))  # (id, distance) in canonical order
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_backend_is_built_and_searched_alike(backend, rng):
+    if backend != "exact":
+        pytest.importorskip("faiss", reason="the extra 'faiss' is not installed")
+    index = make_index(16, backend=backend, n_threads=1)
+    assert index.build() == {}, "nothing to build yet"
+    codes = rng.integers(0, 256, (50, 2), dtype=np.uint8)
+    index.add(np.arange(50), codes, group=np.arange(50) % 2)
+    assert index.build() == {}, "exact: no group answers approximately"
+    assert (len(index), index.n_bits, index.groups) == (50, 16, {0: 25, 1: 25})
+    assert (index.search(codes, k=1).distances == 0).all()
+    assert index.remove([7]) == 1
+    assert index.contains([7, 8]).tolist() == [False, True]
+
+
+def test_build_changes_nothing_of_an_exact_index(rng):
+    index, codes = HammingIndex(64), rng.integers(0, 256, (20_000, 8), dtype=np.uint8)
+    index.add(np.arange(20_000), codes)
+    index.build_radius(2)
+    before = index.search(codes[:50], radius=2)
+    tables = index._multi_index._tables[0]
+    assert index.build() == {}
+    assert index._multi_index._tables[0] is tables, "tables for radius searches stay"
+    np.testing.assert_array_equal(index.search(codes[:50], radius=2).ids, before.ids)
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match="backend is 'annoy'"):
+        make_index(16, backend="annoy")
+
+
+def test_hits_of_one_query():
+    padded = Hits(np.array([[-1, 4, -1]]), np.array([[0, 2, -1]]))  # an id may be -1 too
+    assert [column.tolist() for column in padded[0]] == [[-1, 4], [0, 2]]
+    flat = Hits(np.array([7, 8, 9]), np.array([1, 1, 3]), np.array([0, 2, 2, 3]))
+    assert [flat[query][0].tolist() for query in (0, 1, 2, -1)] == [[7, 8], [], [9], [9]]
+    for hits in (padded, flat):
+        with pytest.raises(IndexError, match=f"of {len(hits)}"):
+            hits[len(hits)]
+
+
+def columns(pairs):
+    return np.array([id for id, _ in pairs], np.int64), np.array([distance for _, distance in pairs], np.int32)
+
+
+@pytest.mark.parametrize("split", range(len(PAIRS) + 1))
+def test_parts_are_merged_in_canonical_order(split):
+    ids, distances = columns(PAIRS)
+    halves = [columns(PAIRS[split:]), columns(PAIRS[:split])]
+    hits = merge_nearest([(part[0][None], part[1][None]) for part in halves], 1, 3)
+    assert (hits.ids.tolist(), hits.distances.tolist()) == ([ids[:3].tolist()], [distances[:3].tolist()])
+    hits = merge_nearest([(part[0][None], part[1][None]) for part in halves], 1, 6)
+    assert (hits.ids[0, 4:].tolist(), hits.distances[0, 4:].tolist()) == ([-1, -1], [-1, -1])
+    offsets = [np.array([0, len(part[0]), len(part[0])]) for part in halves]  # the second query has no hits
+    hits = merge_within([(*part, ends) for part, ends in zip(halves, offsets, strict=True)], 2)
+    np.testing.assert_array_equal(hits[0][0], ids)
+    assert len(hits[1][0]) == 0
