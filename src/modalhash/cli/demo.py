@@ -91,8 +91,8 @@ def _engine(console: Console, folder: Path, *, bits: int, seed: int, fresh: bool
     """Pictures, manifest and engine in the folder; what is there already is taken."""
     from modalhash.cli.bars import bars
     from modalhash.cli.demo_engine import reusable
-    from modalhash.data.openmoji import attribution
-    from modalhash.data.openmoji_items import write_openmoji
+    from modalhash.data import openmoji_attribution as attribution
+    from modalhash.data import write_openmoji
     from modalhash.engine import Engine
 
     with bars(console) as callback:

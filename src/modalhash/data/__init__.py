@@ -7,38 +7,47 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from modalhash.data.converters import convert as convert
+    from modalhash.data._read import read as read
+    from modalhash.data.catalog import NAMED as NAMED
+    from modalhash.data.catalog import NamedDataset as NamedDataset
+    from modalhash.data.catalog import convert as convert
+    from modalhash.data.catalog import data_root as data_root
+    from modalhash.data.catalog import is_present as is_present
+    from modalhash.data.catalog import load_dataset as load_dataset
     from modalhash.data.dataset import Dataset as Dataset
-    from modalhash.data.generated import generate as generate
-    from modalhash.data.named import NAMED as NAMED
-    from modalhash.data.named import data_root as data_root
-    from modalhash.data.named import is_present as is_present
-    from modalhash.data.named import load_dataset as load_dataset
-    from modalhash.data.reading import read as read
+    from modalhash.data.dataset import Parts as Parts
+    from modalhash.data.dataset import Split as Split
+    from modalhash.data.formats.manifest import is_manifest as is_manifest
+    from modalhash.data.formats.manifest import manifest_columns as manifest_columns
+    from modalhash.data.formats.manifest import manifest_lines as manifest_lines
+    from modalhash.data.labels import label_matrix as label_matrix
+    from modalhash.data.labels import label_names as label_names
+    from modalhash.data.labels import parse_labels as parse_labels
     from modalhash.data.scenarios import missing_labels as missing_labels
     from modalhash.data.scenarios import noisy_labels as noisy_labels
     from modalhash.data.scenarios import paired as paired
     from modalhash.data.scenarios import semi_paired as semi_paired
     from modalhash.data.scenarios import unequal as unequal
     from modalhash.data.scenarios import unpaired as unpaired
-    from modalhash.data.split import Parts as Parts
-    from modalhash.data.split import Split as Split
-    from modalhash.data.twins import RECIPES as RECIPES
-    from modalhash.data.twins import twin as twin
-    from modalhash.data.writing import npz_path as npz_path
-    from modalhash.data.writing import write_npz as write_npz
+    from modalhash.data.sets.openmoji import openmoji_attribution as openmoji_attribution
+    from modalhash.data.sets.openmoji import write_openmoji as write_openmoji
+    from modalhash.data.synthetic import RECIPES as RECIPES
+    from modalhash.data.synthetic import generate as generate
+    from modalhash.data.synthetic import twin as twin
+    from modalhash.data.write import npz_path as npz_path
+    from modalhash.data.write import write_npz as write_npz
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "converters": ["convert"],
-        "dataset": ["Dataset"],
-        "generated": ["generate"],
-        "named": ["NAMED", "data_root", "is_present", "load_dataset"],
-        "reading": ["read"],
+        "_read": ["read"],
+        "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "is_present", "load_dataset"],
+        "dataset": ["Dataset", "Parts", "Split"],
+        "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines"],
+        "labels": ["label_matrix", "label_names", "parse_labels"],
         "scenarios": ["missing_labels", "noisy_labels", "paired", "semi_paired", "unequal", "unpaired"],
-        "split": ["Parts", "Split"],
-        "twins": ["RECIPES", "twin"],
-        "writing": ["npz_path", "write_npz"],
+        "sets.openmoji": ["openmoji_attribution", "write_openmoji"],
+        "synthetic": ["RECIPES", "generate", "twin"],
+        "write": ["npz_path", "write_npz"],
     },
 )

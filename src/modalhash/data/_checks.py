@@ -1,4 +1,4 @@
-"""What a data set may hold: every check names the modality, what came and what to do."""
+"""Checks of what a data set may hold. Every error names the modality, what came and what to do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from scipy import sparse
 from modalhash._typing import Array, Matrix
 
 
-def is_sparse(values: Any) -> bool:
-    """Whether it is a scipy sparse matrix or array."""
-    return bool(sparse.issparse(values))
-
-
 def clean_features(values: Any, where: str) -> Matrix:
-    """Numbers with items along the first axis; a sparse matrix becomes CSR, values stay as they are."""
-    if is_sparse(values):
+    """Check that these are numbers with items along the first axis; a sparse matrix becomes CSR."""
+    if sparse.issparse(values):
         matrix: Matrix = sparse.csr_array(values)
         dtype = matrix.dtype
     elif isinstance(values, np.ndarray):
@@ -38,8 +33,8 @@ def clean_features(values: Any, where: str) -> Matrix:
 
 
 def clean_labels(values: Any, where: str) -> Array:
-    """Labels as a boolean array (items, classes)."""
-    if is_sparse(values):
+    """Return labels of 0 and 1 as a boolean array (items, classes)."""
+    if sparse.issparse(values):
         values = values.toarray()
     values = np.asarray(values)
     if values.dtype == object:
@@ -66,7 +61,7 @@ def clean_labels(values: Any, where: str) -> Array:
 
 
 def clean_ids(values: Any, where: str) -> Array:
-    """Ids as a 1-D array of integers or texts, each once."""
+    """Return ids as a 1-D array of int64 or str; each may occur once."""
     ids = np.asarray(values)
     if ids.dtype == object and all(isinstance(value, str) for value in ids.flat):
         ids = ids.astype(str)
@@ -85,7 +80,7 @@ def clean_ids(values: Any, where: str) -> Array:
 
 
 def clean_raw(values: Any, where: str) -> Array:
-    """Texts or paths as a 1-D array of str."""
+    """Return texts or paths as a 1-D array of str."""
     raw = np.asarray(values)
     if raw.dtype.kind == "O" and all(isinstance(value, str) for value in raw.flat):
         raw = raw.astype(str)
@@ -95,7 +90,7 @@ def clean_raw(values: Any, where: str) -> Array:
 
 
 def rows_of(ids: Array, wanted: Any, where: str) -> Array:
-    """The row numbers of the wanted ids, in their order."""
+    """Return the row numbers of the wanted ids, in their order."""
     wanted = np.asarray(wanted)
     if wanted.size == 0:
         return np.empty(0, dtype=np.intp)
@@ -105,8 +100,8 @@ def rows_of(ids: Array, wanted: Any, where: str) -> Array:
             f"{ids.dtype}, e.g. {shown(ids[:1])}"
         )
     order = np.argsort(ids, kind="stable")
-    place = np.minimum(np.searchsorted(ids, wanted, sorter=order), max(len(ids) - 1, 0))
-    rows = order[place] if len(ids) else np.zeros(len(wanted), dtype=np.intp)
+    position = np.minimum(np.searchsorted(ids, wanted, sorter=order), max(len(ids) - 1, 0))
+    rows = order[position] if len(ids) else np.zeros(len(wanted), dtype=np.intp)
     unknown = ids[rows] != wanted if len(ids) else np.ones(len(wanted), dtype=bool)
     if unknown.any():
         raise ValueError(
@@ -116,7 +111,7 @@ def rows_of(ids: Array, wanted: Any, where: str) -> Array:
 
 
 def check_mapping(value: Any, argument: str) -> dict[str, Any]:
-    """A dict with modality names as keys."""
+    """Return a copy of a mapping whose keys are modality names."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{argument} is {type(value).__name__}; expected a dict by modality name")
     for name in value:
@@ -126,7 +121,7 @@ def check_mapping(value: Any, argument: str) -> dict[str, Any]:
 
 
 def shown(values: Iterable[Any], limit: int = 3) -> str:
-    """A few values for an error message."""
+    """Format the first few values for an error message."""
     values = list(values)
     some = ", ".join(repr(value.item() if isinstance(value, np.generic) else value) for value in values[:limit])
     return some + (", …" if len(values) > limit else "")

@@ -1,25 +1,34 @@
-"""A data set: items of several modalities, each with its own rows, ids and labels."""
+"""A data set and its split.
+
+A :class:`Dataset` holds items of several modalities, each with its own rows, ids and labels. A :class:`Split` says
+which items train, which are queries and which are searched. Both know items by id, so a split outlives the order of
+the rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
+from modalhash._files import write_atomically
 from modalhash._typing import Array, Matrix
 from modalhash.data._checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
-from modalhash.data.split import Parts, Split
+
+_FORMAT, _VERSION = "modalhash-split", 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Named modalities with features, labels and ids.
+    """Named modalities with features, labels and ids of their items.
 
-    An item is known by its id: the same id in two modalities means the same thing seen twice. Whether the
-    rows are paired follows from that and is never guessed from equal lengths.
+    The same id in two modalities means the same item in two forms. Whether the rows are paired follows from the
+    ids and is never guessed from equal lengths.
 
     Parameters
     ----------
@@ -31,7 +40,7 @@ class Dataset:
     provenance : where it comes from: ``source``, ``files``, ``sha256``, ``licence``, ``notes`` …
     raw : dict from modality to texts or paths; a modality may have these instead of features
     split : the split that comes with the data
-    true_labels : what relevance is judged by where ``labels`` were made worse on purpose (see
+    true_labels : the labels that relevance is judged by, where ``labels`` were spoiled on purpose (see
         :mod:`modalhash.data.scenarios`)
 
     Examples
@@ -118,35 +127,34 @@ class Dataset:
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """Names of the modalities."""
+        """The names of the modalities."""
         return tuple(self.ids)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Items per modality."""
+        """The number of items of each modality."""
         return {name: len(ids) for name, ids in self.ids.items()}
 
     @property
     def paired(self) -> bool:
-        """Whether the same row is the same item in every modality; read from the ids."""
+        """Whether the same row is the same item in every modality, judged by the ids."""
         first, *others = self.ids.values()
         return all(np.array_equal(first, ids) for ids in others)
 
     @property
     def relevance(self) -> Mapping[str, Array]:
-        """The labels by which a hit is judged: the true ones where ``labels`` were made worse."""
+        """The labels by which a hit is judged: the true ones where ``labels`` were spoiled."""
         return self.true_labels or self.labels
 
     def parts(self) -> Parts:
-        """Training, query and database part by the data set's own split."""
+        """Return the training, query and database part by the data set's own split."""
         if self.split is None:
             raise ValueError(f"data set {self.name!r} has no split; make one with modalhash.data.Split and apply it")
         return self.split.apply(self)
 
     def select(self, rows: Mapping[str, Any]) -> Dataset:
-        """These rows (numbers, a mask or a slice) of the modalities named, without the others or a split."""
-        if unknown := [name for name in rows if name not in self.ids]:
-            raise ValueError(f"no modality {shown(unknown)}; the data set has {shown(self.modalities)}")
+        """Return these rows (numbers, a mask or a slice) of the modalities named, without a split."""
+        self._check_known(rows)
 
         def of(values: Mapping[str, Any]) -> dict[str, Any]:
             return {name: values[name][index] for name, index in rows.items() if name in values}
@@ -162,19 +170,23 @@ class Dataset:
         )
 
     def take(self, ids: Any) -> Dataset:
-        """The items with these ids, in their order: a dict by modality, or one list for all of them."""
+        """Return the items with these ids, in the order given: a dict by modality, or one list for all of them."""
         wanted = ids if isinstance(ids, Mapping) else dict.fromkeys(self.modalities, ids)
-        if unknown := [name for name in wanted if name not in self.ids]:
-            raise ValueError(f"no modality {shown(unknown)}; the data set has {shown(self.modalities)}")
-        return self.select({name: rows_of(self.ids[name], some, repr(name)) for name, some in wanted.items()})
+        self._check_known(wanted)
+        return self.select({name: self.rows_of(name, some) for name, some in wanted.items()})
+
+    def rows_of(self, modality: str, ids: Any) -> Array:
+        """Return the row numbers of the items with these ids, in the order given."""
+        self._check_known([modality])
+        return rows_of(self.ids[modality], ids, repr(modality))
 
     def only(self, *modalities: str) -> Dataset:
-        """The data set with some of its modalities, in the order named; the split is kept."""
+        """Return the data set with these modalities alone, in the order named, and its split."""
         part = self.select({name: slice(None) for name in modalities})
         return replace(part, split=self.split.only(*modalities) if self.split else None)
 
     def describe(self) -> str:
-        """What is in it and where it comes from, as text."""
+        """Say in a few lines what the data set holds and where it comes from."""
         lines = [f"{self.name}: {'paired' if self.paired else 'not paired'}, {len(self.class_names)} classes"]
         for name, n in self.sizes.items():
             line = f"  {name}: {n:,} items"
@@ -190,6 +202,10 @@ class Dataset:
         lines += [f"  {key}: {value}" for key, value in self.provenance.items() if value]
         return "\n".join(lines)
 
+    def _check_known(self, modalities: Iterable[str]) -> None:
+        if unknown := [name for name in modalities if name not in self.ids]:
+            raise ValueError(f"no modality {shown(unknown)}; the data set has {shown(self.modalities)}")
+
     def __repr__(self) -> str:
         shapes = [
             f"{name} {'×'.join(map(str, self.features[name].shape))}" if name in self.features else f"{name} {n} raw"
@@ -197,3 +213,132 @@ class Dataset:
         ]
         classes = f"{len(self.class_names)} classes" if self.labels else "no labels"
         return f"Dataset({self.name!r}: {', '.join(shapes)}, {classes}{', split' if self.split else ''})"
+
+
+class Parts(NamedTuple):
+    """The training, query and database part of a data set."""
+
+    training: Dataset
+    query: Dataset
+    database: Dataset
+
+
+class Split:
+    """Which items of each modality train, which are queries and which are searched, by id.
+
+    Parameters
+    ----------
+    training, query : dict from modality to ids
+    database : the same; by default the training items, as in most papers of the field
+    disjoint : whether to refuse a query that is also a database item of its modality
+
+    Examples
+    --------
+    >>> split = Split(training={"image": [0, 1], "text": [0, 1]}, query={"image": [2], "text": [2]})
+    >>> split
+    Split(image: 2 training, 1 query, 2 database; text: 2 training, 1 query, 2 database)
+    """
+
+    training: Mapping[str, Array]
+    query: Mapping[str, Array]
+    database: Mapping[str, Array]
+
+    def __init__(
+        self,
+        training: Mapping[str, Any],
+        query: Mapping[str, Any],
+        database: Mapping[str, Any] | None = None,
+        *,
+        disjoint: bool = True,
+    ) -> None:
+        self.training = _clean_part(training, "training")
+        self.query = _clean_part(query, "query")
+        same = database is None or database is training
+        self.database = self.training if same else _clean_part(database, "database")
+        for part, ids in (("query", self.query), ("database", self.database)):
+            if set(ids) != set(self.training):
+                raise ValueError(f"{part} has the modalities {shown(ids)}; training has {shown(self.training)}")
+        if disjoint:
+            self.check_disjoint()
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """The names of the modalities."""
+        return tuple(self.training)
+
+    @property
+    def database_is_training(self) -> bool:
+        """Whether the items that are searched are the ones that are learned from."""
+        return self.database is self.training
+
+    def check_disjoint(self) -> None:
+        """Raise if a query is also in the database of its modality."""
+        for name, ids in self.query.items():
+            both = np.intersect1d(ids, self.database[name]) if len(ids) and len(self.database[name]) else ids[:0]
+            if len(both):
+                raise ValueError(
+                    f"{name!r}: {len(both)} of {len(ids)} queries are also in the database, "
+                    f"e.g. {shown(both)}: a query would find itself. Take them out of one side, "
+                    "or pass disjoint=False"
+                )
+
+    def apply(self, dataset: Dataset) -> Parts:
+        """Return the three parts of a data set; a database that is the training part is the same object."""
+        training, query = dataset.take(self.training), dataset.take(self.query)
+        database = training if self.database_is_training else dataset.take(self.database)
+        return Parts(training, query, database)
+
+    def only(self, *modalities: str) -> Split:
+        """Return the split of these modalities alone."""
+        training, query, database = (
+            {name: part[name] for name in modalities} for part in (self.training, self.query, self.database)
+        )
+        return Split(training, query, None if self.database_is_training else database, disjoint=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the ids to a JSON file."""
+        write_atomically(path, json.dumps(self.to_json(), ensure_ascii=False).encode())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the split as plain lists; ``database`` is None where it is the training items."""
+        content: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
+        for part in ("training", "query", "database"):
+            content[part] = {name: ids.tolist() for name, ids in getattr(self, part).items()}
+        if self.database_is_training:
+            content["database"] = None
+        return content
+
+    @classmethod
+    def load(cls, path: str | Path, *, disjoint: bool = True) -> Split:
+        """Read what :meth:`save` wrote."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: not a JSON file ({error}); expected what Split.save wrote") from error
+        return cls.from_json(content, disjoint=disjoint, where=str(path))
+
+    @classmethod
+    def from_json(cls, content: Any, *, disjoint: bool = True, where: str = "split") -> Split:
+        """Make a split of what :meth:`to_json` returned."""
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise ValueError(f"{where}: not a split: expected the field format={_FORMAT!r}")
+        if content.get("version") != _VERSION:
+            raise ValueError(f"{where}: version {content.get('version')!r}; this modalhash reads version {_VERSION}")
+        if missing := [part for part in ("training", "query") if part not in content]:
+            raise ValueError(f"{where}: the part(s) {shown(missing)} are missing")
+        return cls(content["training"], content["query"], content.get("database"), disjoint=disjoint)
+
+    def __repr__(self) -> str:
+        sizes = (
+            f"{name}: {len(self.training[name])} training, {len(self.query[name])} query, "
+            f"{len(self.database[name])} database"
+            for name in self.modalities
+        )
+        return f"Split({'; '.join(sizes)})"
+
+
+def _clean_part(part: Any, name: str) -> dict[str, Array]:
+    return {
+        modality: clean_ids(ids if len(ids) else np.empty(0, dtype=np.int64), f"{name} ids of {modality!r}")
+        for modality, ids in check_mapping(part, name).items()
+    }

@@ -1,4 +1,4 @@
-"""Simple features of small pictures with numpy alone: where the edges point, which colours are where."""
+"""Simple features of small pictures with numpy alone: histograms of edge directions and colour moments."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ N_FEATURES = CELLS * CELLS * ORIENTATIONS + GRID * GRID * 9
 
 
 def picture_features(pixels: Array) -> Array:
-    """512 gradient histogram values and 225 colour moments of one picture (height, width, 3) of uint8."""
+    """Return 512 gradient histogram values and 225 colour moments of one picture (height, width, 3) of uint8."""
     pixels = np.asarray(pixels, dtype=np.float32) / 255
     return np.concatenate([gradient_histogram(pixels), colour_moments(pixels)]).astype(np.float32)
 
 
 def gradient_histogram(pixels: Array) -> Array:
-    """Edge strength by cell (8×8) and direction (8, over half a turn), scaled to length 1."""
+    """Return the edge strength by cell (8×8) and direction (8, over half a turn), scaled to length 1."""
     grey = pixels @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
     dy, dx = np.gradient(grey)
     strength = np.hypot(dx, dy)
@@ -31,7 +31,7 @@ def gradient_histogram(pixels: Array) -> Array:
 
 
 def colour_moments(pixels: Array) -> Array:
-    """Mean, spread and skew of each colour in each field of a 5×5 grid."""
+    """Return mean, spread and skew of each colour in each field of a 5×5 grid."""
     if min(pixels.shape[:2]) < GRID:
         raise ValueError(f"the picture has {pixels.shape[0]}×{pixels.shape[1]} pixels; expected at least {GRID}×{GRID}")
     rows, columns = (np.arange(GRID) * size // GRID for size in pixels.shape[:2])

@@ -1,7 +1,7 @@
-"""What may go wrong with training data, done on purpose: each function takes a data set and gives a new one.
+"""What may be wrong with training data, done on purpose: each function takes a data set and returns a new one.
 
-Only training items are touched; queries, and a database of its own, stay as they are. All draws come from the
-seed. A data set without a split counts as training data wholly.
+Only training items change; queries, and a database of its own, stay as they are. All draws come from the seed. In a
+data set without a split every item is a training item.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.data._checks import rows_of
-from modalhash.data.dataset import Dataset
-from modalhash.data.split import Split
+from modalhash.data.dataset import Dataset, Split
 from modalhash.validation import check_choice, check_int, check_number
 
 
 def paired(dataset: Dataset) -> Dataset:
-    """The data set with its training items in the same order in every modality, and only those that all have."""
+    """Put the training items into the same order in every modality, and drop those that some modality lacks."""
     rows = _training_rows(dataset)
     common = None
     for name in dataset.modalities:
@@ -27,33 +25,31 @@ def paired(dataset: Dataset) -> Dataset:
         common = ids if common is None else common[np.isin(common, ids)]
     if common is None or not len(common):
         raise ValueError(f"data set {dataset.name!r}: no training id occurs in every modality; nothing is paired")
-    return _with_training(
-        dataset, {name: rows_of(dataset.ids[name], common, repr(name)) for name in dataset.modalities}, rows
-    )
+    return _with_training(dataset, {name: dataset.rows_of(name, common) for name in dataset.modalities}, rows)
 
 
 def unpaired(dataset: Dataset, *, seed: int = 0) -> Dataset:
-    """Each modality's training items shuffled on their own: row i of one says nothing about row i of another."""
+    """Shuffle the training items of each modality on their own: row i of one says nothing about row i of another."""
     rows = _training_rows(dataset)
     shuffled = {name: _rng(seed, name, "unpaired").permutation(rows[name]) for name in rows}
     return _with_training(dataset, shuffled, rows)
 
 
 def unequal(dataset: Dataset, fraction: float | Mapping[str, float] = 0.2, *, seed: int = 0) -> Dataset:
-    """A fraction of each modality's training items dropped, independently; the order stays."""
+    """Drop a fraction of the training items of each modality, independently; the order stays."""
     rows = _training_rows(dataset)
-    kept = {}
+    remaining = {}
     for name, own in rows.items():
         share = fraction[name] if isinstance(fraction, Mapping) else fraction
         n = len(own) - round(_share(share, "fraction") * len(own))
         if n == 0:
             raise ValueError(f"{name!r}: dropping {share:g} of {len(own)} training items leaves none")
-        kept[name] = np.sort(_rng(seed, name, "unequal").choice(own, size=n, replace=False))
-    return _with_training(dataset, kept, rows)
+        remaining[name] = np.sort(_rng(seed, name, "unequal").choice(own, size=n, replace=False))
+    return _with_training(dataset, remaining, rows)
 
 
 def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple[Dataset, Array]:
-    """A share of the training items keep their pairing, the others are shuffled within their modality.
+    """Leave a share of the training items paired and shuffle the others within their modality.
 
     Returns
     -------
@@ -68,19 +64,17 @@ def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple
     rest = np.setdiff1d(np.arange(n), chosen)
     orders = {}
     for name in rows:
-        # the paired items are mixed in at places of their own, so that the row tells nothing
+        # the paired items are mixed in as well, so that the row number says nothing about the pairing
         order = np.concatenate([chosen, rest])
         orders[name] = _rng(seed, name, "semi_paired").permutation(order)
-    place = [np.argsort(order)[chosen] for order in orders.values()]
-    return _with_training(whole, {name: rows[name][order] for name, order in orders.items()}, rows), np.stack(
-        place, axis=1
-    )
+    pairs = np.stack([np.argsort(order)[chosen] for order in orders.values()], axis=1)
+    return _with_training(whole, {name: rows[name][order] for name, order in orders.items()}, rows), pairs
 
 
 def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0) -> Dataset:
-    """Each label of a training item moves to a class the item does not have, with probability ``rate``.
+    """Move each label of a training item to a class the item does not have, with probability ``rate``.
 
-    The number of labels of an item stays. ``true_labels`` keeps what relevance is judged by.
+    Every item has as many labels as before. Relevance is still judged by the true labels.
     """
     rate = _share(rate, "rate")
 
@@ -98,9 +92,9 @@ def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0) -> Datas
 
 
 def missing_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, by: str = "item") -> Dataset:
-    """Labels of training items lost: all of an item with probability ``rate``, or ``by="label"`` each on its own.
+    """Remove labels: all of a share ``rate`` of the training items, or ``by="label"`` each with that probability.
 
-    ``true_labels`` keeps what relevance is judged by.
+    Relevance is still judged by the true labels.
     """
     rate = _share(rate, "rate")
     check_choice(by, "by", ("item", "label"))
@@ -117,24 +111,15 @@ def missing_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, by: st
 
 _Change = Callable[[Array, np.random.Generator], Array]
 
-SCENARIOS = {
-    "paired": paired,
-    "unpaired": unpaired,
-    "unequal": unequal,
-    "semi_paired": semi_paired,
-    "noisy_labels": noisy_labels,
-    "missing_labels": missing_labels,
-}
-
 
 def _training_rows(dataset: Dataset) -> dict[str, Array]:
     if dataset.split is None:
         return {name: np.arange(n) for name, n in dataset.sizes.items()}
-    return {name: rows_of(dataset.ids[name], dataset.split.training[name], repr(name)) for name in dataset.modalities}
+    return {name: dataset.rows_of(name, dataset.split.training[name]) for name in dataset.modalities}
 
 
 def _with_training(dataset: Dataset, chosen: Mapping[str, Array], old: Mapping[str, Array]) -> Dataset:
-    """The data set with other training rows: first these, then everything that was not training."""
+    """Return the data set with other training rows: these first, then everything that was not training."""
     split = dataset.split
     order = {}
     for name, n in dataset.sizes.items():
@@ -147,15 +132,15 @@ def _with_training(dataset: Dataset, chosen: Mapping[str, Array], old: Mapping[s
             database = None
         else:
             database = split.database
-            _keep_database(dataset, order, database)
+            _add_database(dataset, order, database)
         split = Split(training, split.query, database, disjoint=False)
     return replace(dataset.select(order), split=split)
 
 
-def _keep_database(dataset: Dataset, order: dict[str, Array], database: Mapping[str, Array]) -> None:
-    """Training items that were dropped stay in the data set where the database holds them."""
+def _add_database(dataset: Dataset, order: dict[str, Array], database: Mapping[str, Array]) -> None:
+    """Add the dropped training items that the database still holds to the rows of the data set."""
     for name, rows in order.items():
-        needed = rows_of(dataset.ids[name], database[name], repr(name))
+        needed = dataset.rows_of(name, database[name])
         order[name] = np.concatenate([rows, np.setdiff1d(needed, rows)])
 
 
@@ -170,7 +155,7 @@ def _with_labels(dataset: Dataset, change: _Change, seed: int, what: str) -> Dat
 
 
 def _rng(seed: int, name: str, what: str) -> np.random.Generator:
-    """A stream per modality and purpose: adding a modality does not change another's draw."""
+    """Return a stream of its own per modality and purpose, so that adding a modality changes no other's draw."""
     return np.random.default_rng([check_int(seed, "seed", at_least=0), *what.encode(), 0, *name.encode()])
 
 

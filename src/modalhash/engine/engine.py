@@ -98,8 +98,8 @@ class Engine:
         Parameters
         ----------
         source : a manifest (``.jsonl``, ``.csv``, ``.tsv``) or a folder of pictures, whose subfolders are labels, or a
-            list of such; a :class:`~modalhash.data.dataset.Dataset`, a file that
-            :func:`~modalhash.data.reading.read` recognises, or the name of a data set; or dicts such as
+            list of such; a :class:`~modalhash.data.Dataset`, a file that
+            :func:`~modalhash.data.read` recognises, or the name of a data set; or dicts such as
             ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
         folder : to be made; it appears when it is whole
         n_bits : length of the codes, below the number of items of every modality

@@ -1,7 +1,7 @@
 """HDF5 files: MATLAB v7.3 and what Python programs write.
 
-MATLAB stores its arrays with the axes reversed and marks them with ``MATLAB_class``: those are turned
-round, so that shapes are the ones MATLAB shows. Which axis counts the items is decided later, by shape.
+MATLAB stores its arrays with the axes reversed and marks them with ``MATLAB_class``: those are transposed here, so that
+shapes are the ones MATLAB shows. Which axis counts the items is decided later, by shape.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from scipy import sparse
 
 from modalhash._extras import require
 from modalhash._typing import Array
-from modalhash.data.formats.matlab5 import cell_variables, stripped
-from modalhash.data.formats.variables import Variable, unreadable, variable_of
+from modalhash.data.formats._variables import Variable, unreadable, variable_of
+from modalhash.data.formats.matlab import cell_variables, stripped
 
-WHAT = "an HDF5 or MATLAB v7.3 file"
+_FORMAT = "an HDF5 or MATLAB v7.3 file"
 
 
 def variables(path: Path) -> list[Variable]:
-    """The variables of the file; those inside groups are named ``group/name``."""
+    """List the variables of the file; those inside groups are named ``group/name``."""
     h5py = require("h5py", extra="data", why=f"reading {path} (MATLAB v7.3 or HDF5)")
     try:
         with h5py.File(path, "r") as file:
-            return _walk(h5py, file, "", path)
+            return _scan(h5py, file, "", path)
     except ValueError:
         raise
     except Exception as error:
-        raise unreadable(path, WHAT, error) from error
+        raise unreadable(path, _FORMAT, error) from error
 
 
-def _walk(h5py: Any, group: Any, prefix: str, path: Path) -> list[Variable]:
-    found: list[Variable] = []
+def _scan(h5py: Any, group: Any, prefix: str, path: Path) -> list[Variable]:
+    listed: list[Variable] = []
     for key in group:
-        if key.startswith("#"):  # MATLAB's own book-keeping: targets of references
+        if key.startswith("#"):  # MATLAB's own group: the targets of references
             continue
         name, item = prefix + key, group.get(key)
         if item is None:
@@ -43,23 +43,21 @@ def _walk(h5py: Any, group: Any, prefix: str, path: Path) -> list[Variable]:
         kind = _matlab_class(item)
         if isinstance(item, h5py.Group):
             if "MATLAB_sparse" in item.attrs:
-                columns = len(item["jc"]) - 1
-                shape = (int(item.attrs["MATLAB_sparse"]), columns)
-                found.append(Variable(name, shape, "sparse", _loader(path, name, _sparse), path))
+                listed.append(Variable(name, _sparse_shape(item), "sparse", _loader(path, name, _sparse), path))
             elif kind == "struct":
-                found.append(Variable(name, (), "struct", _loader(path, name, _dense), path))
+                listed.append(Variable(name, (), "struct", _loader(path, name, _dense), path))
             else:
-                found += _walk(h5py, item, name + "/", path)
+                listed += _scan(h5py, item, name + "/", path)
         elif kind == "cell":
-            found += cell_variables(name, _cells(item), path)
+            listed += cell_variables(name, _cells(item), path)
         elif kind == "char" or h5py.check_string_dtype(item.dtype) is not None:
-            found.append(variable_of(name, _texts(item, kind), path))
+            listed.append(variable_of(name, _texts(item, kind), path))
         elif item.dtype.kind in "fiub":
             shape = item.shape[::-1] if _is_reversed(item) else item.shape
-            found.append(Variable(name, shape, "numbers", _loader(path, name, _dense), path))
+            listed.append(Variable(name, shape, "numbers", _loader(path, name, _dense), path))
         else:
-            found.append(Variable(name, item.shape, f"type {item.dtype}", _loader(path, name, _dense), path))
-    return found
+            listed.append(Variable(name, item.shape, f"type {item.dtype}", _loader(path, name, _dense), path))
+    return listed
 
 
 def _matlab_class(item: Any) -> str:
@@ -74,7 +72,7 @@ def _loader(path: Path, name: str, convert: Any) -> Any:
             with h5py.File(path, "r") as file:
                 return convert(file[name])
         except Exception as error:
-            raise unreadable(path, WHAT, error, name) from error
+            raise unreadable(path, _FORMAT, error, name) from error
 
     return load
 
@@ -85,14 +83,17 @@ def _dense(item: Any) -> Array:
 
 
 def _is_reversed(item: Any) -> bool:
-    """MATLAB reverses the axes; pixels whose third axis is the colours were written in row order."""
+    """Return whether MATLAB reversed the axes; pixels with the colours third were written in row order."""
     rows_first = len(item.shape) == 4 and item.shape[2] in (1, 3) and item.shape[1] not in (1, 3)
     return bool(_matlab_class(item)) and not rows_first
 
 
+def _sparse_shape(group: Any) -> tuple[int, int]:
+    return int(group.attrs["MATLAB_sparse"]), len(group["jc"]) - 1
+
+
 def _sparse(group: Any) -> sparse.csr_array:
-    columns = len(group["jc"]) - 1
-    shape = (int(group.attrs["MATLAB_sparse"]), columns)
+    shape = _sparse_shape(group)
     if "data" not in group:  # MATLAB leaves the arrays out where nothing is stored
         return sparse.csr_array(shape)
     indices, indptr = group["ir"][()].astype(np.int64), group["jc"][()].astype(np.int64)

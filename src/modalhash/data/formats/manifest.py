@@ -1,66 +1,121 @@
 """Manifests: a JSONL, CSV or TSV file with one line per item.
 
-The fields are ``id``, ``labels`` (a list; in CSV separated by ``;`` or ``|``), ``split`` (``train``, ``test``
-or ``database``) and what the item is: ``path`` (a picture), ``text``, or both for a pair. With a ``modality``
+The fields are ``id``, ``labels`` (a list; in a table, names separated by ``;`` or ``|``), ``split`` (``train``,
+``test`` or ``database``) and the item itself: ``path`` (a picture), ``text``, or both for a pair. With a ``modality``
 field a line is an item of that modality and ``path`` or ``text`` its content.
+
+:func:`manifest_lines` is the one reader of such lines. An experiment needs every item, so :func:`read_manifest` uses
+it strictly and refuses a file with any mistake. For a collection of ten thousand photos, pass ``on_problem``: a bad
+line is then reported with its number and the rest is read. Lines are read one by one, so a manifest may be large.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
 from modalhash._files import sha256_of
 from modalhash._typing import Array
 from modalhash.data._checks import clean_ids
-from modalhash.data.dataset import Dataset
-from modalhash.data.split import Split
+from modalhash.data.dataset import Dataset, Split
+from modalhash.data.labels import label_matrix, label_names, parse_labels
 
-PARTS = {
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *DELIMITERS)
+
+_PARTS = {
     "train": "training",
     "training": "training",
     "test": "query",
     "query": "query",
     "database": "database",
 }
-OWN = ("id", "labels", "split", "modality")
+_OWN_FIELDS = ("id", "labels", "split", "modality")
+
+OnProblem = Callable[[int, str], None]
+"""Called with the line number and the reason where a line cannot be used."""
+
+
+def is_manifest(path: str | Path) -> bool:
+    """Return whether a file has the suffix of a manifest: .jsonl, .ndjson, .csv or .tsv."""
+    return Path(path).suffix.lower() in MANIFEST_SUFFIXES
+
+
+def manifest_lines(path: str | Path, on_problem: OnProblem | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the line number and the fields of every line of a manifest; blank lines are skipped.
+
+    A row of a table that spans several lines has the number of the first. A byte order mark is ignored.
+
+    Parameters
+    ----------
+    path
+        of the file; the suffix tells JSONL, CSV and TSV apart
+    on_problem
+        called with ``(line_number, reason)`` for a line that is not JSON, not an object, not in UTF-8, or has another
+        number of columns than the first; the line is skipped. By default the first problem is a ValueError that
+        names the file and the line
+    """
+    path = Path(path)
+
+    def strict(number: int, reason: str) -> None:
+        raise ValueError(f"{path}, line {number}: {reason}")
+
+    read = _table_lines if path.suffix.lower() in DELIMITERS else _json_lines
+    yield from read(path, on_problem or strict)
+
+
+def manifest_columns(path: str | Path) -> list[str] | None:
+    """Return the column names of a CSV or TSV manifest, or None for JSONL, where every line names its own fields."""
+    path = Path(path)
+    if path.suffix.lower() not in DELIMITERS:
+        return None
+    with _open(path) as file:
+        return _header(path, _reader(path, file))
 
 
 def read_manifest(path: Path, *, name: str, fields: Mapping[str, Any] | None = None) -> Dataset:
-    """The items of the manifest: texts and paths, no features yet.
+    """Return the items of a manifest: texts and paths, no features yet.
 
-    ``fields`` maps what is wanted to what the file calls it: ``text="caption_en"``, ``labels="keywords"``.
+    Parameters
+    ----------
+    path
+        of the file
+    name
+        of the data set
+    fields
+        what the file calls things: ``{"text": "caption_en", "labels": "keywords"}``
     """
-    lines = _json_lines(path) if path.suffix.lower() in (".jsonl", ".ndjson") else _table(path)
-    if not lines:
-        raise ValueError(f"{path}: no items; expected one line per item")
-    own = {key: str((fields or {}).get(key, key)) for key in OWN}
-    contents = {key: str(value) for key, value in (fields or {}).items() if key not in OWN}
+    own = {key: str((fields or {}).get(key, key)) for key in _OWN_FIELDS}
+    contents = {key: str(value) for key, value in (fields or {}).items() if key not in _OWN_FIELDS}
     ids: dict[str, list[Any]] = {}
     raw: dict[str, list[str]] = {}
-    labels: dict[str, list[list[str]]] = {}
+    labels: dict[str, list[tuple[str, ...]]] = {}
     parts: dict[str, list[str]] = {}
-    for number, line in lines:
-        where = f"{path}, line {number}"
-        words = _labels(line.get(own["labels"]), where)
-        part = line.get(own["split"]) or ""
-        if part and str(part).lower() not in PARTS:
-            raise ValueError(f"{where}: split is {part!r}; expected one of {', '.join(PARTS)}")
-        for modality, content in _contents(line, own["modality"], contents, where).items():
+    for number, line in manifest_lines(path):
+        try:
+            words = parse_labels(line.get(own["labels"]))
+            part = _part(line.get(own["split"]) or "")
+            items = _contents(line, own["modality"], contents)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        for modality, content in items.items():
             ids.setdefault(modality, []).append(line.get(own["id"], number))
             raw.setdefault(modality, []).append(content)
             labels.setdefault(modality, []).append(words)
-            parts.setdefault(modality, []).append(PARTS[str(part).lower()] if part else "")
-    class_names = sorted({word for rows in labels.values() for row in rows for word in row})
+            parts.setdefault(modality, []).append(part)
+    if not ids:
+        raise ValueError(f"{path}: no items; expected one line per item")
+    class_names = label_names(row for rows in labels.values() for row in rows)
     keys = {modality: _ids(values, f"{path}, {modality!r}") for modality, values in ids.items()}
     return Dataset(
         {},
-        {m: _matrix(rows, class_names) for m, rows in labels.items()} if class_names else {},
+        {modality: label_matrix(rows, class_names) for modality, rows in labels.items()} if class_names else {},
         keys,
         class_names=class_names,
         name=name,
@@ -75,74 +130,105 @@ def read_manifest(path: Path, *, name: str, fields: Mapping[str, Any] | None = N
     )
 
 
-def _json_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    lines = []
-    with path.open(encoding="utf-8") as file:
+def _json_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
+    with _open(path) as file:
         for number, text in enumerate(file, 1):
+            text = text.removeprefix("\ufeff")  # files with a byte order mark each, put together
             if not text.strip():
+                continue
+            if not _is_utf8(text):
+                problem(number, "not in UTF-8; save the file as UTF-8")
                 continue
             try:
                 line = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not JSON ({error}); is the file truncated?") from error
-            if not isinstance(line, dict):
-                raise ValueError(f"{path}, line {number}: {type(line).__name__}; expected an object with fields")
-            lines.append((number, line))
-    return lines
+            except (ValueError, RecursionError) as error:
+                problem(number, f"not JSON ({error}); is the file truncated?")
+                continue
+            if isinstance(line, dict):
+                yield number, line
+            else:
+                problem(number, f"{type(line).__name__}; expected an object with fields")
 
 
-def _table(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        lines = []
-        for line in reader:
-            if None in line or None in line.values():
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: not {len(reader.fieldnames or [])} columns as in line 1"
-                )
-            lines.append((reader.line_num, dict(line)))
-    return lines
+def _table_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
+    with _open(path) as file:
+        reader = _reader(path, file)
+        columns = _header(path, reader)
+        if not _is_utf8("".join(columns)):
+            problem(1, "the column names are not in UTF-8; save the table as UTF-8")
+        while True:
+            number = reader.line_num + 1
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                problem(number, f"not readable as a table ({error})")
+                continue
+            if not row:
+                continue
+            if len(row) != len(columns):
+                problem(number, f"not {len(columns)} columns as in line 1; is a comma not within quotes?")
+            elif not _is_utf8("".join(row)):
+                problem(number, "not in UTF-8; save the table as UTF-8")
+            else:
+                yield number, dict(zip(columns, row, strict=True))
 
 
-def _contents(line: Mapping[str, Any], modality: str, contents: Mapping[str, str], where: str) -> dict[str, str]:
+def _open(path: Path) -> TextIO:
+    """Open the file so that bytes that are not UTF-8 spoil their own line and not the whole file."""
+    newline = "" if path.suffix.lower() in DELIMITERS else None  # csv wants to see the line ends within quotes
+    return path.open(encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a byte that could not be decoded stands there as a surrogate
+        return False
+    return True
+
+
+def _reader(path: Path, file: TextIO) -> Any:
+    return csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()])
+
+
+def _header(path: Path, reader: Any) -> list[str]:
+    try:
+        return list(next(reader, []))
+    except csv.Error as error:
+        raise ValueError(f"{path}, line 1: not readable as a table ({error})") from error
+
+
+def _part(value: Any) -> str:
+    part = str(value).lower()
+    if part and part not in _PARTS:
+        raise ValueError(f"split is {value!r}; expected one of {', '.join(_PARTS)}")
+    return _PARTS[part] if part else ""
+
+
+def _contents(line: Mapping[str, Any], modality: str, contents: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts and paths of a line by modality."""
     if contents:
         if missing := [field for field in contents.values() if not isinstance(line.get(field), str)]:
-            raise ValueError(f"{where}: no text in the field {missing[0]!r}; the fields are {', '.join(line)}")
+            raise ValueError(f"no text in the field {missing[0]!r}; the fields are {', '.join(line)}")
         return {name: line[field] for name, field in contents.items()}
-    found = {key: line[key] for key in ("path", "text") if line.get(key)}
-    if not found:
+    given = {key: line[key] for key in ("path", "text") if line.get(key)}
+    if not given:
         raise ValueError(
-            f"{where}: neither 'path' nor 'text'; the fields are {', '.join(line)}. "
+            f"neither 'path' nor 'text'; the fields are {', '.join(line)}. "
             'Say which holds what, e.g. read(path, image="file", text="caption")'
         )
     if name := line.get(modality):
-        if len(found) > 1:
-            raise ValueError(f"{where}: modality {name!r} with both 'path' and 'text'; expected one of them")
-        return {str(name): str(next(iter(found.values())))}
-    return {{"path": "image", "text": "text"}[key]: str(value) for key, value in found.items()}
-
-
-def _labels(value: Any, where: str) -> list[str]:
-    if value is None or value == "":
-        return []
-    if isinstance(value, str):
-        value = value.replace("|", ";").split(";")
-    if not isinstance(value, list) or any(isinstance(word, dict | list) for word in value):
-        raise ValueError(f"{where}: labels are {value!r}; expected a list of names, or names separated by ';'")
-    return [word for word in (str(word).strip() for word in value) if word]
+        if len(given) > 1:
+            raise ValueError(f"modality {name!r} with both 'path' and 'text'; expected one of them")
+        return {str(name): str(next(iter(given.values())))}
+    return {{"path": "image", "text": "text"}[key]: str(value) for key, value in given.items()}
 
 
 def _ids(values: list[Any], where: str) -> Array:
     numbers = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
     return clean_ids(np.array(values if numbers else [str(value) for value in values]), where)
-
-
-def _matrix(rows: list[list[str]], class_names: list[str]) -> Array:
-    column = {name: number for number, name in enumerate(class_names)}
-    matrix = np.zeros((len(rows), len(class_names)), dtype=bool)
-    for number, row in enumerate(rows):
-        matrix[number, [column[word] for word in row]] = True
-    return matrix
 
 
 def _split(ids: Mapping[str, Array], parts: Mapping[str, list[str]], path: Path) -> Split | None:

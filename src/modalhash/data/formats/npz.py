@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash.data.formats.variables import OBJECTS, Variable, unreadable, variable_of
+from modalhash.data.formats._variables import OBJECTS, Variable, unreadable, variable_of
 
-WHAT = "a NumPy file"
+_FORMAT = "a NumPy file"
 
 
 def variables(path: Path) -> list[Variable]:
-    """The arrays of the file; ``T_indptr``, ``T_indices`` and ``T_shape`` are one sparse matrix ``T``."""
+    """List the arrays of the file; ``T_indptr``, ``T_indices`` and ``T_shape`` are one sparse matrix ``T``."""
     if path.suffix == ".npy":
         return [variable_of(path.stem, _load_npy(path), path)]
     try:
         archive = np.load(path, allow_pickle=False)
     except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise unreadable(path, WHAT, error) from error
+        raise unreadable(path, _FORMAT, error) from error
     with archive:
         arrays: dict[str, Any] = {}
         objects: list[Variable] = []
@@ -29,10 +29,10 @@ def variables(path: Path) -> list[Variable]:
                 arrays[name] = archive[name]
             except ValueError as error:
                 if "Object arrays" not in str(error):
-                    raise unreadable(path, WHAT, error, name) from error
+                    raise unreadable(path, _FORMAT, error, name) from error
                 objects.append(Variable(name, (), OBJECTS, lambda: None, path))
             except Exception as error:
-                raise unreadable(path, WHAT, error, name) from error
+                raise unreadable(path, _FORMAT, error, name) from error
     if {"format", "shape", "data"} <= set(arrays):
         return [variable_of(path.stem, _scipy_matrix(path), path)]
     for stem in [name[: -len("_indptr")] for name in arrays if name.endswith("_indptr")]:
@@ -47,9 +47,9 @@ def _load_npy(path: Path) -> Any:
     except ValueError as error:
         if "Object arrays" in str(error):
             raise TypeError(f"{path}: holds an object array; expected numbers. Objects are never loaded") from error
-        raise unreadable(path, WHAT, error) from error
+        raise unreadable(path, _FORMAT, error) from error
     except Exception as error:
-        raise unreadable(path, WHAT, error) from error
+        raise unreadable(path, _FORMAT, error) from error
 
 
 def _scipy_matrix(path: Path) -> Any:

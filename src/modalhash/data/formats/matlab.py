@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.data.formats.variables import Variable, unreadable, variable_of
+from modalhash.data.formats._variables import Variable, unreadable, variable_of
 
-WHAT = "a MATLAB v5 file"
+_FORMAT = "a MATLAB v5 file"
 _NUMBERS = (
     "double",
     "single",
@@ -27,29 +27,29 @@ _NUMBERS = (
 
 
 def variables(path: Path) -> list[Variable]:
-    """The variables of the file; the elements of a cell array ``X`` are ``X{1}``, ``X{2}`` and so on."""
+    """List the variables of the file; the elements of a cell array ``X`` are ``X{1}``, ``X{2}`` and so on."""
     from scipy.io import whosmat
 
     try:
         contents = whosmat(str(path))
     except Exception as error:  # scipy raises whatever the broken bytes lead to
-        raise unreadable(path, WHAT, error) from error
-    found: list[Variable] = []
+        raise unreadable(path, _FORMAT, error) from error
+    listed: list[Variable] = []
     for name, shape, kind in contents:
         if kind == "cell":
-            found += cell_variables(name, _load(path, name), path)
+            listed += cell_variables(name, _load(path, name), path)
         elif kind == "char":
-            found.append(variable_of(name, stripped(_load(path, name)), path))
+            listed.append(variable_of(name, stripped(_load(path, name)), path))
         elif kind == "sparse" or kind in _NUMBERS:
             label = "sparse" if kind == "sparse" else "numbers"
-            found.append(Variable(name, shape, label, _loader(path, name), path))
+            listed.append(Variable(name, shape, label, _loader(path, name), path))
         else:
-            found.append(Variable(name, shape, kind, _loader(path, name), path))
-    return found
+            listed.append(Variable(name, shape, kind, _loader(path, name), path))
+    return listed
 
 
 def cell_variables(name: str, cells: Array, path: Path) -> list[Variable]:
-    """A cell array of texts is one variable; of matrices, one variable per cell."""
+    """Return one variable for a cell array of texts, and one per cell for a cell array of matrices."""
     items = [np.asarray(cell) if isinstance(cell, str) else cell for cell in cells.ravel(order="F")]
     if items and all(isinstance(item, np.ndarray) and (item.dtype.kind == "U" or item.size == 0) for item in items):
         texts = np.array(["".join(item.ravel().tolist()) for item in items]).reshape(cells.shape, order="F")
@@ -58,7 +58,7 @@ def cell_variables(name: str, cells: Array, path: Path) -> list[Variable]:
 
 
 def stripped(texts: Array) -> Array:
-    """Texts without MATLAB's padding; one per row, the columns of a row joined as a path."""
+    """Remove MATLAB's padding from texts; the columns of a row are joined to one path."""
     texts = np.char.rstrip(np.asarray(texts, dtype=str))
     if texts.ndim == 2 and 1 in texts.shape:
         texts = texts.ravel()
@@ -77,4 +77,4 @@ def _load(path: Path, name: str) -> Any:
     try:
         return loadmat(str(path), variable_names=[name], spmatrix=False)[name]
     except Exception as error:
-        raise unreadable(path, WHAT, error, name) from error
+        raise unreadable(path, _FORMAT, error, name) from error

@@ -1,4 +1,4 @@
-"""From named variables to a data set: which axis counts the items, how parts join, how classes spread."""
+"""Put the variables of a layout together to a data set: find the axis of the items, join parts, spread classes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array
-from modalhash.data._checks import is_sparse
-from modalhash.data.dataset import Dataset
-from modalhash.data.formats.variables import Variable, listing
-from modalhash.data.layouts import ALL, DATABASE, QUERY, TRAINING, Layout
-from modalhash.data.split import Split
+from modalhash.data._layouts import ALL, DATABASE, QUERY, TRAINING, Layout
+from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats._variables import Variable, listing
 
-ORDER = (ALL, TRAINING, DATABASE, QUERY)
+_PART_ORDER = (ALL, TRAINING, DATABASE, QUERY)
 
 
 def assemble(layout: Layout, *, name: str, where: str, provenance: Mapping[str, Any]) -> Dataset:
-    """Load the variables of the layout and put them together."""
+    """Load the variables of a layout and return them as a data set."""
     shared = set(layout.labels) <= {""}
     if not layout.modalities and not layout.raw:
         raise ValueError(f"{where}: no features are named; expected e.g. image='XAll', text='YAll'")
@@ -75,11 +73,11 @@ def _parts(groups: Iterable[Mapping[str, Variable]], where: str) -> list[str]:
     if any(parts != sets[0] for parts in sets):
         shown = "; ".join(" + ".join(sorted(parts)) for parts in sets)
         raise ValueError(f"{where}: the modalities and labels come in different parts ({shown})")
-    return [part for part in ORDER if part in sets[0]]
+    return [part for part in _PART_ORDER if part in sets[0]]
 
 
 def _count(matrices: list[Variable], texts: list[Variable], where: str) -> int:
-    """The number of items: the size that all variables share at one end of their axes."""
+    """Return the number of items: the size that all variables share as their first or last axis."""
     shared = set.intersection(
         *({variable.shape[0], variable.shape[-1]} for variable in matrices if variable.shape),
         *({int(np.prod(variable.shape))} for variable in texts),
@@ -95,10 +93,10 @@ def _count(matrices: list[Variable], texts: list[Variable], where: str) -> int:
 
 
 def _join(parts: Mapping[str, Variable], counts: Mapping[str, int]) -> Any:
-    pieces = [_items_first(parts[part].load(), counts[part]) for part in ORDER if part in parts]
+    pieces = [_items_first(parts[part].load(), counts[part]) for part in _PART_ORDER if part in parts]
     if len(pieces) == 1:
         return pieces[0]
-    if any(is_sparse(piece) for piece in pieces):
+    if any(sparse.issparse(piece) for piece in pieces):
         return sparse.csr_array(sparse.vstack([sparse.csr_array(piece) for piece in pieces]))
     if len({piece.shape[1:] for piece in pieces}) > 1:
         shapes = ", ".join(f"{variable}" for variable in parts.values())
@@ -107,8 +105,8 @@ def _join(parts: Mapping[str, Variable], counts: Mapping[str, int]) -> Any:
 
 
 def _items_first(values: Any, n: int) -> Any:
-    """Items along the first axis; pixels as (items, height, width, channels)."""
-    if is_sparse(values):
+    """Return values with the items along the first axis; pixels as (items, height, width, channels)."""
+    if sparse.issparse(values):
         return sparse.csr_array(values if values.shape[0] == n else values.T)
     values = np.asarray(values)
     if values.ndim == 1:
@@ -123,10 +121,10 @@ def _items_first(values: Any, n: int) -> Any:
 def _one_hot(
     labels: dict[str, Any], class_names: list[str] | None, where: str
 ) -> tuple[dict[str, Any], list[str] | None]:
-    """Columns of class numbers (or names) become one column per class that occurs in any modality."""
+    """Turn a column of class numbers or names into one column per class that occurs in any modality."""
     if not labels or any(values.shape[1] != 1 for values in labels.values()):
         return labels, class_names
-    columns = {modality: np.asarray(v.toarray() if is_sparse(v) else v).ravel() for modality, v in labels.items()}
+    columns = {modality: np.asarray(v.toarray() if sparse.issparse(v) else v).ravel() for modality, v in labels.items()}
     classes = np.unique(np.concatenate(list(columns.values())))
     if classes.dtype.kind != "U":
         if not np.array_equal(classes, np.round(classes)) or classes[0] < 0:

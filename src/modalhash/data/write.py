@@ -14,7 +14,7 @@ from modalhash.data.dataset import Dataset
 
 
 def npz_path(path: str | Path) -> Path:
-    """The path, if :func:`write_npz` will take it: to be asked before hours of work."""
+    """Return the path if :func:`write_npz` can write to it; call it before hours of work."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"{path}: expected a name that ends in .npz")
@@ -22,7 +22,7 @@ def npz_path(path: str | Path) -> Path:
 
 
 def write_npz(dataset: Dataset, path: str | Path) -> Path:
-    """Write features, labels, ids, raw items, split and provenance; nothing is left where it fails."""
+    """Write features, labels, ids, raw items, split and provenance; a failure leaves no file behind."""
     path = npz_path(path)
     if bad := [name for name in dataset.modalities if "__" in name or name in ("labels", "ids", "name")]:
         raise ValueError(f"the modality {bad[0]!r} cannot be stored under this name; rename it")

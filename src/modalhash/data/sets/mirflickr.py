@@ -1,4 +1,7 @@
-"""MIRFlickr-25K from ``mirflickr25k.zip`` and ``mirflickr25k_annotations_v080.zip``.
+"""MIRFlickr-25K (Huiskes and Lew, 2008): Flickr photographs with tags and 24 labels.
+
+Prepared files are read as they are; :func:`convert` takes ``mirflickr25k.zip`` and
+``mirflickr25k_annotations_v080.zip``, unpacked.
 
 The selection most papers use (20,015 items): images with at least one of the 1,386 common tags and at least one of
 the 24 labels, in ascending order of their number. The paper's 16,738 items come from a rule nobody has published in
@@ -15,15 +18,23 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
-from modalhash.data.converters._common import Tree, expect, features_of_files, lines_of, random_split
 from modalhash.data.dataset import Dataset
+from modalhash.data.sets._official import (
+    FileTree,
+    binary_matrix,
+    compare_count,
+    features_of_files,
+    filled_lines_of,
+    lines_of,
+    random_split,
+)
 from modalhash.validation import check_choice
 
-IMAGES, TAGS, LABEL_ONES, TAG_ONES, KEPT = 25000, 1386, 92902, 94281, 20015
+IMAGES, TAGS, LABEL_ONES, TAG_ONES, SELECTED = 25000, 1386, 92902, 94281, 20015
 EDGE_WIDTH = 150
 
 
-def mirflickr25k(
+def convert(
     source: Path,
     *,
     image: str = "auto",
@@ -60,28 +71,28 @@ def mirflickr25k(
         of the split
     """
     check_choice(tags, "tags", ("tags", "tags_raw"))
-    tree = Tree(source)
+    tree = FileTree(source)
     numbers = _image_numbers(tree, tags)
-    notes = [expect("images", len(numbers), IMAGES)]
+    notes = [compare_count("images", len(numbers), IMAGES)]
     class_names, label_matrix = _labels(tree, numbers, check_choice(labels, "labels", ("potential", "relevant")))
     if labels == "potential":
-        notes.append(expect("ones in the label matrix", int(label_matrix.sum()), LABEL_ONES))
+        notes.append(compare_count("ones in the label matrix", int(label_matrix.sum()), LABEL_ONES))
     folder = tree.need(tags)
-    texts = [_tags(folder / f"tags{number}.txt") for number in numbers]
-    words, text_matrix = _text(tree, texts, min_tag_count)
-    kept = label_matrix.any(axis=1) & (keep_untagged | (np.diff(text_matrix.indptr) > 0))
+    texts = [filled_lines_of(folder / f"tags{number}.txt") for number in numbers]
+    words, text_matrix = _text_features(tree, texts, min_tag_count)
+    selected = label_matrix.any(axis=1) & (keep_untagged | (np.diff(text_matrix.indptr) > 0))
     if min_tag_count is None and tags == "tags":
-        notes.append(expect("common tags", len(words), TAGS))
-        notes.append(expect("ones in the tag matrix", text_matrix.nnz, TAG_ONES))
+        notes.append(compare_count("common tags", len(words), TAGS))
+        notes.append(compare_count("ones in the tag matrix", text_matrix.nnz, TAG_ONES))
         if labels == "potential" and not keep_untagged:
-            notes.append(expect("items with a tag and a label", int(kept.sum()), KEPT))
-    if not kept.any():
+            notes.append(compare_count("items with a tag and a label", int(selected.sum()), SELECTED))
+    if not selected.any():
         raise ValueError(f"{source}: no image has both a label and a tag of the vocabulary")
-    rows = np.flatnonzero(kept)
+    rows = np.flatnonzero(selected)
     ids = np.array(numbers)[rows]
     image_features, note = _image_features(tree, ids, image)
     features: dict[str, Matrix] = {} if image_features is None else {"image": image_features}
-    features["text"] = _narrowed(sparse.csr_array(text_matrix[rows]), text_width, seed)
+    features["text"] = _reduced(sparse.csr_array(text_matrix[rows]), text_width, seed)
     own = label_matrix[rows]
     return Dataset(
         features,
@@ -103,53 +114,46 @@ def mirflickr25k(
     )
 
 
-def _image_numbers(tree: Tree, tags: str) -> list[int]:
+def _image_numbers(tree: FileTree, tags: str) -> list[int]:
     folder = tree.need(tags)
-    found = (re.fullmatch(r"tags(\d+)\.txt", path.name) for path in folder.iterdir())
-    numbers = sorted(int(match[1]) for match in found if match)
+    matches = (re.fullmatch(r"tags(\d+)\.txt", path.name) for path in folder.iterdir())
+    numbers = sorted(int(match[1]) for match in matches if match)
     if not numbers:
         raise FileNotFoundError(f"{folder}: no tags<number>.txt")
     return numbers
 
 
-def _labels(tree: Tree, numbers: list[int], which: str) -> tuple[list[str], Array]:
-    """One file per label with the numbers of its images, counted from 1."""
+def _labels(tree: FileTree, numbers: list[int], which: str) -> tuple[list[str], Array]:
+    """Read one file per label with the numbers of its images, counted from 1."""
     plain = tree.need("plant_life.txt", "sky.txt", "people.txt").parent
     files = sorted(path for path in plain.glob("*.txt") if path.stem.lower() != "readme")
     files = [path for path in files if path.stem.endswith("_r1") == (which == "relevant")]
     if not files:
         raise FileNotFoundError(f"{plain}: no label files for labels={which!r}")
-    row = {number: place for place, number in enumerate(numbers)}
+    row_of = {number: row for row, number in enumerate(numbers)}
     matrix = np.zeros((len(numbers), len(files)), dtype=bool)
     for column, path in enumerate(files):
         for line_number, line in enumerate(lines_of(path), 1):
             if not line.strip():
                 continue
-            if not line.strip().isdigit() or int(line) not in row:
+            if not line.strip().isdigit() or int(line) not in row_of:
                 raise ValueError(f"{path}, line {line_number}: {line!r} is not the number of an image with a tag file")
-            matrix[row[int(line)], column] = True
+            matrix[row_of[int(line)], column] = True
     return [path.stem.removesuffix("_r1") for path in files], matrix
 
 
-def _tags(path: Path) -> list[str]:
-    return [line.strip() for line in lines_of(path) if line.strip()]
-
-
-def _text(tree: Tree, texts: list[list[str]], min_count: int | None) -> tuple[list[str], sparse.csr_array]:
+def _text_features(tree: FileTree, texts: list[list[str]], min_count: int | None) -> tuple[list[str], sparse.csr_array]:
     if min_count is None:
-        words = [line.split()[0] for line in lines_of(tree.need("common_tags.txt")) if line.strip()]
+        words = [line.split()[0] for line in filled_lines_of(tree.need("common_tags.txt"))]
     else:
         counts = Counter(word for text in texts for word in set(text))
         words = sorted(word for word, count in counts.items() if count >= min_count)
-    column = {word: place for place, word in enumerate(words)}
-    found = [sorted({column[word] for word in text if word in column}) for text in texts]
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in found])])
-    indices = np.array([place for row in found for place in row], dtype=np.int32)
-    values = np.ones(len(indices), dtype=np.float32)
-    return words, sparse.csr_array((values, indices, indptr), shape=(len(texts), len(words)))
+    column = {word: number for number, word in enumerate(words)}
+    columns = [np.array(sorted({column[word] for word in text if word in column}), dtype=np.int32) for text in texts]
+    return words, binary_matrix(columns, len(words))
 
 
-def _image_features(tree: Tree, ids: Array, image: str) -> tuple[Array | None, str | None]:
+def _image_features(tree: FileTree, ids: Array, image: str) -> tuple[Array | None, str | None]:
     check_choice(image, "image", ("auto", "edge", "pictures", "paths"))
     edges = tree.find("features_edgehistogram")
     pictures = tree.find("im1.jpg")
@@ -174,8 +178,8 @@ def _edge_row(folder: Path, number: int) -> Array:
     return values
 
 
-def _narrowed(text: sparse.csr_array, width: int | None, seed: int) -> Matrix:
-    """The tags, or so many principal components of them."""
+def _reduced(text: sparse.csr_array, width: int | None, seed: int) -> Matrix:
+    """Return the tags, or so many principal components of them."""
     if width is None:
         return text
     from sklearn.decomposition import PCA

@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from modalhash.data import convert, read
+from modalhash.data.sets import nuswide
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*published count")
 
@@ -71,9 +72,7 @@ def test_nuswide_selection_and_untagged(tmp_path):
     assert 3 not in two.ids["text"]
     assert "image" not in two.features
     assert convert("nuswide21", source, n_query=3).name == "nuswide21"
-    from modalhash.data.converters.nuswide import nuswide
-
-    assert nuswide(source, n_concepts=2, n_query=3).class_names == ("sky", "water")
+    assert nuswide.convert(source, n_concepts=2, n_query=3).class_names == ("sky", "water")
 
 
 def test_nuswide_bad_label_is_reported(tmp_path):
@@ -139,7 +138,7 @@ def test_wiki_refuses_a_class_from_zero_and_other_lengths(tmp_path):
 
 
 def test_refuses(tmp_path):
-    with pytest.raises(ValueError, match="no converter for 'coco'; there are mirflickr25k"):
+    with pytest.raises(ValueError, match="no converter for 'coco'; there are wiki, iapr-tc12"):
         convert("coco", tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         convert("wiki", tmp_path / "nowhere")

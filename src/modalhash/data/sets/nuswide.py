@@ -1,8 +1,10 @@
-"""NUS-WIDE from its official files: the images that have at least one of the most frequent concepts.
+"""NUS-WIDE (Chua et al., 2009): Flickr photographs with tags, those that have one of the most frequent concepts.
+
+Prepared files are read as they are; :func:`convert` makes one from the official files.
 
 Everything is keyed on the row of ``Imagelist.txt``: six Flickr ids occur twice. Labels come from ``AllLabels``, text
-from ``AllTags1k.txt`` (what everybody's files hold); where only the Train and Test halves are there, they are put in
-place by the image lists. Images without a tag are standard members.
+from ``AllTags1k.txt`` (what everybody's files hold). Where only the Train and Test halves are there, the image lists
+say which row a line belongs to. Images without a tag are standard members.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
-from modalhash.data.converters._common import Tree, expect, lines_of, random_split
 from modalhash.data.dataset import Dataset
+from modalhash.data.sets._official import FileTree, binary_matrix, compare_count, filled_lines_of, random_split
 from modalhash.validation import check_int
 
 IMAGES = 269648
@@ -26,7 +28,7 @@ ONES = {10: 332189, 21: 411438}
 N_TAGS = 1000
 
 
-def nuswide(
+def convert(
     source: Path,
     *,
     n_concepts: int = 10,
@@ -54,28 +56,28 @@ def nuswide(
         of the split
     """
     check_int(n_concepts, "n_concepts", at_least=1)
-    tree = Tree(source)
-    paths = [line.strip().replace("\\", "/") for line in lines_of(tree.need("Imagelist.txt")) if line.strip()]
+    tree = FileTree(source)
+    paths = _image_list(tree.need("Imagelist.txt"))
     halves = _halves(tree, paths)
-    notes = [expect("images", len(paths), IMAGES)]
-    names = [line.strip() for line in lines_of(tree.need("Concepts81.txt")) if line.strip()]
+    notes = [compare_count("images", len(paths), IMAGES)]
+    names = filled_lines_of(tree.need("Concepts81.txt"))
     labels = np.stack([_concept(tree, name, len(paths), halves) for name in names], axis=1)
     # the most frequent first; equal counts in the order of the list
     top = np.argsort(-labels.sum(axis=0), kind="stable")[:n_concepts]
     labels = labels[:, top]
-    kept: Array = np.asarray(labels.any(axis=1))
+    selected: Array = np.asarray(labels.any(axis=1))
     text = _tags(tree, len(paths), halves)
     if drop_untagged:
-        kept &= np.diff(text.indptr) > 0
-    rows = np.flatnonzero(kept)
+        selected &= np.diff(text.indptr) > 0
+    rows = np.flatnonzero(selected)
     if n_concepts in SELECTED:
         expected = TAGGED if drop_untagged else SELECTED
-        notes.append(expect(f"images with one of {n_concepts} concepts", len(rows), expected[n_concepts]))
+        notes.append(compare_count(f"images with one of {n_concepts} concepts", len(rows), expected[n_concepts]))
         if not drop_untagged:
-            notes.append(expect("ones in the label matrix", int(labels.sum()), ONES[n_concepts]))
+            notes.append(compare_count("ones in the label matrix", int(labels.sum()), ONES[n_concepts]))
     features: dict[str, Matrix] = {"text": sparse.csr_array(text[rows])}
     if image is not None:
-        features = {"image": _image_features(tree, image, len(paths), kept, halves), **features}
+        features = {"image": _image_features(tree, image, len(paths), selected, halves), **features}
     own = labels[rows]
     return Dataset(
         features,
@@ -93,37 +95,41 @@ def nuswide(
     )
 
 
-def _halves(tree: Tree, paths: list[str]) -> tuple[Array, Array] | None:
-    """Rows of the training and of the test images, by their paths, where both lists are there."""
+def _image_list(path: Path) -> list[str]:
+    return [line.replace("\\", "/") for line in filled_lines_of(path)]
+
+
+def _halves(tree: FileTree, paths: list[str]) -> tuple[Array, Array] | None:
+    """Return the rows of the training and of the test images, or None where a list is missing."""
     lists = [tree.find(name) for name in ("TrainImagelist.txt", "TestImagelist.txt")]
     if lists[0] is None or lists[1] is None:
         return None
-    row = {path: place for place, path in enumerate(paths)}
-    places = []
+    row_of = {path: row for row, path in enumerate(paths)}
+    rows = []
     for file in (lists[0], lists[1]):
-        own = [line.strip().replace("\\", "/") for line in lines_of(file) if line.strip()]
-        if unknown := [path for path in own if path not in row]:
+        own = _image_list(file)
+        if unknown := [path for path in own if path not in row_of]:
             raise ValueError(f"{file}: {len(unknown)} images are not in Imagelist.txt, e.g. {unknown[0]!r}")
-        places.append(np.array([row[path] for path in own]))
-    return places[0], places[1]
+        rows.append(np.array([row_of[path] for path in own]))
+    return rows[0], rows[1]
 
 
 def _sources(
-    tree: Tree, whole: str, halves_names: tuple[str, str], halves: tuple[Array, Array] | None, n: int
+    tree: FileTree, whole: str, halves_names: tuple[str, str], halves: tuple[Array, Array] | None, n: int
 ) -> list[tuple[Path, Array]]:
-    """The file of all images, or the two halves, each with the rows its lines belong to."""
+    """Return the file of all images, or the two halves, each with the rows its lines belong to."""
     if (path := tree.find(whole)) is not None:
         return [(path, np.arange(n))]
-    found = [tree.find(name) for name in halves_names]
-    if halves is None or found[0] is None or found[1] is None:
+    files = [tree.find(name) for name in halves_names]
+    if halves is None or files[0] is None or files[1] is None:
         raise FileNotFoundError(
             f"{tree}: neither {whole} nor {' and '.join(halves_names)} with TrainImagelist.txt and TestImagelist.txt"
         )
-    return [(found[0], halves[0]), (found[1], halves[1])]
+    return [(files[0], halves[0]), (files[1], halves[1])]
 
 
 def _numbered(path: Path, rows: Array) -> Iterator[tuple[int, int, bytes]]:
-    """Line number, row of the image and content of every line; as many lines as rows."""
+    """Yield the number, the row of the image and the content of every line; there must be a line per row."""
     count = 0
     with path.open("rb") as lines:
         for count, line in enumerate(lines, 1):
@@ -136,7 +142,7 @@ def _numbered(path: Path, rows: Array) -> Iterator[tuple[int, int, bytes]]:
         raise ValueError(f"{path}: {count} lines for {len(rows)} images; the file is truncated")
 
 
-def _concept(tree: Tree, name: str, n: int, halves: tuple[Array, Array] | None) -> Array:
+def _concept(tree: FileTree, name: str, n: int, halves: tuple[Array, Array] | None) -> Array:
     column = np.zeros(n, dtype=bool)
     names = (f"Labels_{name}_Train.txt", f"Labels_{name}_Test.txt")
     for path, rows in _sources(tree, f"Labels_{name}.txt", names, halves, n):
@@ -144,48 +150,45 @@ def _concept(tree: Tree, name: str, n: int, halves: tuple[Array, Array] | None) 
         if len(values) != len(rows):
             raise ValueError(f"{path}: {len(values)} lines for {len(rows)} images; expected one 0 or 1 each")
         column[rows] = values == b"1"
-        for place in np.flatnonzero((values != b"0") & (values != b"1")).tolist():
-            text = f"{path.name}, line {place + 1}: the label is {values[place].decode(errors='replace')!r}"
+        for wrong in np.flatnonzero((values != b"0") & (values != b"1")).tolist():
+            text = f"{path.name}, line {wrong + 1}: the label is {values[wrong].decode(errors='replace')!r}"
             # Labels_lake_Train.txt has -1130179 in line 78372
             warnings.warn(f"{text}, neither 0 nor 1; taken as 0", UserWarning, stacklevel=4)
     return column
 
 
-def _tags(tree: Tree, n: int, halves: tuple[Array, Array] | None) -> sparse.csr_array:
-    """1,000 digits 0 or 1 per line, separated by blanks or tabs, perhaps with one at the end."""
-    found: list[Array] = [np.empty(0, dtype=np.int32)] * n
-    width = N_TAGS
+def _tags(tree: FileTree, n: int, halves: tuple[Array, Array] | None) -> sparse.csr_array:
+    """Read 1,000 digits 0 or 1 per line, separated by blanks or tabs, perhaps with one at the end."""
+    columns: list[Array] = [np.empty(0, dtype=np.int32)] * n
     for path, rows in _sources(tree, "AllTags1k.txt", ("Train_Tags1k.dat", "Test_Tags1k.dat"), halves, n):
         for number, row, line in _numbered(path, rows):
             digits = np.frombuffer(line.translate(None, b" \t\r\n"), dtype=np.uint8) - ord("0")
-            if len(digits) != width or (len(digits) and digits.max() > 1):
-                raise ValueError(f"{path}, line {number}: {len(digits)} digits; expected {width} of 0 or 1")
-            found[row] = np.flatnonzero(digits).astype(np.int32)
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in found])])
-    indices = np.concatenate(found)
-    return sparse.csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(n, width))
+            if len(digits) != N_TAGS or (len(digits) and digits.max() > 1):
+                raise ValueError(f"{path}, line {number}: {len(digits)} digits; expected {N_TAGS} of 0 or 1")
+            columns[row] = np.flatnonzero(digits).astype(np.int32)
+    return binary_matrix(columns, N_TAGS)
 
 
-def _image_features(tree: Tree, image: str, n: int, kept: Array, halves: tuple[Array, Array] | None) -> Array:
+def _image_features(tree: FileTree, image: str, n: int, selected: Array, halves: tuple[Array, Array] | None) -> Array:
     if image == "BoW_int":
         whole, names = "BoW_int.dat", ("BoW_Train_int.dat", "BoW_Test_int.dat")
     else:
         whole, names = f"{image}.dat", (f"Train_{image}.dat", f"Test_{image}.dat")
-    place = np.cumsum(kept) - 1
+    target = np.cumsum(selected) - 1
     out: Array | None = None
     for path, rows in _sources(tree, whole, names, halves, n):
         for number, row, line in _numbered(path, rows):
-            if not kept[row]:
+            if not selected[row]:
                 continue
             try:
                 values = np.array(line.split(), dtype=np.float32)  # split() takes the blank at the end
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from error
             if out is None:
-                out = np.zeros((int(kept.sum()), len(values)), dtype=np.float32)
+                out = np.zeros((int(selected.sum()), len(values)), dtype=np.float32)
             if len(values) != out.shape[1]:
                 raise ValueError(f"{path}, line {number}: {len(values)} numbers; other lines have {out.shape[1]}")
-            out[place[row]] = values
+            out[target[row]] = values
     if out is None:
         raise ValueError(f"{tree}: no image is selected")
     return out

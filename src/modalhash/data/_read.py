@@ -1,4 +1,4 @@
-"""Read anyone's files: recognise the format by its first bytes, the layout by names and shapes."""
+"""Read anyone's files: the first bytes tell the format, names and shapes tell the layout."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from modalhash._files import sha256_of
-from modalhash.data.assemble import assemble
-from modalhash.data.dataset import Dataset
-from modalhash.data.formats.variables import Variable, listing, variable_of
-from modalhash.data.layouts import mapped, recognise
-from modalhash.data.split import Split
+from modalhash.data._assemble import assemble
+from modalhash.data._layouts import mapped, recognise
+from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats import hdf5, matlab, npz
+from modalhash.data.formats._variables import Variable, listing, variable_of
+from modalhash.data.formats.manifest import MANIFEST_SUFFIXES, is_manifest, read_manifest
 
 Paths = str | Path | Sequence[str | Path]
-MANIFESTS = (".jsonl", ".ndjson", ".csv", ".tsv")
-ARRAYS = (".mat", ".npz", ".npy", ".h5", ".hdf5", ".h5py")
-HOW = 'Say which is which, e.g. read(path, image="XAll", text="YAll", labels="LAll")'
+ARRAY_SUFFIXES = (".mat", ".npz", ".npy", ".h5", ".hdf5", ".h5py")
+_HOW_TO_MAP = 'Say which is which, e.g. read(path, image="XAll", text="YAll", labels="LAll")'
 
 
 def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
-    """A data set from a file, a folder of files that belong together, or a list of them.
+    """Read a data set from a file, a folder of files that belong together, or a list of them.
 
     Recognised: MATLAB v5 and v7.3, HDF5, ``.npz``, ``.npy``, scipy's sparse ``.npz``, and manifests
     (``.jsonl``, ``.csv``, ``.tsv`` with ``id``, ``path`` or ``text``, ``labels``, ``modality`` of each item).
@@ -35,8 +35,8 @@ def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
     name
         of the data set; the file's by default
     **mapping
-        where the layout is not recognised, or another is wanted: ``image="XAll"`` makes the variable
-        ``XAll`` the modality ``image`` (any name will do); ``image="I"`` takes ``I_tr`` and ``I_te``.
+        which variable is which, where the layout is not recognised or another is wanted: ``image="XAll"`` makes the
+        variable ``XAll`` the modality ``image`` (any name will do); ``image="I"`` takes ``I_tr`` and ``I_te``.
         Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``
 
     Examples
@@ -46,9 +46,7 @@ def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
     """
     files = _files(path)
     label = name or (Path(path).stem if isinstance(path, str | Path) else files[0].stem)
-    if any(file.suffix.lower() in MANIFESTS for file in files):
-        from modalhash.data.formats.manifest import read_manifest
-
+    if any(is_manifest(file) for file in files):
         if len(files) > 1:
             raise ValueError(f"{files[0].parent}: {len(files)} files; a manifest is read alone. Name the one file")
         return read_manifest(files[0], name=label, fields=mapping)
@@ -56,7 +54,7 @@ def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
     where = ", ".join(str(file) for file in files)
     layout = mapped(variables, mapping) if mapping else recognise(variables)
     if layout is None:
-        raise ValueError(f"{where}: the layout is not recognised. It has: {listing(variables.values())}. {HOW}")
+        raise ValueError(f"{where}: the layout is not recognised. It has: {listing(variables.values())}. {_HOW_TO_MAP}")
     used = layout.used()
     unused = [key for key in variables if key not in used and key not in ("provenance", "split", "name")]
     provenance = {
@@ -66,7 +64,7 @@ def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
         "notes": [f"not used: {', '.join(unused)}"] if unused else [],
     }
     dataset = assemble(layout, name=label, where=where, provenance=provenance)
-    return dataset if mapping else _with_own_notes(dataset, variables, where, keep_name=name is not None)
+    return dataset if mapping else _with_stored_facts(dataset, variables, where, keep_name=name is not None)
 
 
 def _files(path: Paths) -> list[Path]:
@@ -75,10 +73,10 @@ def _files(path: Paths) -> list[Path]:
         if not files:
             raise ValueError("read got an empty list of paths")
     elif Path(path).is_dir():
-        files = sorted(file for file in Path(path).iterdir() if file.suffix.lower() in ARRAYS)
+        files = sorted(file for file in Path(path).iterdir() if file.suffix.lower() in ARRAY_SUFFIXES)
         files += [file for file in [Path(path) / "caption.txt"] if file.exists()]
         if not files:
-            raise ValueError(f"{path}: a folder without any {', '.join(ARRAYS)} file")
+            raise ValueError(f"{path}: a folder without any {', '.join(ARRAY_SUFFIXES)} file")
     else:
         files = [Path(path)]
     for file in files:
@@ -90,7 +88,7 @@ def _files(path: Paths) -> list[Path]:
 def _variables(files: Sequence[Path]) -> dict[str, Variable]:
     variables: dict[str, Variable] = {}
     for file in files:
-        for variable in _of_file(file):
+        for variable in _variables_of(file):
             if variable.name in variables:
                 raise ValueError(
                     f"{file}: the variable {variable.name!r} is also in {variables[variable.name].file}. "
@@ -100,35 +98,30 @@ def _variables(files: Sequence[Path]) -> dict[str, Variable]:
     return variables
 
 
-def _of_file(file: Path) -> list[Variable]:
-    """The variables of one file, whatever its name says: the first bytes tell the format."""
+def _variables_of(file: Path) -> list[Variable]:
+    """List the variables of one file; the first bytes tell the format, whatever the name says."""
     with file.open("rb") as stream:
         head = stream.read(520)
     if not head:
         raise ValueError(f"{file}: the file is empty")
     signature = b"\x89HDF\r\n\x1a\n"
     if head.startswith(signature) or head[512:520] == signature or head.startswith(b"MATLAB 7.3"):
-        from modalhash.data.formats import hdf5
-
         return hdf5.variables(file)
     if head.startswith(b"PK") or head.startswith(b"\x93NUMPY") or file.suffix.lower() in (".npz", ".npy"):
-        from modalhash.data.formats import npz
-
         return npz.variables(file)
     if head.startswith(b"MATLAB 5.0") or file.suffix.lower() == ".mat":
-        from modalhash.data.formats import matlab5
-
-        return matlab5.variables(file)
+        return matlab.variables(file)
     if file.suffix.lower() == ".txt":
         return [variable_of(file.stem, file.read_text(encoding="utf-8").splitlines(), file)]
     raise ValueError(
         f"{file}: neither a MATLAB, HDF5 nor NumPy file by its first bytes ({head[:8]!r}); "
-        f"expected one of {', '.join(ARRAYS + MANIFESTS)}. A truncated or corrupt file looks like this too"
+        f"expected one of {', '.join(ARRAY_SUFFIXES + MANIFEST_SUFFIXES)}. "
+        "A truncated or corrupt file looks like this too"
     )
 
 
-def _with_own_notes(dataset: Dataset, variables: Mapping[str, Variable], where: str, *, keep_name: bool) -> Dataset:
-    """Name, provenance and split that modalhash wrote beside the arrays (see ``write_npz``)."""
+def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], where: str, *, keep_name: bool) -> Dataset:
+    """Apply the name, provenance and split that ``write_npz`` stored beside the arrays."""
     if "provenance" in variables and variables["provenance"].kind == "texts":
         try:
             stored = json.loads(str(variables["provenance"].load()))

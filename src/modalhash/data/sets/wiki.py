@@ -1,4 +1,7 @@
-"""Wiki (Rasiwasia et al., 2010) from ``raw_features.mat`` and the two list files; the split is the official one."""
+"""Wiki (Rasiwasia et al., 2010): texts and pictures of Wikipedia's featured articles, with the official split.
+
+The prepared files that circulate are read as they are; :func:`convert` makes one from the official distribution.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +10,39 @@ from pathlib import Path
 import numpy as np
 
 from modalhash._files import sha256_of
-from modalhash._typing import Array
-from modalhash.data.converters._common import Tree, expect, lines_of
-from modalhash.data.dataset import Dataset
-from modalhash.data.reading import read
-from modalhash.data.split import Split
+from modalhash.data._read import read
+from modalhash.data.dataset import Dataset, Split
+from modalhash.data.labels import label_matrix
+from modalhash.data.sets._official import FileTree, compare_count, filled_lines_of, lines_of
 
 TRAINING, QUERIES = 2173, 693
-NAMES = ["art", "biology", "geography", "history", "literature", "media", "music", "royalty", "sport", "warfare"]
+CLASS_NAMES = ["art", "biology", "geography", "history", "literature", "media", "music", "royalty", "sport", "warfare"]
 
 
-def wiki(source: Path) -> Dataset:
-    """Convert the official files: the rows of the .mat and the lines of the lists are the same items in order.
+def convert(source: Path) -> Dataset:
+    """Convert the official files. Row k of ``raw_features.mat`` is line k of the lists.
 
     Parameters
     ----------
     source
         folder with ``raw_features.mat``, ``trainset_txt_img_cat.list`` and ``testset_txt_img_cat.list``
     """
-    tree = Tree(source)
+    tree = FileTree(source)
     features = tree.need("raw_features.mat")
     lists = [tree.need(f"{part}_txt_img_cat.list") for part in ("trainset", "testset")]
     names = _class_names(tree)
     data = read(features, image="I", text="T")
     if data.split is None:
         raise ValueError(f"{features}: expected I_tr, I_te, T_tr and T_te; got {data}")
-    rows = [line for path in lists for line in _lines(path, len(names))]
-    counts = [sum(1 for _ in _lines(path, len(names))) for path in lists]
+    listed = [_lines(path, len(names)) for path in lists]
+    counts = [len(lines) for lines in listed]
     sizes = [len(data.split.training["image"]), len(data.split.query["image"])]
     if counts != sizes:
         raise ValueError(f"{lists[0]}, {lists[1]}: {counts} lines for {sizes} rows in {features.name}")
-    notes = [expect("training items", sizes[0], TRAINING), expect("queries", sizes[1], QUERIES)]
+    notes = [compare_count("training items", sizes[0], TRAINING), compare_count("queries", sizes[1], QUERIES)]
+    rows = [line for lines in listed for line in lines]
     ids = np.array([text for text, _, _ in rows])
-    labels: Array = np.array([number for _, _, number in rows])[:, None] == np.arange(1, len(names) + 1)
+    labels = label_matrix([[number] for _, _, number in rows], range(1, len(names) + 1))
     training, query = ids[: sizes[0]], ids[sizes[0] :]
     return Dataset(
         data.features,
@@ -58,13 +61,13 @@ def wiki(source: Path) -> Dataset:
     )
 
 
-def _class_names(tree: Tree) -> list[str]:
+def _class_names(tree: FileTree) -> list[str]:
     path = tree.find("categories.list")
-    return [line.strip() for line in lines_of(path) if line.strip()] if path is not None else NAMES
+    return filled_lines_of(path) if path is not None else CLASS_NAMES
 
 
 def _lines(path: Path, n_classes: int) -> list[tuple[str, str, int]]:
-    """Text id, image id, category from 1."""
+    """Return the text id, the image id and the class, from 1, of every item."""
     rows = []
     for number, line in enumerate(lines_of(path), 1):
         if not line.strip():

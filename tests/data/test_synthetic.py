@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from modalhash.data import twin
-from modalhash.data.twins import RECIPES
+from modalhash.data import RECIPES, twin
 
 TABLE_I = {  # query, training, image, text, classes
     "mirflickr25k": (836, 15902, 150, 500, 24),

@@ -1,4 +1,4 @@
-"""The layouts people share: which variable is which, told by its name.
+"""The layouts of files that circulate: the name of a variable tells what it holds.
 
 A name has a stem and a part: ``I_tr`` is the stem ``I`` of the training part, ``XDatabase`` the stem ``X``
 of the database, ``LAll`` the stem ``L`` of all items, ``testL`` the stem ``L`` of the queries.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from modalhash.data.formats.variables import Variable, listing
+from modalhash.data.formats._variables import Variable, listing
 
 ALL, TRAINING, QUERY, DATABASE = "all", "training", "query", "database"
 _PARTS = {
@@ -34,30 +34,30 @@ _LABELS = ("l", "labels", "label", "imgs_labels", "category", "categories", "gnd
 _PATHS: tuple[str, ...] = ("f", "index", "paths", *_IMAGE)
 _CAPTIONS: tuple[str, ...] = ("caption", "captions", *_TEXT)
 
-Parts = dict[str, Variable]
+ByPart = dict[str, Variable]
 
 
 @dataclass
 class Layout:
-    """Which variables make which part of the data set."""
+    """Which variables make up which part of a data set."""
 
-    modalities: dict[str, Parts] = field(default_factory=dict)
-    labels: dict[str, Parts] = field(default_factory=dict)
+    modalities: dict[str, ByPart] = field(default_factory=dict)
+    labels: dict[str, ByPart] = field(default_factory=dict)
     """By modality; the key ``""`` stands for all of them."""
-    raw: dict[str, Parts] = field(default_factory=dict)
+    raw: dict[str, ByPart] = field(default_factory=dict)
     ids: dict[str, Variable] = field(default_factory=dict)
     class_names: Variable | None = None
     is_train: Variable | None = None
 
     def used(self) -> set[str]:
-        """Names of the variables that are part of the layout."""
+        """Return the names of the variables that are part of the layout."""
         groups = (*self.modalities.values(), *self.labels.values(), *self.raw.values(), self.ids)
         names = {variable.name for group in groups for variable in group.values()}
         return names | {variable.name for variable in (self.class_names, self.is_train) if variable is not None}
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Stem and part of a variable's name.
+    """Split the name of a variable into stem and part.
 
     Examples
     --------
@@ -65,14 +65,14 @@ def split_name(name: str) -> tuple[str, str]:
     (('I', 'training'), ('X', 'database'), ('L', 'query'), ('mor', ''))
     """
     for pattern in _PATTERNS:
-        if found := pattern.match(name):
-            return found["stem"], _PARTS[found["part"].lower()]
+        if match := pattern.match(name):
+            return match["stem"], _PARTS[match["part"].lower()]
     return name, ""
 
 
-def by_stem(variables: Iterable[Variable]) -> dict[str, Parts]:
-    """The variables grouped by stem, then part; ``""`` is the part of a name that tells none."""
-    groups: dict[str, Parts] = {}
+def by_stem(variables: Iterable[Variable]) -> dict[str, ByPart]:
+    """Group variables by stem, then part; ``""`` is the part of a name without one."""
+    groups: dict[str, ByPart] = {}
     for variable in variables:
         stem, part = split_name(variable.name)
         groups.setdefault(stem, {})[part] = variable
@@ -80,7 +80,7 @@ def by_stem(variables: Iterable[Variable]) -> dict[str, Parts]:
 
 
 def recognise(variables: Mapping[str, Variable]) -> Layout | None:
-    """The layout of a file, or None."""
+    """Return the layout of a file, or None if it is not known."""
     layout = _several_views(variables) or _by_role(variables)
     if layout is None or not (layout.modalities or layout.raw):
         return None
@@ -88,7 +88,7 @@ def recognise(variables: Mapping[str, Variable]) -> Layout | None:
 
 
 def _several_views(variables: Mapping[str, Variable]) -> Layout | None:
-    """A cell array of matrices, one per view, and one variable beside it: the classes."""
+    """Recognise a cell array of matrices, one per view, with a variable of classes beside it."""
     views = [variable for name, variable in variables.items() if re.search(r"\{\d+\}$", name)]
     others = [variable for variable in variables.values() if variable not in views and variable.usable]
     stems = {view.name.partition("{")[0] for view in views}
@@ -120,12 +120,12 @@ def _by_role(variables: Mapping[str, Variable]) -> Layout | None:
             if all(variable.usable for variable in groups[stem].values()):
                 _add(layout.modalities, role, stem, groups[stem])
     for stem, name in _VARIANTS.items():
-        for found in (s for s in groups if s.lower() == stem and all(v.usable for v in groups[s].values())):
-            layout.modalities[name] = groups[found]
+        for own in (s for s in groups if s.lower() == stem and all(v.usable for v in groups[s].values())):
+            layout.modalities[name] = groups[own]
     for role, names in (("image", _PATHS), ("text", _CAPTIONS)):
-        found_texts = _first(groups, names, texts=True)
-        if found_texts is not None:
-            layout.raw[role] = found_texts
+        texts = _first(groups, names, texts=True)
+        if texts is not None:
+            layout.raw[role] = texts
     if labels is not None:
         layout.labels[""] = labels
     _add_extras(layout, variables)
@@ -155,8 +155,8 @@ def _add_extras(layout: Layout, variables: Mapping[str, Variable]) -> None:
         layout.labels.pop("", None)
 
 
-def _add_plain(layout: Layout, groups: Mapping[str, Parts]) -> None:
-    """Beside plain ``labels``, every matrix with as many items is a modality under its own name."""
+def _add_plain(layout: Layout, groups: Mapping[str, ByPart]) -> None:
+    """Make every matrix with as many items as ``labels`` a modality under its own name."""
     if "" not in layout.labels:
         return
     used = layout.used()
@@ -173,10 +173,10 @@ def _add_plain(layout: Layout, groups: Mapping[str, Parts]) -> None:
 
 
 def mapped(variables: Mapping[str, Variable], mapping: Mapping[str, object]) -> Layout:
-    """The layout a person has named: a role by variable, or by the stem that several parts share."""
+    """Return the layout that the caller describes: a variable for each role, or the stem that several parts share."""
     groups = by_stem(variables.values())
 
-    def checked(parts: Parts) -> Parts:
+    def checked(parts: ByPart) -> ByPart:
         for variable in parts.values():
             if not variable.usable and variable.kind != "texts":
                 raise TypeError(
@@ -185,7 +185,7 @@ def mapped(variables: Mapping[str, Variable], mapping: Mapping[str, object]) -> 
                 )
         return parts
 
-    def find(name: object, role: str) -> Parts:
+    def find(name: object, role: str) -> ByPart:
         if isinstance(name, str) and name in variables:
             return checked({ALL: variables[name]})
         if isinstance(name, str) and name in groups:
@@ -218,7 +218,7 @@ def _has_role(stem: str, stems: tuple[str, ...]) -> bool:
     return stem.lower() in stems
 
 
-def _add(modalities: dict[str, Parts], role: str, stem: str, parts: Parts) -> None:
+def _add(modalities: dict[str, ByPart], role: str, stem: str, parts: ByPart) -> None:
     if role not in modalities:
         modalities[role] = parts
     else:
@@ -226,8 +226,8 @@ def _add(modalities: dict[str, Parts], role: str, stem: str, parts: Parts) -> No
         modalities[f"{role}_{'pixels' if pixels else stem.lower()}"] = parts
 
 
-def _first(groups: Mapping[str, Parts], stems: tuple[str, ...], *, texts: bool = False) -> Parts | None:
-    """The first group that has one of the stems and the right kind of values."""
+def _first(groups: Mapping[str, ByPart], stems: tuple[str, ...], *, texts: bool = False) -> ByPart | None:
+    """Return the first group that has one of the stems and the right kind of values."""
     lower = {stem.lower(): parts for stem, parts in groups.items()}
     for stem in stems:
         parts = lower.get(stem)

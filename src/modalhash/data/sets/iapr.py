@@ -1,26 +1,81 @@
-"""IAPR TC-12 captions (``iaprtc12.tgz``) with the region labels of SAIAPR TC-12 (``saiaprtc12ok.part*.rar``).
+"""IAPR TC-12 (Grubinger et al., 2006): photographs with English and German captions.
 
-The labels of an image are the union of its regions' labels. Ids that no region has are left out, which makes the 255
-classes of the literature. The 2,912 words of the literature have no published recipe: ``min_count`` sets the size.
+:func:`load` reads prepared features (``features.npz``) with captions (``items.jsonl``), whose labels are keywords of
+the captions; any other prepared file is read as it is.
+
+:func:`convert` takes the official captions (``iaprtc12.tgz``) and the region labels of SAIAPR TC-12
+(``saiaprtc12ok.part*.rar``). The labels of an image are the union of its regions' labels. Ids that no region has are
+left out, which makes the 255 classes of the literature. The 2,912 words of the literature have no published recipe:
+``min_count`` sets the size.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
-from modalhash.data.converters._common import Tree, expect, features_of_files, lines_of, random_split
+from modalhash.data._read import read
+from modalhash.data.catalog import NamedDataset, read_files
 from modalhash.data.dataset import Dataset
+from modalhash.data.formats.manifest import manifest_lines
+from modalhash.data.labels import label_matrix
+from modalhash.data.sets._official import FileTree, compare_count, features_of_files, lines_of, random_split
 from modalhash.validation import check_choice
 
 IMAGES, CAPTIONS, CLASSES = 20000, 19999, 255
+FEATURES_NOTES = (
+    "labels are caption keywords: not comparable with figures published on the 255 region labels",
+    "image: gradient histograms and colour moments, stored as float16, handed on as float32",
+)
 
 
-def iapr_tc12(
+def load(folder: Path, entry: NamedDataset, *, text: str = "de") -> Dataset:
+    """Read the prepared features with German (``text="de"``) or English words; other files are read as they are."""
+    check_choice(text, "text", ("de", "en"))
+    path = folder / "features.npz"
+    if not path.is_file():
+        return read_files(folder, entry)
+    dataset = read(
+        path,
+        name=entry.name,
+        image="image",
+        text=f"text_{text}",
+        labels="labels",
+        ids="ids",
+        class_names="label_names",
+        is_train="is_train",
+    )
+    provenance = {
+        **dataset.provenance,
+        "source": entry.title,
+        "licence": entry.licence,
+        "variant": f"text_{text}",
+        "notes": list(FEATURES_NOTES),
+    }
+    features = {**dataset.features, "image": dataset.features["image"].astype(np.float32)}
+    raw = _captions_and_pictures(folder / "items.jsonl", dataset.ids["image"], text)
+    return replace(dataset, features=features, raw=raw, provenance=provenance)
+
+
+def _captions_and_pictures(path: Path, ids: Array, text: str) -> dict[str, Array]:
+    """Return the captions and picture names of the items; nothing where there is no such file."""
+    if not path.is_file():
+        return {}
+    items = {line["id"]: line for _, line in manifest_lines(path)}
+    if missing := [key for key in ids.tolist() if key not in items]:
+        raise ValueError(f"{path}: {len(missing)} items of features.npz are missing, e.g. {missing[0]!r}")
+    return {
+        "image": np.array([items[key]["image"] for key in ids.tolist()]),
+        "text": np.array([items[key][f"caption_{text}"] for key in ids.tolist()]),
+    }
+
+
+def convert(
     source: Path,
     *,
     language: str = "eng",
@@ -48,19 +103,19 @@ def iapr_tc12(
     """
     check_choice(language, "language", ("eng", "ger"))
     check_choice(image, "image", ("auto", "pictures", "paths"))
-    tree = Tree(source)
+    tree = FileTree(source)
     labels = _region_labels(tree)
     captions = _captions(tree, language)
     notes = [
-        expect("images with region labels", len(labels), IMAGES),
-        expect("captions of them", len(labels.keys() & captions.keys()), CAPTIONS),
+        compare_count("images with region labels", len(labels), IMAGES),
+        compare_count("captions of them", len(labels.keys() & captions.keys()), CAPTIONS),
     ]
     ids = np.array(sorted(labels.keys() & captions.keys()))
     if not len(ids):
         raise ValueError(f"{source}: no image has both region labels and a .{language} file")
     used = sorted({label for number in labels for label in labels[number]})
-    notes.append(expect("classes", len(used), CLASSES))
-    matrix = np.array([[label in labels[number] for label in used] for number in ids.tolist()])
+    notes.append(compare_count("classes", len(used), CLASSES))
+    matrix = label_matrix([labels[number] for number in ids.tolist()], used)
     texts = [captions[number][1] for number in ids.tolist()]
     words, text = _bag_of_words(texts, min_count)
     pictures = [captions[number][0] for number in ids.tolist()]
@@ -88,8 +143,8 @@ def iapr_tc12(
     )
 
 
-def _region_labels(tree: Tree) -> dict[int, set[int]]:
-    """Labels by image from every ``labels.txt``: lines of image, region, label; short lines are skipped."""
+def _region_labels(tree: FileTree) -> dict[int, set[int]]:
+    """Return the labels by image of every ``labels.txt``: lines of image, region, label; short lines are skipped."""
     files = tree.all("labels.txt")
     if not files:
         raise FileNotFoundError(f"{tree}: no labels.txt of SAIAPR TC-12 at any depth")
@@ -109,8 +164,8 @@ def _region_labels(tree: Tree) -> dict[int, set[int]]:
     return labels
 
 
-def _captions(tree: Tree, language: str) -> dict[int, tuple[str, str]]:
-    """Picture path and caption by image number. The files are no XML in places: read with expressions."""
+def _captions(tree: FileTree, language: str) -> dict[int, tuple[str, str]]:
+    """Return the picture path and the caption by image number. Some files are not valid XML, hence expressions."""
     folder = tree.need(f"annotations_complete_{language}")
     captions = {}
     for path in sorted(folder.rglob(f"*.{language}")):
@@ -128,7 +183,7 @@ def _captions(tree: Tree, language: str) -> dict[int, tuple[str, str]]:
     return captions
 
 
-def _class_names(tree: Tree) -> dict[int, str]:
+def _class_names(tree: FileTree) -> dict[int, str]:
     names = {}
     for line in lines_of(tree.need("wlist.txt"), "latin-1"):
         number, _, name = line.partition("\t") if "\t" in line else line.strip().partition(" ")
@@ -149,8 +204,8 @@ def _bag_of_words(texts: list[str], min_count: int) -> tuple[list[str], sparse.c
     return vocabulary.tolist(), sparse.csr_array(matrix)
 
 
-def _picture_folder(tree: Tree, picture: str) -> Path | None:
-    """The folder against which the paths ``images/XX/N.jpg`` stand."""
+def _picture_folder(tree: FileTree, picture: str) -> Path | None:
+    """Return the folder that the paths ``images/XX/N.jpg`` are relative to."""
     for folder in (tree.root, *(path.parent for path in tree.all("images"))):
         if (folder / picture).is_file():
             return folder
