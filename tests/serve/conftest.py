@@ -71,7 +71,7 @@ def client(make_client):
 def serve(engine):
     """A service in a thread, on a port of its own."""
     from modalhash.serve import Limits, Settings
-    from modalhash.serve.run import bind, make_server
+    from modalhash.serve.server import bind, make_server
 
     @contextmanager
     def start(*, limits=None, **settings):

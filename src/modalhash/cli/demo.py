@@ -142,7 +142,7 @@ def _explain(console: Console) -> None:
 def _serve(console: Console, engine: Engine, port: int) -> None:
     """The page, until Ctrl-C."""
     from modalhash.serve import Settings
-    from modalhash.serve.run import address, bind, run
+    from modalhash.serve.server import address, bind, run
 
     settings = Settings(examples=EXAMPLES, name="OpenMoji", quiet=True)
     console.print(f"\n[bold]$ modalhash serve {engine.path}[/bold]")

@@ -64,7 +64,7 @@ def serve(
     """
     with plain_errors():
         from modalhash.serve import Limits, Settings
-        from modalhash.serve.run import address, bind, check_reach, run
+        from modalhash.serve.server import address, bind, check_reach, run
 
         settings = Settings(
             host=host,

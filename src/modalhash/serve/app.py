@@ -9,8 +9,8 @@ from fastapi import FastAPI
 
 from modalhash import __version__
 from modalhash.engine import Engine
-from modalhash.serve import describe, errors, pages, routes_changes, routes_items, routes_search, routes_state
-from modalhash.serve.security import Door
+from modalhash.serve import errors, openapi, pages, routes_changes, routes_items, routes_search, routes_state
+from modalhash.serve.http import Door
 from modalhash.serve.service import Service
 from modalhash.serve.settings import Settings
 from modalhash.serve.watch import Watch
@@ -44,7 +44,7 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         Watch, door=Door(service.settings), limits=service.limits, log=service.log, metrics=service.metrics
     )
     errors.install(app)
-    describe.install(app, engine, service.settings)
+    openapi.install(app, engine, service.settings)
     pages.install(app, service)
     routes_search.install(app, service)
     routes_items.install(app, service)

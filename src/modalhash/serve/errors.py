@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from modalhash.serve.gather import BusyError
+from modalhash.serve.batching import BusyError
 from modalhash.store import StoreBusyError, StoreError, StoreFullError
 
 AGAIN = 1

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from modalhash.serve.security import HEADERS
+from modalhash.serve.http import HEADERS
 from modalhash.serve.settings import Limits
 
 LINGER = 2.0

@@ -9,11 +9,11 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from modalhash.engine import Item, Problem, parse_labels
-from modalhash.serve import describe, schemas
+from modalhash.serve import openapi, schemas
 from modalhash.serve.errors import Refusal, reply
 from modalhash.serve.media import check_picture
 from modalhash.serve.routes_items import OfModality, OwnId
-from modalhash.serve.searching import item_of
+from modalhash.serve.searcher import item_of
 from modalhash.serve.service import Service
 
 READ_ONLY = "this service only searches; start it with --writable to add and remove items"
@@ -26,8 +26,8 @@ def install(app: FastAPI, service: Service) -> None:
         "/items",
         status_code=201,
         response_model=schemas.Added,
-        responses=describe.errors(408, 409, 413, 415, 507),
-        openapi_extra=describe.body(schemas.NewPicture, schemas.NewItem),
+        responses=openapi.errors(408, 409, 413, 415, 507),
+        openapi_extra=openapi.body(schemas.NewPicture, schemas.NewItem),
         tags=["items"],
     )
     async def add(request: Request) -> Response:
@@ -37,7 +37,7 @@ def install(app: FastAPI, service: Service) -> None:
             body, file = await room.read(request, schemas.NewFields)
             return reply(await service.in_thread("changes", add_item, service, body, file), 201)
 
-    @app.delete("/items/{id:any}", response_model=schemas.Removed, responses=describe.errors(404, 507), tags=["items"])
+    @app.delete("/items/{id:any}", response_model=schemas.Removed, responses=openapi.errors(404, 507), tags=["items"])
     async def remove(id: OwnId, modality: OfModality = None) -> Response:
         """Remove an item, in one modality or in all."""
         check_writable(service)

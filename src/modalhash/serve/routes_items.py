@@ -9,10 +9,10 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
 from modalhash.engine import Hit
-from modalhash.serve import describe, schemas
+from modalhash.serve import openapi, schemas
 from modalhash.serve.errors import Refusal, reply
 from modalhash.serve.media import TYPES, look
-from modalhash.serve.searching import item_of, unknown
+from modalhash.serve.searcher import item_of, unknown
 from modalhash.serve.service import Service
 from modalhash.store import Record
 
@@ -50,14 +50,14 @@ def install(app: FastAPI, service: Service) -> None:
         except (KeyError, ValueError) as error:
             raise unknown(error) from None
 
-    @app.get("/items/{id:any}", response_model=schemas.Item, responses=describe.errors(404), tags=["items"])
+    @app.get("/items/{id:any}", response_model=schemas.Item, responses=openapi.errors(404), tags=["items"])
     async def item(id: OwnId, modality: OfModality = None) -> Response:
         """One item."""
         record = await service.in_thread("items", find, id, modality)
         return reply(item_of(Hit.from_record(record, 0)))
 
     @app.get(
-        "/media/{id:any}", response_class=Response, responses={**describe.errors(404, 415), **PICTURES}, tags=["items"]
+        "/media/{id:any}", response_class=Response, responses={**openapi.errors(404, 415), **PICTURES}, tags=["items"]
     )
     async def media(
         request: Request,

@@ -9,10 +9,10 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from modalhash.engine import Hit, SearchOptions
-from modalhash.serve import describe, schemas
+from modalhash.serve import openapi, schemas
 from modalhash.serve.errors import Refusal, reply
 from modalhash.serve.media import check_picture
-from modalhash.serve.searching import Prepared, Stored, Words, hit_of, item_of
+from modalhash.serve.searcher import Prepared, Stored, Words, hit_of, item_of
 from modalhash.serve.service import Service
 
 ABOUT = ("id", "labels", "text", "media")
@@ -21,7 +21,7 @@ ABOUT = ("id", "labels", "text", "media")
 def install(app: FastAPI, service: Service) -> None:
     """The addresses that search."""
 
-    @app.get("/engine", response_model=schemas.About, responses=describe.errors(), tags=["search"])
+    @app.get("/engine", response_model=schemas.About, responses=openapi.errors(), tags=["search"])
     async def engine() -> Response:
         """What the engine is: how many items of which modalities, codes, limits, examples."""
         return reply(await service.in_thread("items", service.about))
@@ -29,8 +29,8 @@ def install(app: FastAPI, service: Service) -> None:
     @app.post(
         "/search",
         response_model=schemas.Found,
-        responses=describe.errors(404, 408, 413, 415, 422),
-        openapi_extra=describe.body(schemas.SearchByPicture, schemas.SearchByText, schemas.SearchByItem),
+        responses=openapi.errors(404, 408, 413, 415, 422),
+        openapi_extra=openapi.body(schemas.SearchByPicture, schemas.SearchByText, schemas.SearchByItem),
         tags=["search"],
     )
     async def search(request: Request) -> Response:

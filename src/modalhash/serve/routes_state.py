@@ -5,16 +5,16 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from modalhash.serve import describe, schemas
+from modalhash.serve import openapi, schemas
 from modalhash.serve.errors import reply
-from modalhash.serve.metrics import TYPE
+from modalhash.serve.monitoring import TYPE
 from modalhash.serve.service import Service
 
 
 def install(app: FastAPI, service: Service) -> None:
     """The addresses that machines watch."""
 
-    @app.get("/healthz", response_model=schemas.Health, responses=describe.errors(), tags=["state"])
+    @app.get("/healthz", response_model=schemas.Health, responses=openapi.errors(), tags=["state"])
     async def health() -> Response:
         """Whether the service is alive; needs no token."""
         return reply({"status": "ok"})
@@ -22,7 +22,7 @@ def install(app: FastAPI, service: Service) -> None:
     @app.get(
         "/metrics",
         response_class=Response,
-        responses={**describe.errors(), 200: {"description": "Counters.", "content": {"text/plain": {}}}},
+        responses={**openapi.errors(), 200: {"description": "Counters.", "content": {"text/plain": {}}}},
         tags=["state"],
     )
     async def metrics() -> Response:

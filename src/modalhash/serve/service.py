@@ -13,12 +13,12 @@ import numpy as np
 
 from modalhash.codes import n_bytes
 from modalhash.engine import Engine, SearchOptions, SearchRequest
-from modalhash.serve.bodies import Intake
 from modalhash.serve.log import Log
 from modalhash.serve.media import Thumbnails
-from modalhash.serve.metrics import Metrics
-from modalhash.serve.searching import Searcher
+from modalhash.serve.monitoring import Metrics
+from modalhash.serve.searcher import Searcher
 from modalhash.serve.settings import LONGEST_TEXT, MOST_HITS, Settings
+from modalhash.serve.uploads import Intake
 
 Value = TypeVar("Value")
 EXAMPLES = 6

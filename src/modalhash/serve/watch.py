@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from modalhash.serve.errors import Refusal, busy, refused, reply
+from modalhash.serve.http import HEADERS, OPEN, Door
 from modalhash.serve.log import Log
-from modalhash.serve.metrics import Metrics
-from modalhash.serve.security import HEADERS, OPEN, Door
+from modalhash.serve.monitoring import Metrics
 from modalhash.serve.settings import Limits
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from modalhash.serve import Settings
-from modalhash.serve.run import check_reach
-from modalhash.serve.security import POLICY, cookie_of
+from modalhash.serve.http import POLICY, cookie_of
+from modalhash.serve.server import check_reach
 
 TOKEN = "correct-horse"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

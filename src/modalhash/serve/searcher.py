@@ -8,8 +8,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions, SearchRequest
+from modalhash.serve.batching import Gatherer
 from modalhash.serve.errors import Refusal
-from modalhash.serve.gather import Gatherer
 from modalhash.serve.settings import Limits
 
 UNKNOWN = "nothing in the query is known to the engine, so what it finds says nothing; use other words"

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from modalhash.serve.gather import BusyError, Gatherer
+from modalhash.serve.batching import BusyError, Gatherer
 
 
 class Work:
