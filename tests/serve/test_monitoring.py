@@ -1,31 +1,41 @@
-"""Log, metrics, errors of our own, and the description."""
+"""The log: JSON lines without secrets, and a service that goes on where they cannot be written."""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import re
+import sys
 
 import pytest
 
+from modalhash.serve import monitoring
+
 
 @pytest.fixture
-def lines(make_client):
-    """A client, and the lines that its service logs."""
-    found = []
+def loud(make_client, capsys):
+    """A client of a service that logs, and a function that returns the lines logged so far."""
+    logged = []
 
     def make(**settings):
         client = make_client(**{"quiet": False, **settings})
-        client.app.state.service.log._write = lambda line: found.append(json.loads(line))
-        return client, found
+
+        def lines():
+            logged.extend(map(json.loads, capsys.readouterr().err.splitlines()))
+            return logged
+
+        return client, lines
 
     return make
 
 
-def test_the_log_has_a_line_per_request(lines):
-    client, found = lines()
+def test_the_log_has_a_line_per_request(loud):
+    client, lines = loud()
     client.get("/engine?secret=1")
     client.post("/search", json={"text": "a secret wish"})
     client.get("/nosuch/" + "x" * 500)
+    found = lines()
     assert [(line["request"], line["method"], line["status"]) for line in found] == [
         (1, "GET", 200), (2, "POST", 200), (3, "GET", 404),
     ]  # fmt: skip
@@ -37,34 +47,39 @@ def test_the_log_has_a_line_per_request(lines):
     assert "secret" not in json.dumps(found)
 
 
-def test_the_log_knows_no_token(lines):
-    client, found = lines(token="correct-horse")
+def test_the_log_knows_no_token(loud):
+    client, lines = loud(token="correct-horse")
     client.get("/?token=correct-horse")
     client.get("/engine", headers={"Authorization": "Bearer correct-horse"})
     client.get("/engine?token=wrong-horse")
+    found = lines()
     assert [line["status"] for line in found] == [303, 200, 200]
     assert "horse" not in json.dumps(found)
 
 
-def test_a_quiet_one(lines):
-    client, found = lines(quiet=True)
+def test_a_quiet_service_logs_nothing_but_its_own_errors(loud, monkeypatch):
+    client, lines = loud(quiet=True)
     client.get("/engine")
-    assert found == []
+    assert lines() == []
+    monkeypatch.setattr(client.app.state.service.searcher.search, "_work", None)
+    assert client.post("/search", json={"text": "red"}).status_code == 500
+    assert [line["error"] for line in lines()] == ["TypeError"]
 
 
-def test_a_mistake_of_ours_is_a_number_and_no_trace(lines, engine, monkeypatch):
-    client, found = lines()
+def test_an_internal_error_is_a_number_and_no_trace(loud, monkeypatch):
+    client, lines = loud()
 
-    def broken(asks):
+    def broken(requests):
         raise RuntimeError("the secret wish was /etc/passwd")
 
-    monkeypatch.setattr(client.app.state.service.searcher.answer, "_work", broken)
+    monkeypatch.setattr(client.app.state.service.searcher.search, "_work", broken)
     answer = client.post("/search", json={"text": "a secret wish"})
     assert answer.status_code == 500
     assert answer.json() == {
-        "error": "the service made a mistake; its log has more under request 1", "status": 500, "request": 1,
+        "error": "internal error; the log of the service says where, under request 1", "status": 500, "request": 1,
     }  # fmt: skip
     assert answer.headers["x-content-type-options"] == "nosniff"
+    found = lines()
     assert found[0]["error"] == "RuntimeError"
     assert "in broken" in found[0]["where"]
     assert "secret wish was" not in found[0]["where"].replace(
@@ -73,93 +88,37 @@ def test_a_mistake_of_ours_is_a_number_and_no_trace(lines, engine, monkeypatch):
     assert (found[1]["request"], found[1]["status"]) == (1, 500)
 
 
-def test_a_full_disk_and_a_busy_store(make_client, engine, monkeypatch):
-    from modalhash.store.store import StoreBusyError, StoreFullError
-
-    client = make_client(writable=True)
-    for error, status in ((StoreFullError("full"), 507), (StoreBusyError("busy"), 503)):
-
-        def fail(*arguments, error=error, **options):
-            raise error
-
-        monkeypatch.setattr(engine, "add", fail)
-        assert client.post("/items", json={"text": "a red ball"}).status_code == status
+class Broken(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError("nobody reads")
 
 
-def samples(text):
-    return dict(line.rpartition(" ")[::2] for line in text.splitlines() if not line.startswith("#"))
+@pytest.mark.parametrize("stream", ["closed", "broken", "missing"])
+def test_the_service_goes_on_where_nothing_can_be_logged(make_client, monkeypatch, stream):
+    streams = {"closed": io.StringIO(), "broken": Broken(), "missing": None}
+    streams["closed"].close()
+    client = make_client(quiet=False)
+    monkeypatch.setattr(client.app.state.service.searcher.search, "_work", None)
+    monkeypatch.setattr(sys, "stderr", streams[stream])
+    assert client.get("/engine").status_code == 200
+    assert client.post("/search", json={"text": "red"}).status_code == 500
+    assert client.get("/engine").status_code == 200
 
 
-def test_metrics(client):
-    client.get("/engine")
-    for text in ("red", "blue"):
-        client.post("/search", json={"text": text})
-    client.post("/search", json={"id": "photos/0.png"})
-    client.get("/nosuch")
-    client.request("BREW", "/items/photos/0.png")
-    answer = client.get("/metrics")
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    found = samples(answer.text)
-    assert found['modalhash_requests_total{route="/search",method="POST",status="200"}'] == "3"
-    assert found['modalhash_requests_total{route="other",method="GET",status="404"}'] == "1"
-    assert any('method="other",status="405"' in name for name in found)
-    assert found['modalhash_request_seconds_bucket{route="/search",le="+Inf"}'] == "3"
-    assert found['modalhash_searches_total{by="text"}'] == "2"
-    assert found['modalhash_batch_size_sum{stage="search"}'] == "3.000000"
-    assert found['modalhash_items{modality="image"}'] == "60"
-    assert found["modalhash_requests_under_way"] == "1"
-    assert float(found["modalhash_uptime_seconds"]) >= 0
+def test_a_program_may_handle_the_log_itself(make_client, monkeypatch, capsys):
+    records = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            records.append((record.name, record.getMessage(), record.fields["status"]))
+
+    monkeypatch.setattr(monitoring.LOGGER, "handlers", [Handler()])
+    monitoring.LOGGER.setLevel(logging.INFO)
+    make_client(quiet=False).get("/items/a%0Ab")
+    assert records == [("modalhash.serve.access", r"GET '/items/a\nb' 404", 404)]
+    assert capsys.readouterr().err == ""
 
 
-def test_metrics_are_prometheus(client):
-    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus-client is not installed")
-    client.post("/search", json={"text": "red"})
-    families = {family.name: family for family in parser.text_string_to_metric_families(client.get("/metrics").text)}
-    assert families["modalhash_request_seconds"].type == "histogram"
-    assert families["modalhash_requests"].type == "counter"
-
-
-def test_the_description_names_what_there_is(client):
-    schema = client.get("/openapi.json").json()
-    assert set(schema["paths"]) == {
-        "/engine",
-        "/search",
-        "/items",
-        "/items/{id}",
-        "/media/{id}",
-        "/healthz",
-        "/metrics",
-    }
-    body = schema["paths"]["/search"]["post"]["requestBody"]["content"]
-    for one in body["application/json"]["schema"]["oneOf"]:
-        assert one["properties"]["want"]["anyOf"][0]["items"]["enum"] == ["image", "text"]
-    assert set(body) == {"application/json", "multipart/form-data"}
-    for path in schema["paths"].values():
-        for operation in path.values():
-            for status, answer in operation["responses"].items():
-                if status >= "400":
-                    assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Error"}
-    assert "HTTPValidationError" not in schema["components"]["schemas"]
-
-
-def test_the_viewer_loads_nothing_from_elsewhere(client):
-    page = client.get("/docs")
-    assert page.headers["content-type"].startswith("text/html")
-    for name in ("docs.js", "docs.css"):
-        assert f"/docs/{name}" in page.text
-        content = client.get(f"/docs/{name}")
-        assert content.status_code == 200
-        assert "http" not in content.text
-    assert "http" not in page.text
-    assert "style=" not in page.text
-
-
-def test_wrong_addresses_and_methods(client):
-    for method, path, status in (
-        ("GET", "/nosuch", 404), ("GET", "/search", 405), ("PUT", "/items/x", 405), ("POST", "/engine", 405),
-        ("GET", "/engine/", 404), ("OPTIONS", "/search", 405), ("TRACE", "/", 405),
-    ):  # fmt: skip
-        answer = client.request(method, path)
-        assert answer.status_code == status, (method, path)
-        assert answer.json()["status"] == status
-        assert status != 405 or answer.headers["allow"]
+def test_other_libraries_are_logged_in_the_same_form():
+    record = logging.LogRecord("uvicorn.error", logging.WARNING, "", 0, "Invalid %s\n", ("request",), None)
+    assert json.loads(monitoring.JSONFormatter().format(record))["event"] == "uvicorn: Invalid request"

@@ -1,203 +1,189 @@
-"""Searches of many clients at once: encoded together, and one walk over the index for all that wait."""
+"""Searches of many clients at once: queries that wait are encoded together and share one scan of the index."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
-from urllib.parse import quote
 
 from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions, SearchRequest
-from modalhash.serve.batching import Gatherer
-from modalhash.serve.errors import Refusal
+from modalhash.serve.batching import MicroBatcher
+from modalhash.serve.errors import HTTPError, unknown_item_error
 from modalhash.serve.settings import Limits
 
-UNKNOWN = "nothing in the query is known to the engine, so what it finds says nothing; use other words"
+UNKNOWN_QUERY = "nothing in the query is known to the engine, so what it finds says nothing; use other words"
 
 
-class Words(NamedTuple):
+class TextQuery(NamedTuple):
     """A text to be encoded."""
 
     text: str
     modality: str
 
 
-class Stored(NamedTuple):
-    """An item to be looked up."""
+class ItemQuery(NamedTuple):
+    """A stored item to be looked up."""
 
     id: str
     modality: str | None
 
 
-class Answer(NamedTuple):
-    """What a search found, among how many items."""
+class EncodedQuery(NamedTuple):
+    """A query with its code: one row of a batch that was encoded together."""
+
+    batch: QueryBatch
+    row: int
+
+    @property
+    def code(self) -> str:
+        """The code in hexadecimal."""
+        return bytes(self.batch.codes[self.row]).hex()
+
+    @property
+    def modality(self) -> str:
+        """The modality of the query."""
+        if self.batch.records is not None:
+            return self.batch.records[self.row].modality
+        return str(self.batch.modality)
+
+    @property
+    def item(self) -> Hit:
+        """The stored item that is searched by."""
+        assert self.batch.records is not None
+        return Hit.from_record(self.batch.records[self.row], 0)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the client should know about the query."""
+        unknown = self.batch.unknown
+        return [UNKNOWN_QUERY] if unknown is not None and unknown[self.row] else []
+
+    def request(self, options: SearchOptions) -> SearchRequest:
+        """Return the query with its options, for :attr:`Searcher.search`."""
+        return self.batch.request(self.row, options)
+
+
+class SearchResult(NamedTuple):
+    """The hits of a search, and the number of items that were looked through."""
 
     hits: list[Hit]
     searched: int
 
 
-class Prepared(NamedTuple):
-    """A query with its code: one row of several that were encoded together."""
-
-    queries: QueryBatch
-    row: int
-
-    @property
-    def code(self) -> str:
-        return bytes(self.queries.codes[self.row]).hex()
-
-    @property
-    def modality(self) -> str:
-        if self.queries.records is not None:
-            return self.queries.records[self.row].modality
-        return str(self.queries.modality)
-
-    @property
-    def warnings(self) -> list[str]:
-        unknown = self.queries.unknown
-        return [UNKNOWN] if unknown is not None and unknown[self.row] else []
-
-    def request(self, options: SearchOptions) -> SearchRequest:
-        """The search for it."""
-        return self.queries.request(self.row, options)
-
-
 class Searcher:
-    """An engine behind threads: one encodes texts, one walks over the index, others read pictures and items."""
+    """An engine behind two threads: one encodes queries, one scans the index, both in batches.
 
-    def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None] | None = None) -> None:
-        self.engine, self.limits = engine, limits
-        self.pools = {
-            name: ThreadPoolExecutor(n, thread_name_prefix=name)
-            for name, n in (("prepare", 1), ("search", 1), ("pictures", limits.pictures), ("items", 2), ("changes", 1))
-        }
+    Attributes
+    ----------
+    encode : awaitable callable
+        Turns a :class:`TextQuery` or :class:`ItemQuery` into an :class:`EncodedQuery`.
+    search : awaitable callable
+        Turns a search request into a :class:`SearchResult`.
+    """
 
-        def tell(stage: str) -> Callable[[int], None] | None:
-            return None if on_batch is None else lambda n: on_batch(stage, n)
-
-        bounds = {"most": limits.batch, "waiting": limits.requests}
-        self.prepare: Gatherer[Words | Stored, Prepared] = Gatherer(
-            self._prepare, self.pools["prepare"], on_batch=tell("prepare"), **bounds
+    def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None]) -> None:
+        self.engine = engine
+        self._executors = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("prepare", "search")}
+        self.encode: MicroBatcher[TextQuery | ItemQuery, EncodedQuery] = MicroBatcher(
+            self._encode_batch,
+            self._executors["prepare"],
+            max_batch=limits.batch,
+            max_waiting=limits.requests,
+            on_batch=partial(on_batch, "prepare"),
         )
-        self.answer: Gatherer[SearchRequest, Answer] = Gatherer(
-            self._answer, self.pools["search"], on_batch=tell("search"), **bounds
+        self.search: MicroBatcher[SearchRequest, SearchResult] = MicroBatcher(
+            self._search_batch,
+            self._executors["search"],
+            max_batch=limits.batch,
+            max_waiting=limits.requests,
+            on_batch=partial(on_batch, "search"),
         )
 
     def close(self) -> None:
-        """End the threads when what they do is done."""
-        for pool in self.pools.values():
-            pool.shutdown(wait=True, cancel_futures=True)
+        """End the threads when their work is done."""
+        for executor in self._executors.values():
+            executor.shutdown(wait=True, cancel_futures=True)
 
-    def modality_for(self, reads: str, name: str | None) -> str:
-        """The modality of a text (``reads`` is "text") or a picture ("image"): the one named, or the usual one."""
-        kinds = self.engine.reads
-        what = "texts" if reads == "text" else "pictures"
-        can = [modality for modality in self.engine.modalities if kinds.get(modality) == reads]
-        if name is not None:
-            self.check(name)
-            if name not in can:
-                raise Refusal(422, f"modality: {name!r} does not take {what}; {_or(can)}")
-            return name
-        usual = "text" if reads == "text" else "image"
-        if not can:
-            raise Refusal(422, f"this engine cannot encode {what}: it was trained on given features. Search by id")
-        return usual if usual in can else can[0]
-
-    def check(self, *names: str) -> None:
-        """Refuse a modality that the engine does not have."""
+    def check_modalities(self, *names: str) -> None:
+        """Raise for a modality that the engine does not have."""
         try:
             self.engine.check_modalities(names)
         except ValueError as error:
-            raise Refusal(422, str(error)) from None
+            raise HTTPError(422, str(error)) from None
 
-    def prepare_asymmetric(self, id: str, modality: str | None) -> Prepared:
-        """A stored item as a query, with projections from its content."""
-        try:
-            return Prepared(self.engine.prepare(id=[id], modality=modality, asymmetric=True), 0)
-        except ValueError:  # whose message may name a file of this machine
-            text = f"the content of {id!r} cannot be read, so there is nothing to rank by; leave out 'asymmetric'"
-            raise Refusal(422, text) from None
+    def modality_for(self, reads: str, name: str | None) -> str:
+        """Return the modality of a new text or picture: the one that is named, or the default.
 
-    def prepare_picture(self, data: bytes, modality: str) -> Prepared:
-        """A picture as a query."""
+        Parameters
+        ----------
+        reads : {"text", "image"}
+            What the encoder of the modality has to read.
+        name : str, optional
+            The modality that the request names.
+        """
+        plural = "texts" if reads == "text" else "pictures"
+        able = [modality for modality in self.engine.modalities if self.engine.reads.get(modality) == reads]
+        if name is not None:
+            self.check_modalities(name)
+            if name not in able:
+                expected = f"expected {' or '.join(map(repr, able))}" if able else "no modality does; search by id"
+                raise HTTPError(422, f"modality: {name!r} does not take {plural}; {expected}")
+            return name
+        if not able:
+            raise HTTPError(422, f"this engine cannot encode {plural}: it was trained on given features. Search by id")
+        return reads if reads in able else able[0]
+
+    def encode_picture(self, data: bytes, modality: str) -> EncodedQuery:
+        """Return a picture as a query."""
         try:
-            return Prepared(self.engine.prepare(image=[data], modality=modality, asymmetric=True), 0)
+            return EncodedQuery(self.engine.prepare(image=[data], modality=modality, asymmetric=True), 0)
         except ValueError as error:
-            raise Refusal(415, f"image: {error}") from None
+            raise HTTPError(415, f"image: {error}") from None
 
-    def _answer(self, requests: list[SearchRequest]) -> list[Answer]:
-        found = self.engine.answer(requests)
+    def encode_item_content(self, id: str, modality: str | None) -> EncodedQuery:
+        """Return a stored item as a query with projections, which are made from its content."""
+        try:
+            return EncodedQuery(self.engine.prepare(id=[id], modality=modality, asymmetric=True), 0)
+        except ValueError:  # whose message may name a file of this machine
+            message = f"the content of {id!r} cannot be read, so there is nothing to rank by; leave out 'asymmetric'"
+            raise HTTPError(422, message) from None
+
+    def _search_batch(self, requests: list[SearchRequest]) -> list[SearchResult]:
+        hits = self.engine.answer(requests)
         sizes = self.engine.sizes()
         searched = (sum(sizes[name] for name in request.options.want or sizes) for request in requests)
-        return [Answer(*one) for one in zip(found, searched, strict=True)]
+        return [SearchResult(*result) for result in zip(hits, searched, strict=True)]
 
-    def _prepare(self, jobs: list[Words | Stored]) -> list[Prepared | Exception]:
-        done: dict[int, Prepared | Exception] = {}
-        together: dict[tuple[type, str | None], list[int]] = {}
-        for place, job in enumerate(jobs):
-            together.setdefault((type(job), job.modality), []).append(place)
-        for (kind, modality), places in together.items():
-            contents = [jobs[place][0] for place in places]
-            some = self._texts(contents, str(modality)) if kind is Words else self._stored(contents, modality)
-            done.update(zip(places, some, strict=True))
-        return [done[place] for place in range(len(jobs))]
+    def _encode_batch(self, queries: list[TextQuery | ItemQuery]) -> list[EncodedQuery | Exception]:
+        groups: dict[tuple[type, str | None], list[int]] = {}
+        for row, query in enumerate(queries):
+            groups.setdefault((type(query), query.modality), []).append(row)
+        encoded: dict[int, EncodedQuery | Exception] = {}
+        for (kind, modality), rows in groups.items():
+            contents = [queries[row][0] for row in rows]
+            results = (
+                self._encode_texts(contents, str(modality))
+                if kind is TextQuery
+                else self._encode_items(contents, modality)
+            )
+            encoded.update(zip(rows, results, strict=True))
+        return [encoded[row] for row in range(len(queries))]
 
-    def _texts(self, texts: list[str], modality: str) -> list[Prepared | Exception]:
+    def _encode_texts(self, texts: list[str], modality: str) -> list[EncodedQuery | Exception]:
         try:
-            queries = self.engine.prepare(text=texts, modality=modality, asymmetric=True)
+            batch = self.engine.prepare(text=texts, modality=modality, asymmetric=True)
         except ValueError as error:
             if len(texts) == 1:
-                return [Refusal(422, f"text: {error}")]
-            return [self._texts([text], modality)[0] for text in texts]  # one of them is bad: find out which
-        return [Prepared(queries, row) for row in range(len(texts))]
+                return [HTTPError(422, f"text: {error}")]
+            return [self._encode_texts([text], modality)[0] for text in texts]  # so that only the bad one fails
+        return [EncodedQuery(batch, row) for row in range(len(texts))]
 
-    def _stored(self, ids: list[str], modality: str | None) -> list[Prepared | Exception]:
+    def _encode_items(self, ids: list[str], modality: str | None) -> list[EncodedQuery | Exception]:
         try:
-            queries = self.engine.prepare(id=ids, modality=modality)
+            batch = self.engine.prepare(id=ids, modality=modality)
         except (KeyError, ValueError) as error:
             if len(ids) == 1:
-                return [unknown(error)]
-            return [self._stored([id], modality)[0] for id in ids]
-        return [Prepared(queries, row) for row in range(len(ids))]
-
-
-def unknown(error: KeyError | ValueError) -> Refusal:
-    """There is no such item, or there are several."""
-    if isinstance(error, KeyError):
-        return Refusal(404, f"{error.args[0]}; it may have been removed")
-    return Refusal(422, str(error).replace("modality=…", "'modality'"))
-
-
-def item_of(hit: Hit) -> dict[str, object]:
-    """An item as JSON."""
-    found: dict[str, object] = {
-        "id": hit.id,
-        "modality": hit.modality,
-        "code": hit.code,
-        "kind": hit.kind,
-        "labels": hit.labels,
-    }
-    if hit.text is not None:
-        found["text"] = hit.text
-    if hit.uri is not None:
-        found["media"] = media_of(hit.id, hit.modality)
-    if hit.extra:
-        found["extra"] = hit.extra
-    return found
-
-
-def hit_of(hit: Hit) -> dict[str, object]:
-    """A hit as JSON."""
-    found = {**item_of(hit), "distance": hit.distance}
-    if hit.score is not None:
-        found["score"] = hit.score
-    return found
-
-
-def media_of(id: str, modality: str) -> str:
-    """Where the picture of an item is."""
-    return f"/media/{quote(id, safe='')}?modality={quote(modality, safe='')}"
-
-
-def _or(names: list[str]) -> str:
-    return f"expected {' or '.join(map(repr, names))}" if names else "no modality of this engine does; search by id"
+                return [unknown_item_error(error)]
+            return [self._encode_items([id], modality)[0] for id in ids]
+        return [EncodedQuery(batch, row) for row in range(len(ids))]
