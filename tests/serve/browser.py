@@ -53,7 +53,7 @@ def chromium():
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     """60 pictures of shapes, 60 texts about such, and items whose texts, labels and ids are hostile."""
-    from modalhash.engine.engine import Engine
+    from modalhash.engine import Engine
 
     folder = tmp_path_factory.mktemp("world")
     with make_world(folder / "items").open(encoding="utf-8", newline="") as file:
@@ -125,7 +125,7 @@ class Visitor:
         self.page = self.context.new_page()
         self.wrong: list[str] = []
         self.expected: tuple[str, ...] = ()
-        self.page.on("console", lambda told: self.wrong.append(told.text) if told.type == "error" else None)
+        self.page.on("console", lambda message: self.wrong.append(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         self.page.on("request", self._look_at)
@@ -148,11 +148,11 @@ class Visitor:
         self.until_results()
 
     def until_results(self) -> None:
-        """Wait for an answer to be shown: the number of cards that the summary tells."""
+        """Wait for an answer to be shown: the number of cards that the summary states."""
         self.page.wait_for_function(
             """() => {
-                const told = document.querySelector("#summary").textContent.match(/^([0-9]+) nearest/);
-                return told && document.querySelectorAll("#results a.card").length === Number(told[1]);
+                const shown = document.querySelector("#summary").textContent.match(/^([0-9]+) nearest/);
+                return shown && document.querySelectorAll("#results a.card").length === Number(shown[1]);
             }"""
         )
 
@@ -171,8 +171,8 @@ class Visitor:
 
     def close(self) -> None:
         self.context.close()
-        told = [text for text in self.wrong if not any(part in text for part in self.expected)]
-        assert told == []
+        unexpected = [text for text in self.wrong if not any(part in text for part in self.expected)]
+        assert unexpected == []
 
 
 @pytest.fixture

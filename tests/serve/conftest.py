@@ -13,7 +13,7 @@ import pytest
 
 from little_world import make_world
 
-for package in ("fastapi", "uvicorn", "python_multipart", "PIL", "httpx"):
+for package in ("fastapi", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools", "httpx"):
     pytest.importorskip(package, reason=f"{package} is not installed (extras serve, test)")
 
 BASE = "http://127.0.0.1"
@@ -70,8 +70,8 @@ def client(make_client):
 @pytest.fixture
 def serve(engine):
     """A service in a thread, on a port of its own."""
-    from modalhash.serve import Limits, Settings
-    from modalhash.serve.run import bind, make_server
+    from modalhash.serve import Limits, Settings, bind
+    from modalhash.serve.server import make_server
 
     @contextmanager
     def start(*, limits=None, **settings):

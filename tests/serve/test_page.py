@@ -62,8 +62,8 @@ def test_codes_are_drawn_as_they_are(visitor, url):
         code = bits(hit["code"], 32)
         differ = [i + 1 for i in range(32) if code[i] != query[i]]
         assert len(differ) == hit["distance"]
-        told = card.locator(".bits svg").get_attribute("aria-label")
-        assert [int(number) for number in re.findall(r"\d+", told)] == differ
+        label = card.locator(".bits svg").get_attribute("aria-label")
+        assert [int(number) for number in re.findall(r"\d+", label)] == differ
         drawn = {
             name: card.locator(f".bits .{name}").get_attribute("d").count("M") for name in ("one", "zero", "differs")
         }
@@ -79,8 +79,8 @@ def test_pointing_at_a_card_marks_the_query(visitor):
     visitor.until_results()
     last = page.locator(CARDS).last
     last.focus()
-    told = last.locator(".bits svg").get_attribute("aria-label")
-    assert page.locator("#asked-strip svg").get_attribute("aria-label") == told
+    label = last.locator(".bits svg").get_attribute("aria-label")
+    assert page.locator("#asked-strip svg").get_attribute("aria-label") == label
     assert page.locator("#asked-strip .differs").get_attribute("d") != ""
     page.get_by_role("searchbox").focus()
     assert page.locator("#asked-strip .differs").get_attribute("d") == ""
@@ -217,9 +217,9 @@ def test_by_keyboard_alone(visitor):
     visitor.until_results()
     index = "() => [...document.querySelectorAll('#results a.card')].indexOf(document.activeElement)"
     steps = {"ArrowDown": 0, "ArrowRight": 1, "ArrowLeft": 0, "Tab": 1, "Shift+Tab": 0}
-    for key, place in steps.items():
+    for key, position in steps.items():
         page.keyboard.press(key)
-        assert page.evaluate(index) == place, key
+        assert page.evaluate(index) == position, key
     page.keyboard.press("ArrowDown")
     columns = page.evaluate(index)
     assert columns > 1

@@ -14,7 +14,7 @@ from browser import EVIL, TOKEN, Service, chromium, engine, serving, url, visiti
 
 import modalhash
 from modalhash.data import Dataset
-from modalhash.engine.engine import Engine
+from modalhash.engine import Engine
 
 CARDS = "#results a.card"
 CONTRAST = """(selector) => {
@@ -264,9 +264,9 @@ def test_nothing_moves_for_those_who_ask(chromium, url):
 
 def test_without_javascript(chromium, url):
     with visiting(chromium, url, java_script_enabled=False) as visitor:
-        told = visitor.open().locator("noscript p")
-        assert told.is_visible()
-        assert "needs JavaScript" in told.inner_text()
+        message = visitor.open().locator("noscript p")
+        assert message.is_visible()
+        assert "needs JavaScript" in message.inner_text()
 
 
 def test_the_page_is_small_and_whole(url):

@@ -141,8 +141,7 @@ def _explain(console: Console) -> None:
 
 def _serve(console: Console, engine: Engine, port: int) -> None:
     """The page, until Ctrl-C."""
-    from modalhash.serve import Settings
-    from modalhash.serve.run import address, bind, run
+    from modalhash.serve import Settings, bind, page_url, run
 
     settings = Settings(examples=EXAMPLES, name="OpenMoji", quiet=True)
     console.print(f"\n[bold]$ modalhash serve {engine.path}[/bold]")
@@ -152,5 +151,5 @@ def _serve(console: Console, engine: Engine, port: int) -> None:
         sock = bind(settings.host, 0)
         console.print(f"[dim]port {port} is taken; another one is used[/dim]")
     with sock:
-        ready = f"Open [bold]{address(sock)}[/bold] in a browser. Ctrl-C stops it."
+        ready = f"Open [bold]{page_url(sock)}[/bold] in a browser. Ctrl-C stops it."
         run(engine, settings, sock, on_ready=lambda: console.print(ready))

@@ -26,7 +26,9 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="MODALHASH_TOKEN", help="Only who has it may come in. Others see an option, not a variable."
+            envvar="MODALHASH_TOKEN",
+            help="Requests need the token. Pass it in the environment: other users of the machine can read "
+            "command lines.",
         ),
     ] = None,
     without_token: Annotated[
@@ -63,8 +65,7 @@ def serve(
     MODALHASH_TOKEN=… modalhash serve engine --host 0.0.0.0 --writable
     """
     with plain_errors():
-        from modalhash.serve import Limits, Settings
-        from modalhash.serve.run import address, bind, check_reach, run
+        from modalhash.serve import Limits, Settings, bind, check_exposure, page_url, run
 
         settings = Settings(
             host=host,
@@ -77,10 +78,10 @@ def serve(
             quiet=quiet,
             limits=Limits(bytes=max_bytes, pixels=max_pixels, all_bytes=max(Limits().all_bytes, 2 * max_bytes)),
         )
-        check_reach(settings, without_token=without_token)
+        check_exposure(settings, without_token=without_token)
         with bind(host, port) as sock:
             from modalhash.engine import Engine
 
             with Engine.open(engine, trust=trust) as opened:
-                run(opened, settings, sock, on_ready=lambda: typer.echo(address(sock)))
+                run(opened, settings, sock, on_ready=lambda: typer.echo(page_url(sock)))
         say("stopped")

@@ -5,24 +5,35 @@ Nothing is imported until it is used, so that a missing extra is named.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.serve.app import make_app as make_app
+    from modalhash.serve.server import bind as bind
+    from modalhash.serve.server import check_exposure as check_exposure
+    from modalhash.serve.server import page_url as page_url
+    from modalhash.serve.server import run as run
     from modalhash.serve.settings import Limits as Limits
     from modalhash.serve.settings import Settings as Settings
 
-_WHERE = {"make_app": "app", "Limits": "settings", "Settings": "settings"}
-_NEEDED = ("fastapi", "uvicorn", "python_multipart", "PIL")
-__all__ = sorted(_WHERE)
+_REQUIRED = ("fastapi", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools")
+
+_get, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "app": ["make_app"],
+        "server": ["bind", "check_exposure", "page_url", "run"],
+        "settings": ["Limits", "Settings"],
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from modalhash._extras import require
+    if name in __all__:
+        from modalhash._extras import require
 
-    for package in _NEEDED:
-        require(package, extra="serve", why="the service")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        for package in _REQUIRED:
+            require(package, extra="serve", why="the service")
+    return _get(name)

@@ -1,4 +1,4 @@
-"""The service as an ASGI app: what is at which address."""
+"""The service as an ASGI app: its state, its middleware and its routes put together."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from fastapi import FastAPI
 
 from modalhash import __version__
 from modalhash.engine import Engine
-from modalhash.serve import describe, errors, pages, routes_changes, routes_items, routes_search, routes_state
-from modalhash.serve.security import Door
+from modalhash.serve import errors, monitoring, openapi, pages, routes_items, routes_search, routes_state
+from modalhash.serve.http import RequestMiddleware
 from modalhash.serve.service import Service
 from modalhash.serve.settings import Settings
-from modalhash.serve.watch import Watch
 
 DESCRIPTION = (
     "Search across modalities: a text finds pictures, a picture finds texts, by the Hamming distance of short binary "
@@ -22,8 +21,17 @@ DESCRIPTION = (
 
 
 def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
-    """An app that serves an engine; the engine stays the caller's to close."""
-    service = Service(engine, settings or Settings())
+    """Return an ASGI app that serves an engine; the engine stays the caller's to close.
+
+    The log goes to the error output, unless the logger ``modalhash.serve`` has a handler already.
+
+    Examples
+    --------
+    >>> app = make_app(Engine.open("engine"), Settings(writable=True))  # doctest: +SKIP
+    """
+    settings = settings or Settings()
+    service = Service(engine, settings)
+    monitoring.configure_logging()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -40,14 +48,11 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    app.add_middleware(
-        Watch, door=Door(service.settings), limits=service.limits, log=service.log, metrics=service.metrics
-    )
-    errors.install(app)
-    describe.install(app, engine, service.settings)
-    pages.install(app, service)
-    routes_search.install(app, service)
-    routes_items.install(app, service)
-    routes_changes.install(app, service)
-    routes_state.install(app, service)
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=service.metrics)
+    errors.add_handlers(app)
+    openapi.describe(app, engine, settings)
+    pages.add_routes(app)
+    routes_search.add_routes(app, service)
+    routes_items.add_routes(app, service)
+    routes_state.add_routes(app, service)
     return app

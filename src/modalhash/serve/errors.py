@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,83 +12,87 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from modalhash.serve.gather import BusyError
+from modalhash.serve.batching import QueueFullError
 from modalhash.store import StoreBusyError, StoreError, StoreFullError
 
-AGAIN = 1
-"""Seconds after which to try again."""
+RETRY_SECONDS = 1
+ROUTING_ERRORS = {
+    404: "there is no such route; the page is at /, all routes are described at /docs",
+    405: "this route does not take this method; see /docs",
+}
+"""Messages for what starlette raises itself."""
 
 
-class Refusal(Exception):
-    """A request that is not answered, and why."""
+class HTTPError(Exception):
+    """The request is answered with this status; the message says what is wrong and what to do."""
 
-    def __init__(self, status: int, error: str, **headers: str) -> None:
-        super().__init__(error)
-        self.status, self.error = status, error
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers
+
+    def response(self) -> Response:
+        """Return the JSON response."""
+        return json_response({"error": self.message, "status": self.status}, self.status, self.headers)
 
 
-def reply(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON in UTF-8, texts as they are."""
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response in UTF-8 that is not cached."""
     body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
     return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
-def refused(error: Refusal) -> Response:
-    """The answer to a request that is refused."""
-    return reply({"error": error.error, "status": error.status}, error.status, error.headers)
+def busy_error(reason: str) -> HTTPError:
+    """Return the error for too much at once; the client may try again."""
+    message = f"the service is busy ({reason}); try again in a moment"
+    return HTTPError(503, message, {"Retry-After": str(RETRY_SECONDS)})
 
 
-def busy(why: str) -> Refusal:
-    """Too much at once."""
-    return Refusal(503, f"the service is busy ({why}); try again in a moment", Retry_After=str(AGAIN))
+def unknown_item_error(error: KeyError | ValueError) -> HTTPError:
+    """Return the error for an id that no item has (KeyError), or items of several modalities (ValueError)."""
+    if isinstance(error, KeyError):
+        return HTTPError(404, f"{error.args[0]}; it may have been removed")
+    return HTTPError(422, str(error).replace("modality=…", "'modality'"))
 
 
-def in_words(error: ValidationError | RequestValidationError) -> str:
-    """Wrong fields in one sentence."""
-    found = []
-    for one in error.errors()[:5]:
-        parts = one["loc"][isinstance(error, RequestValidationError) :]  # FastAPI puts "query" or "path" before
-        place = ".".join(map(str, parts))[:100]
-        message = str(one["msg"]).removeprefix("Value error, ")
-        found.append(f"{place}: {message}" if place else message)
-    return "; ".join(found)
+def field_error(error: ValidationError | RequestValidationError) -> HTTPError:
+    """Return the error for wrong fields, which it names with what is wrong with each."""
+    messages = []
+    for detail in error.errors()[:5]:
+        parts = detail["loc"][isinstance(error, RequestValidationError) :]  # FastAPI puts "query" or "path" before
+        field = ".".join(map(str, parts))[:100]
+        message = str(detail["msg"]).removeprefix("Value error, ")
+        messages.append(f"{field}: {message}" if field else message)
+    return HTTPError(422, "; ".join(messages))
 
 
-STATES = {
-    404: "there is nothing at this address; the page is at /, the description of all addresses at /docs",
-    405: "this address does not take this method; see /docs",
-}
-
-
-def install(app: FastAPI) -> None:
+def add_handlers(app: FastAPI) -> None:
     """Make all errors of an app JSON."""
 
-    async def on_refusal(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        return refused(error)
+    async def on_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPError)
+        return error.response()
 
-    async def on_http(request: Request, error: Exception) -> Response:
+    async def on_routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        text = STATES.get(error.status_code, str(error.detail))
-        return reply({"error": text, "status": error.status_code}, error.status_code, dict(error.headers or {}))
+        message = ROUTING_ERRORS.get(error.status_code, str(error.detail))
+        return HTTPError(error.status_code, message, error.headers).response()
 
     async def on_fields(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError | ValidationError)
-        return refused(Refusal(422, in_words(error)))
+        return field_error(error).response()
 
-    async def on_busy(request: Request, error: Exception) -> Response:
-        return refused(busy(str(error)))
+    async def on_full_queue(request: Request, error: Exception) -> Response:
+        return busy_error(str(error)).response()
 
     async def on_store(request: Request, error: Exception) -> Response:
         if isinstance(error, StoreFullError):
-            return refused(Refusal(507, "the disk of the service is full; nothing was changed"))
+            return HTTPError(507, "the disk of the service is full; nothing was changed").response()
         if isinstance(error, StoreBusyError):
-            return refused(busy("another process is writing"))
+            return busy_error("another process is writing").response()
         raise error
 
-    app.add_exception_handler(Refusal, on_refusal)
-    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(HTTPError, on_error)
+    app.add_exception_handler(HTTPException, on_routing)
     app.add_exception_handler(RequestValidationError, on_fields)
-    app.add_exception_handler(BusyError, on_busy)
+    app.add_exception_handler(QueueFullError, on_full_queue)
     app.add_exception_handler(StoreError, on_store)

@@ -1,31 +1,33 @@
-"""Items one by one: what they are, their pictures, adding and removing."""
+"""Items one by one: their fields and pictures, and, where the service is writable, adding and removing them."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
-from modalhash.engine import Hit
-from modalhash.serve import describe, schemas
-from modalhash.serve.errors import Refusal, reply
-from modalhash.serve.media import TYPES, look
-from modalhash.serve.searching import item_of, unknown
+from modalhash.engine import Hit, Item, Problem, parse_labels
+from modalhash.serve import schemas
+from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
+from modalhash.serve.media import CONTENT_TYPES, check_picture, inspect_picture
+from modalhash.serve.openapi import error_responses, request_body
 from modalhash.serve.service import Service
 from modalhash.store import Record
 
-OwnId = Annotated[schemas.Id, Path(description="The id; characters that mean something in an address are quoted.")]
-OfModality = Annotated[schemas.Name | None, Query(description="Needed where the id is in several modalities.")]
+ItemId = Annotated[schemas.Id, Path(description="The id, percent-encoded.")]
+ItemModality = Annotated[schemas.Name | None, Query(description="Needed where the id is in several modalities.")]
 CACHE = {"Cache-Control": "private, max-age=300"}
 PICTURES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The picture.", "content": {kind: {} for kind in dict.fromkeys(TYPES.values())}}
+    200: {"description": "The picture.", "content": {kind: {} for kind in dict.fromkeys(CONTENT_TYPES.values())}}
 }
+READ_ONLY = "this service only searches; start it with --writable to add and remove items"
 
 
 class AnyText(Convertor[str]):
-    """The rest of an address, whatever is in it: starlette's own stops at a line break."""
+    """Matches the rest of a path, whatever is in it: starlette's own convertor stops at a line break."""
 
     regex = r"[\s\S]*"
 
@@ -39,41 +41,112 @@ class AnyText(Convertor[str]):
 register_url_convertor("any", AnyText())
 
 
-def install(app: FastAPI, service: Service) -> None:
-    """The addresses of items."""
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes of items."""
 
-    def find(id: str, modality: str | None) -> Record:
-        if modality is not None:
-            service.searcher.check(modality)
-        try:
-            return service.engine.records([id], modality)[0]
-        except (KeyError, ValueError) as error:
-            raise unknown(error) from None
-
-    @app.get("/items/{id:any}", response_model=schemas.Item, responses=describe.errors(404), tags=["items"])
-    async def item(id: OwnId, modality: OfModality = None) -> Response:
-        """One item."""
-        record = await service.in_thread("items", find, id, modality)
-        return reply(item_of(Hit.from_record(record, 0)))
+    @app.get("/items/{id:any}", response_model=schemas.Item, responses=error_responses(404), tags=["items"])
+    async def item(id: ItemId, modality: ItemModality = None) -> Response:
+        """Return one item."""
+        record = await service.in_thread("items", _find, service, id, modality)
+        return json_response(schemas.item_json(Hit.from_record(record, 0)))
 
     @app.get(
-        "/media/{id:any}", response_class=Response, responses={**describe.errors(404, 415), **PICTURES}, tags=["items"]
+        "/media/{id:any}", response_class=Response, responses={**error_responses(404, 415), **PICTURES}, tags=["items"]
     )
     async def media(
         request: Request,
-        id: OwnId,
-        modality: OfModality = None,
-        size: Annotated[int | None, Query(ge=16, le=1024, description="Longest side of a small picture.")] = None,
+        id: ItemId,
+        modality: ItemModality = None,
+        size: Annotated[int | None, Query(ge=16, le=1024, description="Longest side of a thumbnail.")] = None,
     ) -> Response:
-        """The picture of an item, or a small one with sides of at most `size` pixels."""
-        record = await service.in_thread("items", find, id, modality)
+        """Return the picture of an item, or a thumbnail with sides of at most `size` pixels."""
+        record = await service.in_thread("items", _find, service, id, modality)
         path = service.engine.path_of(record)
         if path is None:
-            raise Refusal(404, f"the item {id!r} has no picture")
+            raise HTTPError(404, f"the item {id!r} has no picture")
         if size is not None:
-            small = await service.in_thread("pictures", service.thumbnails.get, path, size)
-            return Response(small.data, media_type=small.type, headers=CACHE)
-        state, kind = await service.in_thread("pictures", look, path)
-        # whole or not at all: starlette's errors about ranges are no JSON
-        request.scope["headers"] = [one for one in request.scope["headers"] if one[0] not in (b"range", b"if-range")]
-        return FileResponse(path, media_type=kind, stat_result=state, headers=CACHE)
+            thumbnail = await service.in_thread("pictures", service.thumbnails.get, path, size)
+            return Response(thumbnail.data, media_type=thumbnail.content_type, headers=CACHE)
+        status, content_type = await service.in_thread("pictures", inspect_picture, path)
+        # the whole file, whatever range is requested: starlette's errors about ranges are no JSON
+        request.scope["headers"] = [
+            header for header in request.scope["headers"] if header[0] not in (b"range", b"if-range")
+        ]
+        return FileResponse(path, media_type=content_type, stat_result=status, headers=CACHE)
+
+    @app.post(
+        "/items",
+        status_code=201,
+        response_model=schemas.AddResponse,
+        responses=error_responses(408, 409, 413, 415, 507),
+        openapi_extra=request_body(schemas.NewPicture, schemas.NewText),
+        tags=["items"],
+    )
+    async def add(request: Request) -> Response:
+        """Add a text (JSON) or a picture (form), coded by its content. The picture is stored with the engine."""
+        _check_writable(service)
+        with service.body_budget.reader() as reader:
+            body, file = await reader.read(request, schemas.NewItemBody)
+            return json_response(await service.in_thread("changes", _add_item, service, body, file), 201)
+
+    @app.delete(
+        "/items/{id:any}", response_model=schemas.RemoveResponse, responses=error_responses(404, 507), tags=["items"]
+    )
+    async def remove(id: ItemId, modality: ItemModality = None) -> Response:
+        """Remove an item, in one modality or in all."""
+        _check_writable(service)
+        return json_response(await service.in_thread("changes", _remove_item, service, id, modality))
+
+
+def _check_writable(service: Service) -> None:
+    if not service.settings.writable:
+        raise HTTPError(403, READ_ONLY)
+
+
+def _find(service: Service, id: str, modality: str | None) -> Record:
+    if modality is not None:
+        service.searcher.check_modalities(modality)
+    try:
+        return service.engine.records([id], modality)[0]
+    except (KeyError, ValueError) as error:
+        raise unknown_item_error(error) from None
+
+
+def _add_item(service: Service, body: schemas.NewItemBody, file: bytes | None) -> dict[str, Any]:
+    engine, text = service.engine, body.text
+    if (text is None) == (file is None):
+        raise HTTPError(422, f"got {'no item' if text is None else 'text and image'}; expected text or image")
+    modality = service.searcher.modality_for("image" if text is None else "text", body.modality)
+    if file is not None:
+        check_picture(file, service.limits.pixels)
+    id = body.id or _default_id(file if text is None else text)
+    item = Item(modality, id, text=text, data=file, labels=parse_labels(list(body.labels)))
+    problems: list[Problem] = []
+    done = engine.add([item], keep=True, workers=1, on_problem=problems.append)
+    if done.added:
+        return {
+            "added": schemas.item_json(engine.get(id, modality=modality)),
+            "items": sum(engine.sizes().values()),
+        }
+    if "already" in problems[0].reason:
+        raise HTTPError(
+            409, f"there is an item with the id {id!r} in {modality!r}; remove it first, or give another id"
+        )
+    raise HTTPError(422 if file is None else 415, f"{'text' if file is None else 'image'}: {problems[0].reason}")
+
+
+def _remove_item(service: Service, id: str, modality: str | None) -> dict[str, int]:
+    if modality is not None:
+        service.searcher.check_modalities(modality)
+    try:
+        removed = service.engine.remove([id], modality=modality)
+    except KeyError:
+        where = "" if modality is None else f" in {modality!r}"
+        raise HTTPError(404, f"no item has the id {id!r}{where}; nothing was removed") from None
+    return {"removed": removed, "items": sum(service.engine.sizes().values())}
+
+
+def _default_id(content: str | bytes | None) -> str:
+    """Return an id made from the content, so that the same thing added twice is noticed."""
+    data = content.encode() if isinstance(content, str) else content or b""
+    return f"{'text' if isinstance(content, str) else 'image'}-{hashlib.sha256(data).hexdigest()[:16]}"

@@ -1,31 +1,88 @@
-"""How the service is: alive, and what it has done."""
+"""What the service is and how it does: facts of the engine, health, metrics."""
 
 from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from modalhash.serve import describe, schemas
-from modalhash.serve.errors import reply
-from modalhash.serve.metrics import TYPE
+from modalhash.engine import Engine
+from modalhash.serve import schemas
+from modalhash.serve.errors import json_response
+from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
+from modalhash.serve.openapi import error_responses
 from modalhash.serve.service import Service
+from modalhash.serve.settings import MAX_HITS, MAX_TEXT_LENGTH
+
+N_EXAMPLES = 6
+MAX_LISTED_LABELS = 200
+LABEL_SAMPLE = 5000
+"""Items whose labels are counted, so that a large engine starts as quickly as a small one."""
 
 
-def install(app: FastAPI, service: Service) -> None:
-    """The addresses that machines watch."""
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes that tell about the service; the labels of the engine are counted once, now."""
+    labels = frequent_labels(service.engine)
 
-    @app.get("/healthz", response_model=schemas.Health, responses=describe.errors(), tags=["state"])
+    @app.get("/engine", response_model=schemas.EngineInfo, responses=error_responses(), tags=["state"])
+    async def engine() -> Response:
+        """Return what the engine is: items by modality, codes, limits, examples."""
+        return json_response(await service.in_thread("items", _engine_info, service, labels))
+
+    @app.get("/healthz", response_model=schemas.Health, responses=error_responses(), tags=["state"])
     async def health() -> Response:
-        """Whether the service is alive; needs no token."""
-        return reply({"status": "ok"})
+        """Return whether the service is alive; needs no token."""
+        return json_response({"status": "ok"})
 
     @app.get(
         "/metrics",
         response_class=Response,
-        responses={**describe.errors(), 200: {"description": "Counters.", "content": {"text/plain": {}}}},
+        responses={**error_responses(), 200: {"description": "Metrics.", "content": {"text/plain": {}}}},
         tags=["state"],
     )
     async def metrics() -> Response:
-        """Counters in Prometheus's text format."""
+        """Return metrics in Prometheus's text format."""
         sizes = await service.in_thread("items", service.engine.sizes)
-        return Response(service.metrics.text(sizes), headers={"Content-Type": TYPE})
+        return Response(service.metrics.text(sizes), headers={"Content-Type": METRICS_CONTENT_TYPE})
+
+
+def frequent_labels(engine: Engine) -> list[str]:
+    """Return the labels of the first items, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for record in islice(engine.items(), LABEL_SAMPLE):
+        counts.update(map(str, record.labels))
+    return [label for label, _ in counts.most_common()]
+
+
+def _engine_info(service: Service, labels: list[str]) -> dict[str, Any]:
+    engine, limits = service.engine, service.limits
+    engine.refresh()
+    sizes, reads = engine.sizes(), engine.reads
+    return {
+        "name": service.settings.name or engine.path.resolve().name,
+        "n_bits": engine.n_bits,
+        "items": sum(sizes.values()),
+        "method": engine.config["method"],
+        "codes": engine.config["codes"],
+        "paired": bool(type(engine.model).needs_pairs),
+        "modalities": {
+            name: {"items": n, "query": reads[name] != "array", "reads": reads[name]} for name, n in sizes.items()
+        },
+        "labels": labels[:MAX_LISTED_LABELS],
+        "examples": _examples(service, labels),
+        "writable": service.settings.writable,
+        "limits": {"k": MAX_HITS, "text": MAX_TEXT_LENGTH, "bytes": limits.bytes, "pixels": limits.pixels},
+    }
+
+
+def _examples(service: Service, labels: list[str]) -> list[str]:
+    """Return searches to offer: those of the settings, those of the engine's configuration, or frequent labels."""
+    configured = service.engine.config.get("examples")
+    if service.settings.examples:
+        return list(service.settings.examples)
+    if isinstance(configured, list) and configured:
+        return [str(example) for example in configured]
+    return labels[:N_EXAMPLES]

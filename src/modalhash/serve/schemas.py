@@ -1,91 +1,112 @@
-"""What goes in and what comes out, as the OpenAPI description shows it."""
+"""What goes in and what comes out, as the OpenAPI description shows it.
+
+Responses are made as dicts by :func:`item_json` and :func:`hit_json`; the models describe them, and tests compare.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from modalhash.serve.settings import LONGEST_ID, LONGEST_NAME, LONGEST_TEXT, MOST_HITS, MOST_LABELS
+from modalhash import engine
+from modalhash.serve.settings import MAX_HITS, MAX_ID_LENGTH, MAX_LABELS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
 
 
-def _sound(text: str) -> str:
-    """No NUL, which ends texts elsewhere, and no half of a character."""
+def _check_characters(text: str) -> str:
+    """Refuse NUL, which ends texts elsewhere, and halves of characters."""
     if "\0" in text:
         raise ValueError("it contains a NUL character; leave it out")
-    if any("\ud800" <= sign <= "\udfff" for sign in text):
+    if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("it contains half of a UTF-16 pair, which is no character; send UTF-8")
     return text
 
 
-Text = Annotated[str, AfterValidator(_sound), Field(min_length=1, max_length=LONGEST_TEXT)]
-Id = Annotated[str, AfterValidator(_sound), Field(min_length=1, max_length=LONGEST_ID)]
-Name = Annotated[str, AfterValidator(_sound), Field(min_length=1, max_length=LONGEST_NAME)]
-Labels = Annotated[list[Name], Field(max_length=MOST_LABELS)]
+Text = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_TEXT_LENGTH)]
+Id = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_ID_LENGTH)]
+Name = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+Labels = Annotated[list[Name], Field(max_length=MAX_LABELS)]
 Kind = Literal["learned", "hashed"]
 
 
-class SearchOptions(BaseModel):
-    """What is wanted of a search."""
+# -- requests
+
+
+class SearchFields(BaseModel):
+    """The options of a search."""
 
     model_config = ConfigDict(extra="forbid")
 
-    modality: Name | None = Field(None, description="Of the query; of an id that is in several.")
-    k: int = Field(20, ge=1, le=MOST_HITS, description="How many hits.")
+    modality: Name | None = Field(None, description="The modality of the query; needed for an id that is in several.")
+    k: int = Field(20, ge=1, le=MAX_HITS, description="The number of hits.")
     want: Annotated[list[Name], Field(max_length=20)] | None = Field(
-        None, description="Modalities to look in; all by default."
+        None, description="The modalities to search in; all by default."
     )
     labels: Labels = Field(default_factory=list, description="Only items that have all of these labels.")
     kind: Kind | None = Field(None, description="Only items with this kind of code.")
-    asymmetric: bool = Field(False, description="Rank anew by the query's real-valued projections.")
+    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections.")
+
+    def options(self) -> engine.SearchOptions:
+        """Return the options as the engine takes them."""
+        return engine.SearchOptions(
+            k=self.k,
+            want=tuple(dict.fromkeys(self.want)) if self.want else None,
+            labels=tuple(dict.fromkeys(self.labels)),
+            kind=self.kind,
+            asymmetric=self.asymmetric,
+        )
 
 
-class SearchBody(SearchOptions):
-    """What a search may have: a text, an item, or a picture beside it."""
+class SearchBody(SearchFields):
+    """The fields of a search: a text, an item, or neither where a picture comes with it."""
 
     text: Text | None = None
     id: Id | None = None
 
 
-class SearchByText(SearchOptions):
+class SearchByText(SearchFields):
     """A search by words."""
 
     text: Text = Field(description="Words to search for.")
 
 
-class SearchByItem(SearchOptions):
+class SearchByItem(SearchFields):
     """A search by an item of the engine."""
 
     id: Id = Field(description="The item to search by.")
 
 
-class SearchByPicture(SearchOptions):
+class SearchByPicture(SearchFields):
     """A search by a picture."""
 
     image: bytes = Field(description="The file.", json_schema_extra={"format": "binary"})
 
 
-class NewFields(BaseModel):
-    """What is known of an item that is to be added."""
+class NewItemBody(BaseModel):
+    """The fields of an item to add: a text, or none where a picture comes with it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    id: Id | None = Field(None, description="A name for it; made from its content by default.")
-    modality: Name | None = Field(None, description="Where the engine has several of texts, or of pictures.")
+    id: Id | None = Field(None, description="Its id; made from the content by default.")
+    modality: Name | None = Field(None, description="Its modality, where the engine has several of texts or pictures.")
     labels: Labels = Field(default_factory=list)
     text: Text | None = None
 
 
-class NewItem(NewFields):
+class NewText(NewItemBody):
     """A text to add."""
 
     text: Text
 
 
-class NewPicture(NewFields):
+class NewPicture(NewItemBody):
     """A picture to add."""
 
     image: bytes = Field(description="The file.", json_schema_extra={"format": "binary"})
+
+
+# -- responses
 
 
 class Item(BaseModel):
@@ -93,23 +114,23 @@ class Item(BaseModel):
 
     id: str
     modality: str
-    code: str = Field(description="Hexadecimal, the most significant bit first; n_bits of them count.")
+    code: str = Field(description="Hexadecimal, the most significant bit first; the first n_bits bits count.")
     kind: Kind = Field(description="`learned`: the code was made from labels; `hashed`: from features alone.")
     labels: list[str | int]
     text: str | None = None
-    media: str | None = Field(None, description="Where its picture is.")
+    media: str | None = Field(None, description="The path of its picture in this service.")
     extra: dict[str, Any] | None = Field(None, description="Other fields of its line in the manifest.")
 
 
 class Hit(Item):
-    """An item that was found."""
+    """An item that a search returns."""
 
-    distance: int = Field(description="Bits in which its code differs from the query's.")
+    distance: int = Field(description="The number of bits in which its code differs from the query's.")
     score: float | None = Field(None, description="After `asymmetric`: larger is nearer.")
 
 
 class Query(BaseModel):
-    """What was searched for."""
+    """The query of a search, with its code."""
 
     kind: Literal["text", "image", "id"]
     modality: str
@@ -120,13 +141,13 @@ class Query(BaseModel):
     media: str | None = None
 
 
-class Found(BaseModel):
+class SearchResponse(BaseModel):
     """The answer to a search."""
 
     query: Query
     n_bits: int
-    searched: int = Field(description="Items looked through.")
-    milliseconds: float = Field(description="In the server, waiting included.")
+    searched: int = Field(description="The number of items that were searched.")
+    milliseconds: float = Field(description="The time in the server, including waiting.")
     k: int
     want: list[str]
     labels: list[str]
@@ -136,15 +157,15 @@ class Found(BaseModel):
 
 
 class Modality(BaseModel):
-    """A kind of items."""
+    """A modality of the engine."""
 
     items: int
-    query: bool = Field(description="Whether new content of this kind can be searched by.")
+    query: bool = Field(description="Whether new content of this modality can be searched by.")
     reads: str = Field(description="`text`, `image` or `array` (rows of features).")
 
 
-class Bounds(BaseModel):
-    """What a request may ask for."""
+class RequestLimits(BaseModel):
+    """Bounds on what a request may have."""
 
     k: int
     text: int
@@ -152,7 +173,7 @@ class Bounds(BaseModel):
     pixels: int
 
 
-class About(BaseModel):
+class EngineInfo(BaseModel):
     """What the engine is."""
 
     name: str
@@ -162,28 +183,28 @@ class About(BaseModel):
     codes: str
     paired: bool = Field(description="Whether the method learned from pairs.")
     modalities: dict[str, Modality]
-    labels: list[str] = Field(description="The most frequent names of classes, at most 200.")
+    labels: list[str] = Field(description="The most frequent labels, at most 200.")
     examples: list[str]
     writable: bool
-    limits: Bounds
+    limits: RequestLimits
 
 
-class Added(BaseModel):
-    """An item that was added."""
+class AddResponse(BaseModel):
+    """An item that was added, and the number of items there are now."""
 
     added: Item
     items: int
 
 
-class Removed(BaseModel):
-    """Items that were removed."""
+class RemoveResponse(BaseModel):
+    """The number of items that were removed, and of those there are now."""
 
     removed: int
     items: int
 
 
 class Health(BaseModel):
-    """Whether the service is well."""
+    """Whether the service is alive."""
 
     status: Literal["ok"]
 
@@ -193,4 +214,30 @@ class Error(BaseModel):
 
     error: str
     status: int
-    request: int | None = Field(None, description="Number of the request, which the server's log has.")
+    request: int | None = Field(None, description="The number of the request in the service's log.")
+
+
+def item_json(item: engine.Hit) -> dict[str, object]:
+    """Return an item as JSON, in the form of :class:`Item`."""
+    fields: dict[str, object] = {
+        "id": item.id,
+        "modality": item.modality,
+        "code": item.code,
+        "kind": item.kind,
+        "labels": item.labels,
+    }
+    if item.text is not None:
+        fields["text"] = item.text
+    if item.uri is not None:
+        fields["media"] = f"/media/{quote(item.id, safe='')}?modality={quote(item.modality, safe='')}"
+    if item.extra:
+        fields["extra"] = item.extra
+    return fields
+
+
+def hit_json(hit: engine.Hit) -> dict[str, object]:
+    """Return a hit as JSON, in the form of :class:`Hit`."""
+    fields = {**item_json(hit), "distance": hit.distance}
+    if hit.score is not None:
+        fields["score"] = hit.score
+    return fields

@@ -1,51 +1,49 @@
-"""What a service may do and how much it takes."""
+"""How a service is started, and how much one request or all of them together may take."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 MEGABYTE = 2**20
-SHORTEST = 8
-"""Characters of a token."""
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-MOST_HITS = 200
-"""Of one search."""
-MOST_LABELS = 20
-"""Of a filter or of a new item."""
-LONGEST_TEXT, LONGEST_ID, LONGEST_NAME = 2000, 1000, 200
-"""Characters of a text, of an id, of a label or modality. All these are part of the description."""
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+MIN_TOKEN_LENGTH = 8
+MAX_HITS = 200
+MAX_LABELS = 20
+MAX_TEXT_LENGTH, MAX_ID_LENGTH, MAX_NAME_LENGTH = 2000, 1000, 200
+"""Characters of a text, of an id, and of a label or modality. Like the two bounds above they are constants, not
+:class:`Limits`, because they are part of the OpenAPI description."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of what one client, or all of them together, may ask for."""
+    """Bounds on what one client, or all of them together, may use."""
 
     bytes: int = 10 * MEGABYTE
-    """Of one request's body."""
+    """The largest uploaded picture."""
     json_bytes: int = MEGABYTE // 4
-    """Of a body that is JSON."""
+    """The largest JSON body."""
     all_bytes: int = 80 * MEGABYTE
-    """Of all bodies that are in memory at the same time."""
+    """The most that all bodies may take in memory at the same time."""
     pixels: int = 40_000_000
-    """Of a picture, known from its header before any is decoded."""
+    """The most pixels of a picture, read from its header before any is decoded."""
     pictures: int = 2
-    """That are decoded at the same time."""
+    """The number of pictures that are decoded at the same time."""
     body_seconds: float = 15.0
-    """In which a body has to arrive."""
+    """The time in which a body has to arrive."""
     header_seconds: float = 10.0
-    """In which the head of a request has to arrive."""
+    """The time in which the head of a request has to arrive."""
     request_seconds: float = 60.0
-    """In which a request has to be done, its answer taken in included."""
+    """The time in which a request has to be finished, including the sending of its response."""
     requests: int = 256
-    """That are under way at the same time; more are told to come again."""
+    """The number of requests in progress; further ones get a 503."""
     connections: int = 1024
-    """That are open at the same time."""
+    """The number of open connections; further ones are closed."""
     head_bytes: int = 16 * 1024
-    """Of the head of a request."""
+    """The largest head of a request."""
     batch: int = 256
-    """Searches that walk over the index together."""
+    """The number of searches that share one scan of the index."""
     thumbnails: int = 64 * MEGABYTE
-    """Bytes of small pictures that are kept ready."""
+    """The most that cached thumbnails may take in memory."""
 
 
 @dataclass(frozen=True)
@@ -55,32 +53,32 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
-    """Who has it may come in; None: everybody who reaches the service."""
+    """The token that requests need; None serves everybody who reaches the service."""
     writable: bool = False
-    """Whether items may be added and removed."""
+    """Whether clients may add and remove items."""
     hosts: tuple[str, ...] = ()
-    """Names under which the service may be called, besides those of this machine."""
+    """Host names that requests may use, besides those of this machine."""
     examples: tuple[str, ...] = ()
     """Searches that the page offers."""
     name: str = ""
-    """That the page shows; that of the engine's folder if empty."""
+    """The name that the page shows; if empty, the name of the engine's folder."""
     quiet: bool = False
     """Whether to leave out the access log."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < SHORTEST or not _plain(self.token)):
+        if self.token is not None and (len(self.token) < MIN_TOKEN_LENGTH or not _is_printable_ascii(self.token)):
             raise ValueError(
-                f"the token has {len(self.token)} characters; expected at least {SHORTEST}, letters, digits and signs "
-                "without spaces. A good one: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
+                f"the token has {len(self.token)} characters; expected at least {MIN_TOKEN_LENGTH}, letters, digits "
+                "and signs without spaces. A good one: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
             )
 
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the service."""
-        return self.host in LOOPBACK or self.host.startswith("127.")
+        return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
 
 
-def _plain(token: str) -> bool:
-    """Whether a text can stand in a header and in an address."""
-    return all("!" <= sign <= "~" for sign in token)
+def _is_printable_ascii(token: str) -> bool:
+    """Return whether a token can stand in a header and in a URL."""
+    return all("!" <= character <= "~" for character in token)

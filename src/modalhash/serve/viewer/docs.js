@@ -81,16 +81,16 @@ function operationOf(method, path, operation) {
 }
 
 async function show() {
-  const place = document.getElementById("operations");
+  const operations = document.getElementById("operations");
   try {
     const answer = await fetch("/openapi.json");
     if (!answer.ok) throw new Error((await answer.json()).error);
     const api = await answer.json();
     document.getElementById("version").textContent = api.info.version;
     document.getElementById("about").textContent = api.info.description;
-    place.replaceChildren();
+    operations.replaceChildren();
     for (const [path, methods] of Object.entries(api.paths)) {
-      for (const method of METHODS) if (methods[method]) place.append(operationOf(method, path, methods[method]));
+      for (const method of METHODS) if (methods[method]) operations.append(operationOf(method, path, methods[method]));
     }
     for (const [name, schema] of Object.entries(api.components.schemas)) {
       const what = make("span", schema.description || "");
@@ -99,7 +99,7 @@ async function show() {
       document.getElementById("schemas").append(make("details", "", summary, make("div", "", fieldsOf(schema))));
     }
   } catch (error) {
-    place.textContent = `The description cannot be shown: ${error.message}`;
+    operations.textContent = `The description cannot be shown: ${error.message}`;
   }
 }
 

@@ -10,17 +10,10 @@ from http.client import HTTPConnection
 from urllib.parse import quote
 
 import pytest
+from serve_tools import picture
 
 from little_world import huge_png
-from modalhash.serve.schemas import Added, Item
-
-
-def picture(colour=(200, 30, 30), size=(60, 40), kind="PNG", **options):
-    from PIL import Image
-
-    out = io.BytesIO()
-    Image.new("RGB", size, colour).save(out, kind, **options)
-    return out.getvalue()
+from modalhash.serve.schemas import AddResponse, Item
 
 
 def add_picture(client, data, **fields):
@@ -81,27 +74,6 @@ def test_small_pictures(client, engine, tmp_path):
         assert client.get(f"/media/wide?size={wrong}").status_code == 422
 
 
-def test_thumbnails_are_turned_kept_and_forgotten(tmp_path):
-    from PIL import Image
-
-    from modalhash.serve.media import Thumbnails
-
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    paths = [tmp_path / f"{n}.jpg" for n in range(5)]
-    for n, path in enumerate(paths):
-        path.write_bytes(picture((n * 40, 0, 0), (100, 50), "JPEG", exif=turned))
-    kept = Thumbnails(most_bytes=400, pixels=10**6)
-    first = kept.get(paths[0], 64)
-    assert kept.get(paths[0], 64) is first
-    with Image.open(io.BytesIO(first.data)) as seen:
-        assert seen.size == (32, 64)
-    for path in paths:
-        kept.get(path, 64)
-    assert kept._bytes <= 400
-    assert kept.get(paths[0], 64) is not first
-
-
 def test_what_is_no_picture_is_not_served(client, engine, tmp_path):
     photo = engine.path_of(engine.get("photos/0.png")).read_bytes()
     for name, content, status in (
@@ -114,8 +86,8 @@ def test_what_is_no_picture_is_not_served(client, engine, tmp_path):
         path.write_bytes(photo)
         engine.add([{"id": name, "path": str(path)}])
         path.write_bytes(content)
-        for address in (f"/media/{name}", f"/media/{name}?size=64"):
-            answer = client.get(address)
+        for url in (f"/media/{name}", f"/media/{name}?size=64"):
+            answer = client.get(url)
             assert answer.status_code == status, answer.text
             assert answer.headers["content-type"] == "application/json"
             assert str(tmp_path) not in answer.text
@@ -134,7 +106,7 @@ def test_read_only_says_how_to_write(client):
 def test_add_and_remove_a_text(writer, engine):
     answer = writer.post("/items", json={"text": "a red ball", "id": "new", "labels": ["red"]})
     assert answer.status_code == 201
-    Added.model_validate(answer.json())
+    AddResponse.model_validate(answer.json())
     assert answer.json()["items"] == 121
     assert engine.get("new").kind == "hashed"
     again = writer.post("/items", json={"text": "other", "id": "new"})
@@ -152,9 +124,9 @@ def test_add_and_remove_a_picture(writer, engine):
     assert item["labels"] == ["red", "circle"]
     assert item["id"].startswith("image-")
     assert writer.get(item["media"]).content == data
-    kept = list((engine.path / "media").iterdir())
-    assert [path.read_bytes() for path in kept] == [data]
-    assert kept[0].suffix == ".png", "by its content, whatever the client called it"
+    stored = list((engine.path / "media").iterdir())
+    assert [path.read_bytes() for path in stored] == [data]
+    assert stored[0].suffix == ".png", "by its content, whatever the client called it"
     assert add_picture(writer, data).status_code == 409
     assert len(list((engine.path / "media").iterdir())) == 1, "nothing is left of what was not added"
     assert writer.delete(f"/items/{item['id']}").json()["removed"] == 1
@@ -213,7 +185,7 @@ def test_forms_that_are_none(writer):
 
 
 def test_many_at_once_do_not_get_in_each_others_way(writer, engine):
-    """Adding, removing and searching at the same time: afterwards exactly what was told is there."""
+    """Adding, removing and searching at the same time: afterwards exactly what was answered is there."""
 
     def work(n):
         ids = (f"own-{n}", "shared")

@@ -1,0 +1,92 @@
+"""Micro-batching: jobs that wait while the worker is busy go into its next call together.
+
+Nothing is delayed: a job that comes alone starts at once, and those that come meanwhile form the next batch. Under
+load the batches grow by themselves, up to a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Generic, TypeVar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class QueueFullError(Exception):
+    """Too many jobs are waiting; try again later."""
+
+
+class MicroBatcher(Generic[Job, Result]):
+    """Calls ``work`` with batches of jobs, one batch at a time, in a thread.
+
+    Parameters
+    ----------
+    work : callable
+        Takes a list of jobs and returns as many results. An exception among the results is raised where that job is
+        awaited; if ``work`` itself raises, all jobs of the batch fail.
+    executor : Executor
+        Runs ``work``.
+    max_batch : int
+        The most jobs of one batch.
+    max_waiting : int
+        The number of jobs that may wait; further ones raise :class:`QueueFullError`.
+    on_batch : callable, optional
+        Called with the size of each batch.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Job]], Sequence[Result | Exception]],
+        executor: Executor,
+        *,
+        max_batch: int = 256,
+        max_waiting: int = 1024,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> None:
+        self._work, self._executor = work, executor
+        self._max_batch, self._max_waiting, self._on_batch = max_batch, max_waiting, on_batch
+        self._queue: deque[tuple[Job, asyncio.Future[Result]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, job: Job) -> Result:
+        """Return the result of one job."""
+        if len(self._queue) >= self._max_waiting:
+            raise QueueFullError(f"{len(self._queue)} searches are waiting")
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._queue.append((job, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while batch := self._next_batch():
+                if self._on_batch is not None:
+                    self._on_batch(len(batch))
+                jobs = [job for job, _ in batch]
+                try:
+                    results = await loop.run_in_executor(self._executor, self._work, jobs)
+                except Exception as error:
+                    results = [error] * len(batch)
+                for (_, future), result in zip(batch, results, strict=True):
+                    if future.done():  # cancelled: the client has disconnected
+                        continue
+                    if isinstance(result, Exception):
+                        future.set_exception(result)
+                    else:
+                        future.set_result(result)
+        finally:
+            self._task = None
+
+    def _next_batch(self) -> list[tuple[Job, asyncio.Future[Result]]]:
+        batch: list[tuple[Job, asyncio.Future[Result]]] = []
+        while self._queue and len(batch) < self._max_batch:
+            job = self._queue.popleft()
+            if not job[1].done():
+                batch.append(job)
+        return batch

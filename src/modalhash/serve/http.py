@@ -1,0 +1,248 @@
+"""What surrounds every request: access control, bounds on how many and how long, security headers, log and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections.abc import Iterable
+from http import HTTPStatus
+from itertools import count
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from modalhash.serve.errors import HTTPError, busy_error, json_response
+from modalhash.serve.monitoring import Metrics, log_exception, log_request
+from modalhash.serve.settings import Settings
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
+)
+SECURITY_HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
+"""Headers of every response. There are none that let other sites read (CORS)."""
+COOKIE = "modalhash"
+OPEN_ROUTES = ("/healthz",)
+"""Routes that need no token and are answered however busy the service is."""
+PAGE_FILES = "/static/"
+"""The page and its files hold nothing of the engine, so they need no token: the page asks for it."""
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+METHODS = (*SAFE_METHODS, "POST", "PUT", "PATCH", "DELETE")
+CLIENT_CLOSED_REQUEST = 499
+"""The status in log and metrics where the client was gone before the response."""
+
+
+# -- access control
+
+
+class AccessControl:
+    """Decides on requests by the host name they use, the site they come from, and the token."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._token = None if settings.token is None else _digest(settings.token)
+        self._cookie = None if settings.token is None else cookie_value(settings.token)
+        self._head_bytes = settings.limits.head_bytes
+        self._hosts: set[str] | None = None
+        if settings.is_local or settings.hosts:
+            own = f"[{settings.host}]" if ":" in settings.host else settings.host
+            self._hosts = {*LOCAL_NAMES, own.lower(), *(name.lower() for name in settings.hosts)}
+
+    def check(self, scope: Scope) -> Response | None:
+        """Raise :class:`HTTPError` if the request is not allowed.
+
+        Returns None if it is; or, where the page was opened with the token in its URL, the redirect that sets the
+        cookie instead.
+        """
+        headers: dict[bytes, list[bytes]] = {}
+        size = len(scope["path"]) + len(scope["query_string"])
+        for name, value in scope["headers"]:
+            headers.setdefault(name, []).append(value)
+            size += len(name) + len(value)
+        if size > self._head_bytes:
+            raise HTTPError(431, f"the head of the request has {size:,} bytes; the limit is {self._head_bytes:,}")
+        self._check_host(headers.get(b"host", []))
+        if scope["path"] in OPEN_ROUTES:
+            return None
+        has_token = self._check_bearer(headers.get(b"authorization", []))
+        if scope["method"] not in SAFE_METHODS and not has_token:
+            _check_site(headers)
+        if self._token is None or has_token:
+            return None
+        if scope["path"] == "/" and scope["method"] == "GET" and b"token=" in scope["query_string"]:
+            return self._redirect_with_cookie(scope, headers)
+        if scope["method"] in ("GET", "HEAD") and (scope["path"] == "/" or scope["path"].startswith(PAGE_FILES)):
+            return None
+        if not self._has_cookie(headers.get(b"cookie", [])):
+            raise _token_error("missing or wrong")
+        return None
+
+    def _check_host(self, given: list[bytes]) -> None:
+        """Refuse foreign names: a page whose host name was made to point at this machine would send that name."""
+        if self._hosts is None:
+            return
+        for value in given or [b""]:
+            name = _without_port(value.decode("latin-1").lower())
+            if name not in self._hosts:
+                raise HTTPError(
+                    403,
+                    f"the request names the host {name[:100]!r}, which is none of this service's names "
+                    f"({', '.join(sorted(self._hosts))}); if it should be, start it with --allow-host",
+                )
+
+    def _check_bearer(self, given: list[bytes]) -> bool:
+        """Return whether the header has the token; a wrong one is refused whatever else there is."""
+        if self._token is None or not given:
+            return False
+        scheme, _, value = given[0].partition(b" ")
+        if scheme.lower() != b"bearer":
+            return False
+        if len(given) > 1 or not hmac.compare_digest(_digest(value.strip()), self._token):
+            raise _token_error("wrong")
+        return True
+
+    def _has_cookie(self, given: Iterable[bytes]) -> bool:
+        assert self._cookie is not None
+        for header in given:
+            for part in header.split(b";"):
+                name, _, value = part.strip().partition(b"=")
+                if name == COOKIE.encode() and hmac.compare_digest(value, self._cookie.encode()):
+                    return True
+        return False
+
+    def _redirect_with_cookie(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> Response:
+        """Move the token out of the URL into a cookie that scripts cannot read."""
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        token = dict(pairs).get("token", "")
+        assert self._token is not None
+        if not hmac.compare_digest(_digest(token), self._token):
+            raise _token_error("wrong")
+        rest = urlencode([(name, value) for name, value in pairs if name != "token"])
+        response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": f"/?{rest}" if rest else "/"})
+        secure = scope["scheme"] == "https" or headers.get(b"x-forwarded-proto", [b""])[0].strip() == b"https"
+        response.set_cookie(COOKIE, self._cookie or "", httponly=True, samesite="strict", secure=secure, path="/")
+        return response
+
+
+def cookie_value(token: str) -> str:
+    """Return what the cookie holds: it proves the token without being it."""
+    return hmac.new(token.encode(), b"modalhash page", hashlib.sha256).hexdigest()
+
+
+def _check_site(headers: dict[bytes, list[bytes]]) -> None:
+    """Refuse what pages of other sites send: browsers say from which site a request comes."""
+    host = headers.get(b"host", [b""])[0].decode("latin-1").lower()
+    origins = [urlsplit(value.decode("latin-1").lower()).netloc for value in headers.get(b"origin", [])]
+    site = headers.get(b"sec-fetch-site", [b"none"])[0]
+    if any(origin != host for origin in origins) or site in (b"cross-site", b"same-site"):
+        raise HTTPError(
+            403,
+            "the request came from a page of another site; use this service's own page, or send the token as a header",
+        )
+
+
+def _token_error(problem: str) -> HTTPError:
+    return HTTPError(
+        401,
+        f"the token is {problem}; send it as a header, 'Authorization: Bearer …', or open the page as /?token=…",
+        {"WWW-Authenticate": "Bearer"},
+    )
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() and (not name.startswith("[") or name.endswith("]")) else host
+
+
+def _digest(token: str | bytes) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token).digest()
+
+
+# -- middleware
+
+
+class RequestMiddleware:
+    """ASGI middleware: whatever happens inside, each request gets one response and one line in the log."""
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+        self._access, self._limits, self._quiet = AccessControl(settings), settings.limits, settings.quiet
+        self._numbers = count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        exchange = _Exchange(next(self._numbers), send)
+        self.metrics.requests_under_way += 1
+        try:
+            await self._respond(exchange, scope, receive)
+        finally:
+            self.metrics.requests_under_way -= 1
+            self._record(exchange, scope)
+
+    async def _respond(self, exchange: _Exchange, scope: Scope, receive: Receive) -> None:
+        limits = self._limits
+        try:
+            response: ASGIApp | None = self._access.check(scope)
+            if (
+                response is None
+                and self.metrics.requests_under_way > limits.requests
+                and scope["path"] not in OPEN_ROUTES
+            ):
+                raise busy_error(f"{limits.requests} requests are under way")
+            async with asyncio.timeout(limits.request_seconds):
+                await (response or self.app)(scope, receive, exchange.send)
+            return
+        except HTTPError as error:
+            response = error.response()
+        except ClientDisconnect:
+            return
+        except TimeoutError:
+            response = busy_error(f"no answer in {limits.request_seconds:g} s").response()
+        except Exception as error:
+            log_exception(exchange.number, error)
+            message = f"internal error; the log of the service says where, under request {exchange.number}"
+            response = json_response({"error": message, "status": 500, "request": exchange.number}, 500)
+        if exchange.status:  # too late for another response: closing the connection marks the first as incomplete
+            raise ConnectionError("a response could not be completed")
+        await response(scope, receive, exchange.send)
+
+    def _record(self, exchange: _Exchange, scope: Scope) -> None:
+        seconds = time.perf_counter() - exchange.start
+        status = exchange.status or CLIENT_CLOSED_REQUEST
+        route = getattr(scope.get("route"), "path", "other")
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self.metrics.count_request(route, method, status, seconds)
+        if not self._quiet:
+            log_request(exchange.number, scope["method"], scope["path"], status, seconds, exchange.size)
+
+
+class _Exchange:
+    """One request with its number, and its response on the way out."""
+
+    def __init__(self, number: int, send: Send) -> None:
+        self.number, self._send = number, send
+        self.start = time.perf_counter()
+        self.status = self.size = 0
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on, with the headers that every response has."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], *SECURITY_HEADERS]
+        elif message["type"] == "http.response.body":
+            self.size += len(message.get("body", b""))
+        await self._send(message)

@@ -1,0 +1,189 @@
+"""Searches of many clients at once: queries that wait are encoded together and share one scan of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions, SearchRequest
+from modalhash.serve.batching import MicroBatcher
+from modalhash.serve.errors import HTTPError, unknown_item_error
+from modalhash.serve.settings import Limits
+
+UNKNOWN_QUERY = "nothing in the query is known to the engine, so what it finds says nothing; use other words"
+
+
+class TextQuery(NamedTuple):
+    """A text to be encoded."""
+
+    text: str
+    modality: str
+
+
+class ItemQuery(NamedTuple):
+    """A stored item to be looked up."""
+
+    id: str
+    modality: str | None
+
+
+class EncodedQuery(NamedTuple):
+    """A query with its code: one row of a batch that was encoded together."""
+
+    batch: QueryBatch
+    row: int
+
+    @property
+    def code(self) -> str:
+        """The code in hexadecimal."""
+        return bytes(self.batch.codes[self.row]).hex()
+
+    @property
+    def modality(self) -> str:
+        """The modality of the query."""
+        if self.batch.records is not None:
+            return self.batch.records[self.row].modality
+        return str(self.batch.modality)
+
+    @property
+    def item(self) -> Hit:
+        """The stored item that is searched by."""
+        assert self.batch.records is not None
+        return Hit.from_record(self.batch.records[self.row], 0)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the client should know about the query."""
+        unknown = self.batch.unknown
+        return [UNKNOWN_QUERY] if unknown is not None and unknown[self.row] else []
+
+    def request(self, options: SearchOptions) -> SearchRequest:
+        """Return the query with its options, for :attr:`Searcher.search`."""
+        return self.batch.request(self.row, options)
+
+
+class SearchResult(NamedTuple):
+    """The hits of a search, and the number of items that were looked through."""
+
+    hits: list[Hit]
+    searched: int
+
+
+class Searcher:
+    """An engine behind two threads: one encodes queries, one scans the index, both in batches.
+
+    Attributes
+    ----------
+    encode : awaitable callable
+        Turns a :class:`TextQuery` or :class:`ItemQuery` into an :class:`EncodedQuery`.
+    search : awaitable callable
+        Turns a search request into a :class:`SearchResult`.
+    """
+
+    def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None]) -> None:
+        self.engine = engine
+        self._executors = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("prepare", "search")}
+        self.encode: MicroBatcher[TextQuery | ItemQuery, EncodedQuery] = MicroBatcher(
+            self._encode_batch,
+            self._executors["prepare"],
+            max_batch=limits.batch,
+            max_waiting=limits.requests,
+            on_batch=partial(on_batch, "prepare"),
+        )
+        self.search: MicroBatcher[SearchRequest, SearchResult] = MicroBatcher(
+            self._search_batch,
+            self._executors["search"],
+            max_batch=limits.batch,
+            max_waiting=limits.requests,
+            on_batch=partial(on_batch, "search"),
+        )
+
+    def close(self) -> None:
+        """End the threads when their work is done."""
+        for executor in self._executors.values():
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def check_modalities(self, *names: str) -> None:
+        """Raise for a modality that the engine does not have."""
+        try:
+            self.engine.check_modalities(names)
+        except ValueError as error:
+            raise HTTPError(422, str(error)) from None
+
+    def modality_for(self, reads: str, name: str | None) -> str:
+        """Return the modality of a new text or picture: the one that is named, or the default.
+
+        Parameters
+        ----------
+        reads : {"text", "image"}
+            What the encoder of the modality has to read.
+        name : str, optional
+            The modality that the request names.
+        """
+        plural = "texts" if reads == "text" else "pictures"
+        able = [modality for modality in self.engine.modalities if self.engine.reads.get(modality) == reads]
+        if name is not None:
+            self.check_modalities(name)
+            if name not in able:
+                expected = f"expected {' or '.join(map(repr, able))}" if able else "no modality does; search by id"
+                raise HTTPError(422, f"modality: {name!r} does not take {plural}; {expected}")
+            return name
+        if not able:
+            raise HTTPError(422, f"this engine cannot encode {plural}: it was trained on given features. Search by id")
+        return reads if reads in able else able[0]
+
+    def encode_picture(self, data: bytes, modality: str) -> EncodedQuery:
+        """Return a picture as a query."""
+        try:
+            return EncodedQuery(self.engine.prepare(image=[data], modality=modality, asymmetric=True), 0)
+        except ValueError as error:
+            raise HTTPError(415, f"image: {error}") from None
+
+    def encode_item_content(self, id: str, modality: str | None) -> EncodedQuery:
+        """Return a stored item as a query with projections, which are made from its content."""
+        try:
+            return EncodedQuery(self.engine.prepare(id=[id], modality=modality, asymmetric=True), 0)
+        except ValueError:  # whose message may name a file of this machine
+            message = f"the content of {id!r} cannot be read, so there is nothing to rank by; leave out 'asymmetric'"
+            raise HTTPError(422, message) from None
+
+    def _search_batch(self, requests: list[SearchRequest]) -> list[SearchResult]:
+        hits = self.engine.answer(requests)
+        sizes = self.engine.sizes()
+        searched = (sum(sizes[name] for name in request.options.want or sizes) for request in requests)
+        return [SearchResult(*result) for result in zip(hits, searched, strict=True)]
+
+    def _encode_batch(self, queries: list[TextQuery | ItemQuery]) -> list[EncodedQuery | Exception]:
+        groups: dict[tuple[type, str | None], list[int]] = {}
+        for row, query in enumerate(queries):
+            groups.setdefault((type(query), query.modality), []).append(row)
+        encoded: dict[int, EncodedQuery | Exception] = {}
+        for (kind, modality), rows in groups.items():
+            contents = [queries[row][0] for row in rows]
+            results = (
+                self._encode_texts(contents, str(modality))
+                if kind is TextQuery
+                else self._encode_items(contents, modality)
+            )
+            encoded.update(zip(rows, results, strict=True))
+        return [encoded[row] for row in range(len(queries))]
+
+    def _encode_texts(self, texts: list[str], modality: str) -> list[EncodedQuery | Exception]:
+        try:
+            batch = self.engine.prepare(text=texts, modality=modality, asymmetric=True)
+        except ValueError as error:
+            if len(texts) == 1:
+                return [HTTPError(422, f"text: {error}")]
+            return [self._encode_texts([text], modality)[0] for text in texts]  # so that only the bad one fails
+        return [EncodedQuery(batch, row) for row in range(len(texts))]
+
+    def _encode_items(self, ids: list[str], modality: str | None) -> list[EncodedQuery | Exception]:
+        try:
+            batch = self.engine.prepare(id=ids, modality=modality)
+        except (KeyError, ValueError) as error:
+            if len(ids) == 1:
+                return [unknown_item_error(error)]
+            return [self._encode_items([id], modality)[0] for id in ids]
+        return [EncodedQuery(batch, row) for row in range(len(ids))]

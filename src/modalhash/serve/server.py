@@ -1,0 +1,200 @@
+"""The service as a process: its socket, uvicorn with time-outs and JSON errors, and a clean end at a signal.
+
+uvicorn waits for the head of a request for ever, and goes on reading a body after the response was sent. Here a
+connection that owes the rest of a head, or still sends a body that is not wanted, is closed after some seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from modalhash.engine import Engine
+from modalhash.serve.app import make_app
+from modalhash.serve.http import SECURITY_HEADERS
+from modalhash.serve.monitoring import make_handler
+from modalhash.serve.settings import Limits, Settings
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which a busy thread makes way. With Python's default of 5 ms each response would wait several times
+that for the threads that search."""
+LINGER_SECONDS = 2.0
+"""The time for a client to notice that it was refused, before the connection is cut."""
+
+
+# -- socket
+
+
+def check_exposure(settings: Settings, *, without_token: bool) -> None:
+    """Raise if other machines can reach the service without a token and nobody said that they may."""
+    if settings.token is None and not settings.is_local and not without_token:
+        raise ValueError(
+            f"at {settings.host} other machines reach the service, and there is no token. Set MODALHASH_TOKEN, "
+            "or say --without-token if everybody who reaches it may use it"
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket, or raise an error that says what is wrong with host or port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(f"port {port} is in use; give another one (--port), or 0 for any that is free") from None
+        raise ValueError(f"cannot listen at {host}, port {port}: {error.strerror or error}") from None
+
+
+def page_url(sock: socket.socket) -> str:
+    """Return the URL of the page, as a browser on this machine opens it."""
+    host, port = sock.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+# -- HTTP on a connection
+
+
+class Protocol(H11Protocol):
+    """uvicorn's connection, with limits on how long to wait and JSON errors."""
+
+    limits: ClassVar[Limits] = Limits()
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+            return
+        self._start_timer(self.limits.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._update_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._update_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Respond to what is no HTTP, or has too large a head."""
+        self._send_error(400, f"{msg} Its head may have at most {self.limits.head_bytes:,} bytes.")
+
+    def _update_timer(self) -> None:
+        """Run the timer while it is the client's turn to send."""
+        theirs, ours = self.conn.their_state, self.conn.our_state
+        if ours is h11.DONE and theirs is h11.SEND_BODY:
+            self._start_timer(LINGER_SECONDS)
+        elif theirs is h11.IDLE and self.conn.trailing_data[0]:
+            self._start_timer(self.limits.header_seconds)
+        else:
+            self._stop_timer()
+
+    def _start_timer(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(seconds, self._time_out)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state is h11.IDLE:
+            self._send_error(408, "the head of the request did not arrive in time; send it faster")
+        else:
+            self.transport.abort()
+
+    def _send_error(self, status: int, message: str) -> None:
+        """Respond before there is a request, and close the connection."""
+        body = json.dumps({"error": message, "status": status}).encode()
+        headers: list[Any] = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+            *SECURITY_HEADERS,
+        ]
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+# -- process
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which calls ``on_ready`` when it listens and for which a signal to stop is no failure."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals as uvicorn does, without raising them once more at the end."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {sign: signal.signal(sign, self.handle_exit) for sign in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for sign, handler in before.items():
+                signal.signal(sign, handler)
+
+
+def make_server(engine: Engine, settings: Settings, on_ready: Callable[[], None]) -> Server:
+    """Return a server that is ready to run and has done once whatever is slow the first time."""
+    app = make_app(engine, settings)
+    app.state.service.warm_up()
+    logger = logging.getLogger("uvicorn.error")
+    logger.handlers, logger.propagate = [logging.NullHandler() if settings.quiet else make_handler()], False
+    logger.setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app,
+        http=type("Protocol", (Protocol,), {"limits": settings.limits}),
+        h11_max_incomplete_event_size=settings.limits.head_bytes,
+        timeout_graceful_shutdown=int(settings.limits.request_seconds),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
+    return Server(config, on_ready)
+
+
+def run(engine: Engine, settings: Settings, sock: socket.socket, *, on_ready: Callable[[], None]) -> None:
+    """Serve until a signal to stop; requests that are under way are answered first."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # warnings about a query are part of its response
+        make_server(engine, settings, on_ready).run(sockets=[sock])
