@@ -24,7 +24,7 @@ import numpy as np
 
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
-from modalhash.store import Record, Store
+from modalhash.store import Record, SqliteStore
 from record import write
 
 N_BITS = 64
@@ -36,9 +36,9 @@ def code(item: int) -> bytes:
 
 def add_missing(path: str, n_items: int, size: int) -> None:
     """What the killed process does: batch by batch, each reported once it is committed."""
-    with Store(path, n_bits=N_BITS) as store:
+    with SqliteStore(path, n_bits=N_BITS) as store:
         for first in range(0, n_items, size):
-            if f"item-{first}" not in store:
+            if (("image", "text")[first % 2], f"item-{first}") not in store:
                 batch = range(first, min(n_items, first + size))
                 store.add(Record(f"item-{i}", ("image", "text")[i % 2], code(i), text=f"text of {i}") for i in batch)
             print(first // size, flush=True)
@@ -61,7 +61,7 @@ def check(path: Path, args: argparse.Namespace, reported: set[int]) -> int:
     if not path.exists():
         assert not reported
         return 0
-    with Store(path, n_bits=N_BITS) as store:
+    with SqliteStore(path, n_bits=N_BITS) as store:
         store.check()
         found = Counter(int(record.id.removeprefix("item-")) // args.batch for record in store.scan())
         expected = {batch: min(args.batch, args.items - batch * args.batch) for batch in found}

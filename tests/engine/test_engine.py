@@ -89,9 +89,7 @@ def test_hits_are_those_of_brute_force(engine):
     distances = (bits != (projection > 0)).sum(axis=1)
     expected = np.argsort(distances, kind="stable")[:30]
     assert [hit.distance for hit in engine.search(text="a green ball", k=30)] == distances[expected].tolist()
-    assert [f"{h.modality}:{h.id}" for h in engine.search(text="a green ball", k=30)] == [
-        records[i].id for i in expected
-    ]
+    assert [(h.modality, h.id) for h in engine.search(text="a green ball", k=30)] == [records[i].key for i in expected]
     scores = np.where(bits, 1, -1) @ projection
     best = engine.search(text="a green ball", k=10, asymmetric=True, shortlist=len(records))
     np.testing.assert_allclose([hit.score for hit in best], np.sort(scores)[::-1][:10], rtol=1e-4)

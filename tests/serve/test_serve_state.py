@@ -74,7 +74,7 @@ def test_a_mistake_of_ours_is_a_number_and_no_trace(lines, engine, monkeypatch):
 
 
 def test_a_full_disk_and_a_busy_store(make_client, engine, monkeypatch):
-    from modalhash.store.store import StoreBusyError, StoreFullError
+    from modalhash.store import StoreBusyError, StoreFullError
 
     client = make_client(writable=True)
     for error, status in ((StoreFullError("full"), 507), (StoreBusyError("busy"), 503)):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modalhash.codes import pack_signs
-from modalhash.engine.answers import key_of
 from modalhash.engine.kept import forget, keep
 from modalhash.engine.raw_items import Item, Problem, Report
 from modalhash.engine.sources import Portion, opened, portions, total_of
@@ -98,7 +97,7 @@ class Adder:
         return item if item.data is None else replace(item, uri=keep(self.keep_in, item.data))
 
     def _records(self, items: Iterable[Item]) -> Iterable[Record]:
-        numbers = self.store.numbers([key_of(item.modality, item.id) for item in items])
+        numbers = self.store.numbers((item.modality, item.id) for item in items)
         return self.store.records(list(numbers.values())).values()
 
     def _store(self, records: list[Record], items: list[Item]) -> tuple[int, int]:
@@ -120,8 +119,7 @@ class Adder:
             return len(records), len(there) if self.replace else 0
 
     def _there(self, items: Iterable[Item]) -> set[str]:
-        keys = {key_of(item.modality, item.id): item.id for item in items}
-        return {keys[key] for key in self.store.numbers(keys)}
+        return {id for _, id in self.store.numbers((item.modality, item.id) for item in items)}
 
     def _tell_there(self, item: Item) -> None:
         self.report(item.problem(f"the id {item.id!r} is in the engine already; replace=True (--replace) replaces it"))

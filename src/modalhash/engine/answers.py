@@ -36,7 +36,7 @@ class Hit:
     def from_record(cls, record: Record, distance: int) -> Hit:
         """A stored item as a hit."""
         return cls(
-            own_id(record),
+            record.id,
             int(distance),
             record.modality,
             record.text,
@@ -51,16 +51,6 @@ class Hit:
         """Plain values for JSON; what is empty is left out, except labels."""
         values = {name: value for name, value in asdict(self).items() if value is not None and value != {}}
         return {**values, "labels": list(self.labels)}
-
-
-def key_of(modality: str, id: str) -> str:
-    """The store's id of an item: the same id may stand in several modalities, for the same thing seen twice."""
-    return f"{modality}:{id}"
-
-
-def own_id(record: Record) -> str:
-    """The id as its owner gave it."""
-    return record.id[len(record.modality) + 1 :]
 
 
 def scores_of(projection: Array, records: list[Record]) -> Array:

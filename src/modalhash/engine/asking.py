@@ -11,7 +11,7 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.engine.answers import Hit, scores_of
 from modalhash.index import SearchIndex
-from modalhash.store import KINDS, Record, Store
+from modalhash.store import KINDS, Key, Record, Store
 from modalhash.validation import check_choice, check_int
 
 SHORTLIST, MIN_SHORTLIST = 10, 200
@@ -88,8 +88,8 @@ class SearchRequest:
     options: SearchOptions = field(default_factory=SearchOptions)
     projection: Array | None = None
     """Real-valued, to re-rank the shortlist by if the options request for it."""
-    exclude: str | None = None
-    """The store's id of an item that is never a hit: the query itself."""
+    exclude: Key | None = None
+    """The key of an item that is never a hit: the query itself."""
 
     @property
     def reranked(self) -> bool:
@@ -119,7 +119,7 @@ class SearchRequest:
         """Whether an item may be a hit."""
         options = self.options
         return (
-            record.id != self.exclude
+            record.key != self.exclude
             and options.kind in (None, record.kind)
             and (not options.labels or set(options.labels) <= set(map(str, record.labels)))
         )

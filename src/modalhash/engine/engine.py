@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 
 from modalhash._typing import Matrix
 from modalhash.engine.adding import Added, Adder
-from modalhash.engine.answers import Hit, key_of, own_id
+from modalhash.engine.answers import Hit
 from modalhash.engine.asking import OptionValues, SearchOptions, SearchRequest, answers
 from modalhash.engine.folder import ITEMS, EngineError, facts_of, read_parts
 from modalhash.engine.kept import forget
@@ -22,7 +22,7 @@ from modalhash.engine.sync import refresh
 from modalhash.engine.training import build
 from modalhash.index import SearchIndex, make_index
 from modalhash.progress import Callback
-from modalhash.store import Record, Revision, Store
+from modalhash.store import Record, Revision, SqliteStore, Store
 
 
 class Engine:
@@ -47,7 +47,7 @@ class Engine:
         self.model = parts.model
         self.encoders = parts.encoders
         self.problems: tuple[Problem, ...] = ()
-        self.store = Store(self.path / ITEMS)
+        self.store: Store = SqliteStore(self.path / ITEMS)
         if self.store.n_bits != self.n_bits:
             self.store.close()
             raise EngineError(
@@ -216,7 +216,7 @@ class Engine:
             raise TypeError(f"ids is the text {ids!r}; expected several ids, e.g. [{ids!r}]")
         wanted = list(dict.fromkeys(map(str, ids)))
         names = self.modalities if modality is None else self.check_modalities(modality)
-        keys = {id: [key_of(name, id) for name in names] for id in wanted}
+        keys = {id: [(name, id) for name in names] for id in wanted}
         known = self.store.numbers([key for some in keys.values() for key in some])
         lost = [id for id, some in keys.items() if not any(key in known for key in some)]
         if lost and missing == "error":
@@ -239,11 +239,11 @@ class Engine:
     def records(self, ids: Sequence[str], modality: str | None = None) -> list[Record]:
         """Items as they are stored; KeyError for an unknown id, ValueError for one that is in several modalities."""
         names = self.modalities if modality is None else self.check_modalities(modality)
-        numbers = self.store.numbers([key_of(name, id) for id in ids for name in names])
-        stored = {record.id: record for record in self.store.records(list(numbers.values())).values()}
+        numbers = self.store.numbers((name, id) for id in ids for name in names)
+        stored = {record.key: record for record in self.store.records(list(numbers.values())).values()}
         found = []
         for id in ids:
-            own = [record for name in names if (record := stored.get(key_of(name, id))) is not None]
+            own = [record for name in names if (record := stored.get((name, id))) is not None]
             if not own:
                 raise KeyError(f"no item has the id {id!r}" + (f" in {modality!r}" if modality else ""))
             if len(own) > 1:
@@ -351,7 +351,7 @@ class Engine:
         """All items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
         for record in self.items():
             path = None if record.uri is None else str(self.path.absolute() / record.uri)
-            line = {"id": own_id(record), "modality": record.modality, "text": record.text, "path": path}
+            line = {"id": record.id, "modality": record.modality, "text": record.text, "path": path}
             line = {key: value for key, value in line.items() if value is not None}
             code = bytes(record.code).hex()
             yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}

@@ -46,7 +46,7 @@ class QueryBatch:
             self.codes[row],
             options,
             None if self.projections is None else self.projections[row],
-            exclude=None if self.records is None else self.records[row].id,
+            exclude=None if self.records is None else self.records[row].key,
         )
 
     def warning(self) -> str | None:

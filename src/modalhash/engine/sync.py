@@ -20,9 +20,9 @@ def refresh(index: SearchIndex, store: Store, since: Revision | None = None) -> 
     >>> import tempfile
     >>> from pathlib import Path
     >>> from modalhash.index import HammingIndex
-    >>> from modalhash.store import Record
+    >>> from modalhash.store import Record, SqliteStore
     >>> folder = tempfile.TemporaryDirectory()
-    >>> store, index = Store(Path(folder.name) / "items.db", n_bits=8), HammingIndex(8)
+    >>> store, index = SqliteStore(Path(folder.name) / "items.db", n_bits=8), HammingIndex(8)
     >>> reached = refresh(index, store)
     >>> numbers = store.add([Record("boat", "text", b"\xa0"), Record("sea", "text", b"\x0a")])
     >>> reached = refresh(index, store, reached)
@@ -31,13 +31,13 @@ def refresh(index: SearchIndex, store: Store, since: Revision | None = None) -> 
     >>> store.close(); folder.cleanup()
     """
     if index.n_bits != store.n_bits:
-        raise ValueError(f"the index holds codes of {index.n_bits} bits, {store.path} of {store.n_bits}")
-    since = since or Revision()
+        raise ValueError(f"the index holds codes of {index.n_bits} bits, the store codes of {store.n_bits}")
     target = store.revision()
-    if target == since:
-        return since
-    if target.removals > since.removals and since.items:
-        index.remove(store.removed(since.removals, target.removals), missing="ignore")
-    for numbers, groups, codes in store.codes(since=since.items, until=target.items):
-        index.add(numbers, codes, group=groups)
+    if since is None:
+        since = Revision()
+    elif target != since:
+        index.remove(store.removed(since, target), missing="ignore")
+    if target != since:
+        for numbers, groups, codes in store.codes(since=since, until=target):
+            index.add(numbers, codes, group=groups)
     return target

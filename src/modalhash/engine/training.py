@@ -13,12 +13,11 @@ import numpy as np
 from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
-from modalhash.engine.answers import key_of
 from modalhash.engine.folder import ITEMS, new_folder, write_parts
 from modalhash.engine.raw_items import Item, Report
 from modalhash.engine.sources import choose_encoders, opened, portions
 from modalhash.progress import Callback, Reporter
-from modalhash.store import Record, Store
+from modalhash.store import Record, SqliteStore, Store
 from modalhash.validation import check_choice, check_int
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def build(
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        with Store(fresh / ITEMS, n_bits=n_bits) as store:
+        with SqliteStore(fresh / ITEMS, n_bits=n_bits) as store:
             progress = Reporter(callback)
             for modality, part in material.items():
                 kinds, packed = codes_of(hasher, modality, part, training[modality], codes)
@@ -179,8 +178,7 @@ def store_all(
 def as_record(item: Item, code: Codes, kind: str) -> Record:
     """What the store keeps of an item."""
     uri = str(item.path) if item.path is not None else item.uri
-    key = key_of(item.modality, item.id)
-    return Record(key, item.modality, code, kind, item.text, uri, item.labels, item.extra)
+    return Record(item.id, item.modality, code, kind, item.text, uri, item.labels, item.extra)
 
 
 def _training_rows(part: Material, hasher: CrossModalHasher) -> Array:
