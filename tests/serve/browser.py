@@ -53,7 +53,7 @@ def chromium():
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     """60 pictures of shapes, 60 texts about such, and items whose texts, labels and ids are hostile."""
-    from modalhash.engine.engine import Engine
+    from modalhash.engine import Engine
 
     folder = tmp_path_factory.mktemp("world")
     with make_world(folder / "items").open(encoding="utf-8", newline="") as file:

@@ -14,7 +14,7 @@ from browser import EVIL, TOKEN, Service, chromium, engine, serving, url, visiti
 
 import modalhash
 from modalhash.data import Dataset
-from modalhash.engine.engine import Engine
+from modalhash.engine import Engine
 
 CARDS = "#results a.card"
 CONTRAST = """(selector) => {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from modalhash.engine import Item, Problem, parse_labels
+from modalhash.engine import Item, Problem, ProblemCode, default_id, parse_labels
 from modalhash.serve import describe, schemas
 from modalhash.serve.errors import Refusal, reply
 from modalhash.serve.media import check_picture
@@ -58,13 +57,13 @@ def add_item(service: Service, body: schemas.NewFields, file: bytes | None) -> d
     modality = service.searcher.modality_for("image" if text is None else "text", body.modality)
     if file is not None:
         check_picture(file, service.limits.pixels)
-    id = body.id or default_id(file if text is None else text)
+    id = body.id or default_id(text or "" if file is None else file)
     item = Item(modality, id, text=text, data=file, labels=parse_labels(list(body.labels)))
     problems: list[Problem] = []
     done = engine.add([item], keep=True, workers=1, on_problem=problems.append)
     if done.added:
         return {"added": item_of(engine.get(id, modality=modality)), "items": sum(engine.sizes().values())}
-    if "already" in problems[0].reason:
+    if problems[0].code is ProblemCode.EXISTS:
         raise Refusal(409, f"there is an item with the id {id!r} in {modality!r}; remove it first, or give another id")
     raise Refusal(422 if file is None else 415, f"{'text' if file is None else 'image'}: {problems[0].reason}")
 
@@ -79,9 +78,3 @@ def remove_item(service: Service, id: str, modality: str | None) -> dict[str, in
         where = "" if modality is None else f" in {modality!r}"
         raise Refusal(404, f"no item has the id {id!r}{where}; nothing was removed") from None
     return {"removed": removed, "items": sum(service.engine.sizes().values())}
-
-
-def default_id(content: str | bytes | None) -> str:
-    """A name from the content: the same thing added twice is noticed."""
-    data = content.encode() if isinstance(content, str) else content or b""
-    return f"{'text' if isinstance(content, str) else 'image'}-{hashlib.sha256(data).hexdigest()[:16]}"
