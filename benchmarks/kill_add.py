@@ -24,7 +24,7 @@ import numpy as np
 
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
-from modalhash.store import Record, Store
+from modalhash.store import Record, SqliteStore
 from record import write
 
 N_BITS = 64
@@ -34,11 +34,15 @@ def code(item: int) -> bytes:
     return (item * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "big")
 
 
+def key(item: int) -> tuple[str, str]:
+    return ("image", "text")[item % 2], f"item-{item}"
+
+
 def add_missing(path: str, n_items: int, size: int) -> None:
     """What the killed process does: batch by batch, each reported once it is committed."""
-    with Store(path, n_bits=N_BITS) as store:
+    with SqliteStore(path, n_bits=N_BITS) as store:
         for first in range(0, n_items, size):
-            if f"item-{first}" not in store:
+            if key(first) not in store:
                 batch = range(first, min(n_items, first + size))
                 store.add(Record(f"item-{i}", ("image", "text")[i % 2], code(i), text=f"text of {i}") for i in batch)
             print(first // size, flush=True)
@@ -61,7 +65,7 @@ def check(path: Path, args: argparse.Namespace, reported: set[int]) -> int:
     if not path.exists():
         assert not reported
         return 0
-    with Store(path, n_bits=N_BITS) as store:
+    with SqliteStore(path, n_bits=N_BITS) as store:
         store.check()
         found = Counter(int(record.id.removeprefix("item-")) // args.batch for record in store.scan())
         expected = {batch: min(args.batch, args.items - batch * args.batch) for batch in found}
@@ -71,7 +75,7 @@ def check(path: Path, args: argparse.Namespace, reported: set[int]) -> int:
         refresh(index, store)
         assert len(index) == sum(found.values()) == store.count()
         for batch in random.Random(0).sample(sorted(found), min(5, len(found))):
-            number = store.numbers([f"item-{batch * args.batch}"]).popitem()[1]
+            number = store.numbers([key(batch * args.batch)]).popitem()[1]
             hits = index.search(np.frombuffer(code(batch * args.batch), dtype=np.uint8)[None], radius=0)
             assert number in hits.ids, "a committed item is not found"
         return len(index)

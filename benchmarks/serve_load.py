@@ -26,7 +26,7 @@ import numpy as np
 
 from modalhash import Engine
 from modalhash.engine.folder import ITEMS
-from modalhash.store import Record, Store
+from modalhash.store import Record, SqliteStore
 from record import write
 
 N_BITS, BATCH, K = 64, 50_000, 20
@@ -44,13 +44,11 @@ def make_engine(folder: Path, n_items: int) -> None:
         lines.append({"id": str(number), "text": " ".join(words), "labels": words[:2]})
     Engine.train(lines, folder, n_bits=N_BITS, parameters={"n_anchors": 200}).close()
     rng = np.random.default_rng(0)
-    with Store(folder / ITEMS, n_bits=N_BITS) as store:
+    with SqliteStore(folder / ITEMS, n_bits=N_BITS) as store:
         for start in range(0, n_items, BATCH):
             codes = rng.integers(0, 256, (min(BATCH, n_items - start), N_BITS // 8), dtype=np.uint8)
             store.add(
-                Record(
-                    f"text:item-{start + row}", "text", code.tobytes(), text=f"text of {row}", labels=(WORDS[row % 32],)
-                )
+                Record(f"item-{start + row}", "text", code.tobytes(), text=f"text of {row}", labels=(WORDS[row % 32],))
                 for row, code in enumerate(codes)
             )
 

@@ -64,6 +64,8 @@ BAD_LINES = [
     (9, None, "not JSON"),
 ]
 """Line, id and reason of what is wrong with the manifest of :func:`make_bad_manifest`."""
+BAD_CODES = ["missing_file", "unreadable", "empty", "duplicate", "unknown_modality", "unreadable", "malformed"]
+"""The code of each problem."""
 
 
 def make_bad_manifest(folder: Path) -> Path:

@@ -35,7 +35,7 @@ MAY_IMPORT = {  # a room of the package -> the rooms it may know
     "reproduce": {"_files", "_typing", "_extras", "__version__", "data", "evaluation", "progress", "registry", "reproduce", "validation"},
     "index": {"_lazy", "_typing", "_extras", "codes", "index", "kernels", "validation"},
     "store": {"_lazy", "_typing", "codes", "store", "validation"},
-    "engine": {"_lazy", "_typing", "__version__", "base", "codes", "data", "encoders", "engine", "index", "persistence", "progress", "registry", "store", "validation"},
+    "engine": {"_files", "_lazy", "_typing", "__version__", "base", "codes", "data", "encoders", "engine", "index", "persistence", "progress", "registry", "store", "validation"},
     "serve": {"__version__", "_extras", "_lazy", "codes", "engine", "serve", "store"},
 }  # fmt: skip
 

@@ -11,10 +11,11 @@ import warnings
 import numpy as np
 import pytest
 
-from little_world import BAD_LINES, make_bad_manifest, make_world
+from little_world import BAD_CODES, BAD_LINES, make_bad_manifest, make_world
 from modalhash import Engine, HammingIndex
 from modalhash.data import Dataset, generate
 from modalhash.encoders import TfidfEncoder
+from modalhash.engine import ProblemCode
 from modalhash.engine.folder import CONFIG
 
 
@@ -89,9 +90,7 @@ def test_hits_are_those_of_brute_force(engine):
     distances = (bits != (projection > 0)).sum(axis=1)
     expected = np.argsort(distances, kind="stable")[:30]
     assert [hit.distance for hit in engine.search(text="a green ball", k=30)] == distances[expected].tolist()
-    assert [f"{h.modality}:{h.id}" for h in engine.search(text="a green ball", k=30)] == [
-        records[i].id for i in expected
-    ]
+    assert [(h.modality, h.id) for h in engine.search(text="a green ball", k=30)] == [records[i].key for i in expected]
     scores = np.where(bits, 1, -1) @ projection
     best = engine.search(text="a green ball", k=10, asymmetric=True, shortlist=len(records))
     np.testing.assert_allclose([hit.score for hit in best], np.sort(scores)[::-1][:10], rtol=1e-4)
@@ -109,11 +108,10 @@ def test_each_bad_line_is_reported_and_the_rest_is_there(world, engine):
     told = []
     done = engine.add(make_bad_manifest(world), on_problem=told.append)
     assert tuple(told) == done.problems
-    found = sorted((problem.line, problem.id, problem.reason) for problem in done.problems if problem.line != 9)
-    for (line, id, reason), (n, own, part) in zip(found, BAD_LINES[:-1], strict=True):
-        assert (line, id) == (n, own)
-        assert part in reason
-    assert [problem.line for problem in done.problems if "not JSON" in problem.reason] == [9]
+    found = sorted(done.problems, key=lambda problem: problem.line)
+    for problem, (line, id, part), code in zip(found, BAD_LINES, BAD_CODES, strict=True):
+        assert (problem.line, problem.id, problem.code) == (line, id, code)
+        assert part in problem.reason
     assert done.added == 3
     assert engine.get("twice").text == "a red ball"
     assert engine.get("fine").labels == ()
@@ -153,6 +151,7 @@ def test_add_replace_remove(engine):
     again = engine.add([{"id": "x", "text": "a blue box"}], on_problem=lambda problem: None)
     assert (again.added, len(again.problems)) == (0, 1)
     assert "in the engine already" in str(again.problems[0])
+    assert again.problems[0].code is ProblemCode.EXISTS
     done = engine.add([{"id": "x", "text": "a blue box"}], replace=True)
     assert (done.added, done.replaced) == (1, 1)
     assert engine.search(text="a blue box", want="text", k=1, radius=None)[0].labels in ((), ("blue", "square"))
@@ -247,7 +246,7 @@ def test_a_folder_of_pictures_and_a_table_of_texts(world, tmp_path):
     with engine:
         assert len(engine) == 120
         assert sorted(map(str, engine.problems))[1:] == [
-            "texts.csv, line 62: 1: the id '1' is in line 2 already; the first one is kept",
+            "texts.csv, line 62: 1: the id '1' is in line 2 already; the first one is taken",
             "texts.csv, line 63: not 3 columns as in line 1; is a comma not within quotes?",
         ]
         hits = engine.search(text="a red ball", want="image", k=5)
@@ -277,6 +276,7 @@ def test_a_data_set_of_features(tmp_path):
         told = []
         engine.add([{"text": "words"}], on_problem=told.append)
         assert "add a Dataset" in told[0].reason
+        assert told[0].code is ProblemCode.NEEDS_FEATURES
         more = Dataset({"text": data.X["text"][:4]}, ids={"text": np.array(list("abcd"))}, name="more")
         assert engine.add(more).added == 4
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from modalhash.store import Record, Store
+from modalhash.store import Record, SqliteStore
 
 
 def main(path: str, writer: str, first: int, size: int, n_batches: int) -> None:
-    with Store(path, n_bits=64) as store:
+    with SqliteStore(path, n_bits=64) as store:
         print("open", flush=True)
         for batch in range(first, first + n_batches):
             store.add(

@@ -7,28 +7,29 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from modalhash.engine.adding import Added as Added
-    from modalhash.engine.answers import Hit as Hit
-    from modalhash.engine.asking import SearchOptions as SearchOptions
-    from modalhash.engine.asking import SearchRequest as SearchRequest
+    from modalhash.data import parse_labels as parse_labels
+    from modalhash.engine.answer import Hit as Hit
     from modalhash.engine.engine import Engine as Engine
+    from modalhash.engine.engine import refresh as refresh
     from modalhash.engine.folder import EngineError as EngineError
-    from modalhash.engine.queries import QueryBatch as QueryBatch
-    from modalhash.engine.raw_items import Item as Item
-    from modalhash.engine.raw_items import Problem as Problem
-    from modalhash.engine.raw_items import parse_labels as parse_labels
-    from modalhash.engine.sync import refresh as refresh
+    from modalhash.engine.ingest import Added as Added
+    from modalhash.engine.query import OptionValues as OptionValues
+    from modalhash.engine.query import QueryBatch as QueryBatch
+    from modalhash.engine.query import SearchOptions as SearchOptions
+    from modalhash.engine.query import SearchRequest as SearchRequest
+    from modalhash.engine.sources import Item as Item
+    from modalhash.engine.sources import Problem as Problem
+    from modalhash.engine.sources import ProblemCode as ProblemCode
+    from modalhash.engine.sources import default_id as default_id
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "adding": ["Added"],
-        "answers": ["Hit"],
-        "asking": ["SearchOptions", "SearchRequest"],
-        "engine": ["Engine"],
+        "answer": ["Hit"],
+        "engine": ["Engine", "refresh"],
         "folder": ["EngineError"],
-        "queries": ["QueryBatch"],
-        "raw_items": ["Item", "Problem", "parse_labels"],
-        "sync": ["refresh"],
+        "ingest": ["Added"],
+        "query": ["OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
+        "sources": ["Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
     },
 )

@@ -1,4 +1,4 @@
-"""Encoders, hasher and items in one folder: train, open, add, remove, search."""
+"""The engine: train or open one, add, remove and search items."""
 
 from __future__ import annotations
 
@@ -11,25 +11,67 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from modalhash._typing import Matrix
-from modalhash.engine.adding import Added, Adder
-from modalhash.engine.answers import Hit, key_of, own_id
-from modalhash.engine.asking import OptionValues, SearchOptions, SearchRequest, answers
-from modalhash.engine.folder import ITEMS, EngineError, facts_of, read_parts
-from modalhash.engine.kept import forget
-from modalhash.engine.queries import QueryBatch, exactly_one, of_contents, of_features, of_records
-from modalhash.engine.raw_items import Problem, Problems, Report
-from modalhash.engine.sync import refresh
-from modalhash.engine.training import build
+from modalhash.engine.answer import Hit, answer_requests
+from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
+from modalhash.engine.ingest import Added, Ingester
+from modalhash.engine.query import (
+    OptionValues,
+    QueryBatch,
+    SearchOptions,
+    SearchRequest,
+    encode_contents,
+    encode_features,
+    encode_records,
+    exactly_one,
+)
+from modalhash.engine.sources import Problem, ProblemCollector, Report
+from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
 from modalhash.progress import Callback
-from modalhash.store import Record, Revision, Store
+from modalhash.store import Record, Revision, SqliteStore, Store
+
+
+def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
+    r"""Bring ``index`` up to date with ``store`` and return the revision reached, to be handed in next time.
+
+    What was added and removed after ``since`` is taken in, whichever process did it. Items enter under their number, in
+    the group of their modality (:meth:`Store.modalities`). Where nothing has changed this takes microseconds. One
+    caller at a time.
+
+    The target is fixed first and no lock is held. An item that is removed while codes are read is either seen, and
+    removed by the next call, or not seen, and then the next call finds nothing to remove.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from modalhash.index import HammingIndex
+    >>> from modalhash.store import Record, SqliteStore
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store, index = SqliteStore(Path(folder.name) / "items.db", n_bits=8), HammingIndex(8)
+    >>> reached = refresh(index, store)
+    >>> numbers = store.add([Record("boat", "text", b"\xa0"), Record("sea", "text", b"\x0a")])
+    >>> reached = refresh(index, store, reached)
+    >>> len(index)
+    2
+    >>> store.close(); folder.cleanup()
+    """
+    if index.n_bits != store.n_bits:
+        raise ValueError(f"the index holds codes of {index.n_bits} bits, the store codes of {store.n_bits}")
+    target = store.revision()
+    if target == since:
+        return target
+    if since is not None:
+        index.remove(store.removed(since, target), missing="ignore")
+    for numbers, groups, codes in store.codes(since=since, until=target):
+        index.add(numbers, codes, group=groups)
+    return target
 
 
 class Engine:
     """Search across modalities: a query in one finds items of another, by Hamming distance of learned codes.
 
-    An engine is a folder. Made by :meth:`train`, opened by :meth:`open`; what other processes add or remove is
-    seen by the next search. An item is known by its modality and id: the same id in two modalities is the same
+    An engine is a folder, made by :meth:`train` and opened by :meth:`open`. What other processes add or remove is
+    seen by the next search. An item is named by its modality and id: the same id in two modalities is the same
     thing seen twice. Searches may run from several threads at once.
 
     Examples
@@ -47,30 +89,33 @@ class Engine:
         self.model = parts.model
         self.encoders = parts.encoders
         self.problems: tuple[Problem, ...] = ()
-        self.store = Store(self.path / ITEMS)
-        if self.store.n_bits != self.n_bits:
-            self.store.close()
-            raise EngineError(
-                f"{self.path / ITEMS} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}"
-            )
-        self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
         self._lock = threading.Lock()
         self._revision: Revision | None = None
-        self.refresh()
-        self.index.build()
+        self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
+        self.store: Store = SqliteStore(self.path / ITEMS)
+        try:
+            if self.store.n_bits != self.n_bits:
+                raise EngineError(
+                    f"{self.path / ITEMS} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}"
+                )
+            self.refresh()
+            self.index.build()
+        except BaseException:
+            self.store.close()
+            raise
 
     @classmethod
     def open(
         cls, path: str | Path, *, backend: str = "exact", n_threads: int | None = None, trust: bool = False
     ) -> Self:
-        """An engine that :meth:`train` made.
+        """Open an engine that :meth:`train` made.
 
         Parameters
         ----------
         path : its folder
         backend : ``"exact"``, or ``"faiss-ivf"`` for many millions of items (extra ``faiss``)
-        n_threads : of one large search
-        trust : import encoders that are none of this package's, if the engine names some: that runs their code
+        n_threads : the number of threads of one large search
+        trust : import encoders of other packages if the engine names some; that runs their code
         """
         return cls(path, backend=backend, n_threads=n_threads, trust=trust)
 
@@ -106,20 +151,20 @@ class Engine:
         encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"module:Class"`` or an encoder; by
             default ``image`` and ``tfidf``, and the features as they are for a data set without pictures or texts
         method, parameters : see ``modalhash methods``; parameters of the method by name
-        random_state : of the training, where the method draws anything
+        random_state : the seed of the training, where the method draws anything
         codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
             from features alone, as new items get
-        fields : what the manifest calls things, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
+        fields : the names of the manifest's fields, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
         strict : raise at the first bad item instead of leaving it out
         workers : threads that read pictures
         overwrite : replace an engine that is there
-        callback : told how far it is
-        on_problem : called for every item left out; a warning tells of them if there is none
+        callback : called with the progress
+        on_problem : called for every item left out; without it, there is a warning
 
         Items without labels, or held out by the field ``split``, are not learned from; they are hashed, and are found.
         """
-        problems = Problems(on_problem, strict=strict)
-        build(
+        problems = ProblemCollector(on_problem, strict=strict)
+        train_engine(
             source,
             Path(folder),
             n_bits=n_bits,
@@ -135,17 +180,17 @@ class Engine:
         )
         problems.warn()
         engine = cls(folder, trust=True)
-        engine.problems = tuple(problems.found)
+        engine.problems = tuple(problems.problems)
         return engine
 
     @property
     def n_bits(self) -> int:
-        """Length of the codes."""
+        """The length of the codes."""
         return int(self.config["n_bits"])
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """Names of the modalities."""
+        """The names of the modalities."""
         return tuple(self.encoders)
 
     @property
@@ -168,11 +213,11 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Close the store; what was added is there."""
+        """Close the store; what was added stays."""
         self.store.close()
 
     def refresh(self) -> None:
-        """Take in what was added or removed, by whichever process. Searches do this by themselves."""
+        """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
         with self._lock:
             self._revision = refresh(self.index, self.store, self._revision)
 
@@ -192,22 +237,22 @@ class Engine:
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
 
-        Items are stored in portions, each whole or not at all. One whose id is there already is left out and
-        reported, or takes the place of the old one with ``replace``. With ``keep``, pictures given as bytes
-        (``{"data": …}``) are written into the engine's folder, and go away when they are removed.
+        Items are stored in batches, each whole or not at all. One whose id is there already is left out and
+        reported, or replaces the old one with ``replace``. With ``keep``, pictures given as bytes
+        (``{"data": …}``) are saved in the engine's folder, and deleted when their item is removed.
         """
-        problems = Problems(on_problem, strict=strict)
-        reads, folder = self.reads, self.path if keep else None
-        adder = Adder(self.store, self.model, self.encoders, reads, problems, replace, workers, folder)
+        problems = ProblemCollector(on_problem, strict=strict)
+        media_folder = self.path if keep else None
+        ingester = Ingester(self.store, self.model, self.encoders, problems, replace, workers, media_folder)
         try:
-            added, replaced = adder.add(source, fields=fields, callback=callback)
+            added, replaced = ingester.add(source, fields=fields, callback=callback)
         finally:
             self.refresh()
         problems.warn()
-        return Added(added, replaced, tuple(problems.found))
+        return Added(added, replaced, tuple(problems.problems))
 
     def remove(self, ids: Iterable[str], *, modality: str | None = None, missing: str = "error") -> int:
-        """Remove items by id, in all modalities or in one; returns how many.
+        """Remove items by id, in all modalities or in one, and return how many there were.
 
         If an id is not there, nothing is removed, unless ``missing="ignore"``.
         """
@@ -215,7 +260,7 @@ class Engine:
             raise TypeError(f"ids is the text {ids!r}; expected several ids, e.g. [{ids!r}]")
         wanted = list(dict.fromkeys(map(str, ids)))
         names = self.modalities if modality is None else self.check_modalities(modality)
-        keys = {id: [key_of(name, id) for name in names] for id in wanted}
+        keys = {id: [(name, id) for name in names] for id in wanted}
         known = self.store.numbers([key for some in keys.values() for key in some])
         lost = [id for id, some in keys.items() if not any(key in known for key in some)]
         if lost and missing == "error":
@@ -226,23 +271,23 @@ class Engine:
         n = self.store.remove(known, missing="ignore")
         self.refresh()
         for record in gone.values():
-            forget(self.path, record.uri)
+            delete_media(self.path, record.uri)
         return n
 
     # -- reading
 
     def get(self, id: str, *, modality: str | None = None) -> Hit:
-        """The item with this id; the modality where it is in several."""
+        """Return the item with this id; give the modality where it is in several."""
         return Hit.from_record(self.records([str(id)], modality)[0], 0)
 
     def records(self, ids: Sequence[str], modality: str | None = None) -> list[Record]:
-        """Items as they are stored; KeyError for an unknown id, ValueError for one that is in several modalities."""
+        """Return items as they are stored; KeyError for an unknown id, ValueError for one in several modalities."""
         names = self.modalities if modality is None else self.check_modalities(modality)
-        numbers = self.store.numbers([key_of(name, id) for id in ids for name in names])
-        stored = {record.id: record for record in self.store.records(list(numbers.values())).values()}
+        numbers = self.store.numbers((name, id) for id in ids for name in names)
+        stored = {record.key: record for record in self.store.records(list(numbers.values())).values()}
         found = []
         for id in ids:
-            own = [record for name in names if (record := stored.get(key_of(name, id))) is not None]
+            own = [record for name in names if (record := stored.get((name, id))) is not None]
             if not own:
                 raise KeyError(f"no item has the id {id!r}" + (f" in {modality!r}" if modality else ""))
             if len(own) > 1:
@@ -256,7 +301,7 @@ class Engine:
         return None if item.uri is None else self.path / item.uri
 
     def sizes(self) -> dict[str, int]:
-        """Items of each modality as the last search saw them; at once, however many there are."""
+        """Return the number of items of each modality as the last search saw them, at once."""
         numbers, groups = self.store.modalities(), self.index.groups
         return {name: groups.get(numbers.get(name, -1), 0) for name in self.modalities}
 
@@ -272,7 +317,7 @@ class Engine:
         options: SearchOptions | None = None,
         **changes: Unpack[OptionValues],
     ) -> list[Hit]:
-        """The nearest items to one query, by (distance, order of adding).
+        """Return the nearest items to one query, by (distance, order of adding).
 
         Parameters
         ----------
@@ -298,7 +343,7 @@ class Engine:
         options: SearchOptions | None = None,
         **changes: Unpack[OptionValues],
     ) -> list[list[Hit]]:
-        """Hits of each of many queries of one kind: as :meth:`search`, with a sequence, and faster than one by one."""
+        """Return the hits of each of many queries of one kind: as :meth:`search`, and faster than one by one."""
         wanted = replace(options or SearchOptions(), **changes)  # type: ignore[arg-type]
         if wanted.want is not None:
             self.check_modalities(wanted.want)
@@ -320,7 +365,7 @@ class Engine:
         modality: str | None = None,
         asymmetric: bool = False,
     ) -> QueryBatch:
-        """Queries of one kind encoded, to be searched by :meth:`answer` with options of their own."""
+        """Encode queries of one kind, to be searched by :meth:`answer` with options of their own."""
         name, values = exactly_one({"text": text, "image": image, "id": id, "features": features, "query": query})
         if isinstance(values, str | bytes | Path):
             raise TypeError(
@@ -328,36 +373,44 @@ class Engine:
             )
         if name == "id":
             records = self.records(list(map(str, values)), modality)
-            return of_records(self.model, self.encoders, records, base=self.path, asymmetric=asymmetric)
+            return encode_records(self.model, self.encoders, records, base=self.path, asymmetric=asymmetric)
         of = name if name in ("text", "image") and modality is None else modality
         if of is None:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
         self.check_modalities(of)
         if name == "features":
-            return of_features(self.model, of, values, asymmetric=asymmetric)
-        return of_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
+            return encode_features(self.model, of, values, asymmetric=asymmetric)
+        return encode_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
 
     def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
-        """Hits of each request (see :meth:`QueryBatch.request`) with as few scans of the index as possible."""
+        """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible."""
         self.refresh()
-        return answers(list(requests), self.index, self.store, self._groups)
+        return answer_requests(list(requests), self.index, self.store, self._groups)
 
     def items(self) -> Iterator[Record]:
-        """All items as they are stored, in the order they were added."""
+        """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""
         return self.store.scan()
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """All items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
+        """Iterate over all items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
         for record in self.items():
             path = None if record.uri is None else str(self.path.absolute() / record.uri)
-            line = {"id": own_id(record), "modality": record.modality, "text": record.text, "path": path}
+            line = {"id": record.id, "modality": record.modality, "text": record.text, "path": path}
             line = {key: value for key, value in line.items() if value is not None}
             code = bytes(record.code).hex()
             yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
 
     def info(self) -> dict[str, Any]:
-        """What the engine is made of, and how much is in it."""
-        return facts_of(self.path, self.config, self.store.counts())
+        """Return what the engine consists of, and how much is in it."""
+        return describe_engine(self.path, self.config, self.store.counts())
+
+    def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
+        """Return the names as a tuple; ValueError for one that the engine does not have."""
+        wanted = (names,) if isinstance(names, str) else tuple(names)
+        for name in wanted:
+            if name not in self.encoders:
+                raise ValueError(f"the engine has no modality {name!r}; it has {', '.join(map(repr, self.modalities))}")
+        return wanted
 
     # -- inside
 
@@ -366,11 +419,3 @@ class Engine:
             return None
         numbers = self.store.modalities()
         return [numbers[name] for name in self.check_modalities(want) if name in numbers]
-
-    def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
-        """The names as a tuple, if the engine has these modalities."""
-        wanted = (names,) if isinstance(names, str) else tuple(names)
-        for name in wanted:
-            if name not in self.encoders:
-                raise ValueError(f"the engine has no modality {name!r}; it has {', '.join(map(repr, self.modalities))}")
-        return wanted

@@ -1,11 +1,11 @@
-"""An engine on disk: a folder that is whole or not there.
+"""An engine on disk: the layout of its folder, which is whole or not there, and the pictures saved in it.
 
 =================  ==========================================================================
 ``config.json``    format, code length, modalities with name, version, dimension and digest of their encoders
 ``model/``         the hasher, as :mod:`modalhash.persistence` writes it
 ``encoders/``      what each encoder learned, as :mod:`modalhash.encoders.storage` writes it: ``0/``, ``1/`` …
-``items.sqlite``   the items (:class:`modalhash.store.store.Store`)
-``media/``         pictures that came as bytes, if some were kept (:mod:`modalhash.engine.kept`)
+``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`)
+``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================
 """
 
@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from modalhash import __version__
+from modalhash._files import write_atomically
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -30,6 +32,16 @@ if TYPE_CHECKING:
 FORMAT = 1
 KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
+_MEDIA_SUFFIXES = {
+    b"\x89PNG": ".png",
+    b"\xff\xd8\xff": ".jpg",
+    b"GIF8": ".gif",
+    b"RIFF": ".webp",
+    b"BM": ".bmp",
+    b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+}
+"""Suffixes by how a file begins; only so that people and other programs know what they see."""
 
 
 class EngineError(ValueError):
@@ -38,7 +50,7 @@ class EngineError(ValueError):
 
 @dataclass(frozen=True)
 class Parts:
-    """What an engine is made of, besides its items."""
+    """What an engine consists of, besides its items."""
 
     config: dict[str, Any]
     model: CrossModalHasher
@@ -47,7 +59,7 @@ class Parts:
 
 @contextmanager
 def new_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A folder to fill, which takes its place under its name when the block ends well, and goes away if not."""
+    """Give a folder to fill, which is moved to ``target`` when the block ends well, and deleted if not."""
     target = target.absolute()
     if target.exists() and not _replaceable(target):
         raise FileExistsError(f"{target} exists and is not an engine; it is left alone. Give another folder")
@@ -96,11 +108,11 @@ def write_parts(
         "modalities": described,
         **more,
     }
-    (folder / CONFIG).write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_atomically(folder / CONFIG, f"{json.dumps(config, indent=1, ensure_ascii=False)}\n".encode())
 
 
 def read_parts(folder: Path, *, trust: bool = False) -> Parts:
-    """Model, encoders and configuration of an engine, checked against each other."""
+    """Read model, encoders and configuration of an engine, and check them against each other."""
     from modalhash.persistence import ModelFileError, load
 
     config = read_config(folder)
@@ -141,7 +153,7 @@ def _read_encoder(folder: Path, number: int, modality: str, expected: dict[str, 
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of an engine, or an error that says what the folder is instead."""
+    """Read the configuration of an engine, or raise an error that says what the folder is instead."""
     path = folder / CONFIG
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
@@ -165,8 +177,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def facts_of(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    """What an engine is made of, and how much is in it: ``counts`` by modality and kind of code."""
+def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    """Return what an engine consists of and how much is in it: ``counts`` by modality and kind of code."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     return {
         "path": str(folder),
@@ -190,6 +202,21 @@ def facts_of(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str,
     }
 
 
+def save_media(folder: Path, data: bytes) -> str:
+    """Write a picture into the engine's folder, whole or not at all; return its path relative to the folder."""
+    suffix = next((suffix for start, suffix in _MEDIA_SUFFIXES.items() if data.startswith(start)), "")
+    uri = f"{MEDIA}/{secrets.token_hex(16)}{suffix}"  # a name that nobody chose: an id may be no name for a file
+    write_atomically(folder / uri, data)
+    return uri
+
+
+def delete_media(folder: Path, uri: str | None) -> None:
+    """Delete a picture that :func:`save_media` wrote; any other file is left alone."""
+    parts = PurePosixPath(uri or "").parts
+    if len(parts) == 2 and parts[0] == MEDIA:
+        folder.joinpath(*parts).unlink(missing_ok=True)
+
+
 def _digest_of_model(folder: Path) -> str:
     return str(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["sha256"])
 
@@ -199,7 +226,7 @@ def _is_model(config: Any) -> bool:
 
 
 def _replaceable(target: Path) -> bool:
-    """An engine, even a damaged or a newer one, or an empty folder."""
+    """Return whether this is an engine, even a damaged or a newer one, or an empty folder."""
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}

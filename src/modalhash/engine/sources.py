@@ -1,53 +1,188 @@
-"""Where items come from: manifests, folders of pictures, a data set (its name, file, or itself), or fields."""
+"""Where items come from: manifests, folders of pictures, data sets, and fields given as dicts.
+
+Whatever the source, it becomes items (:class:`Item`), in batches of one modality. What is wrong with an item is
+reported as a :class:`Problem`, and the others go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import hashlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from modalhash._typing import Matrix
-from modalhash.engine.manifest_items import count_lines, is_manifest, read_items
-from modalhash.engine.picture_folders import has_pictures, picture_items, pictures
-from modalhash.engine.raw_items import Item, Problem, Report, items_of, unique
+from modalhash._typing import Codes
+from modalhash.data import is_manifest, manifest_columns, manifest_lines, parse_labels
+from modalhash.store import Key, Record
 from modalhash.validation import check_choice
 
 if TYPE_CHECKING:
     from modalhash.data import Dataset
     from modalhash.encoders import Encoder
 
-DEFAULTS = {"image": "image", "text": "tfidf"}
-"""Encoders of the modalities everybody has."""
+LINE_FIELDS = ("id", "labels", "split", "modality")
+"""Fields of a line that are not the content of an item."""
+_CONTENTS = {"path": "image", "text": "text", "data": "image"}
+"""Fields that hold the content of an item, and its modality where the line does not name one."""
+_FIELD_READ = {"text": "text", "image": "path"}
+"""The field that holds what an encoder reads."""
+_EXPORTED = ("code", "kind")
+"""Fields that an export has and that mean nothing to another engine."""
+_TRAINING_SPLITS = ("train", "training")
+_OTHER_SPLITS = ("test", "query", "database")
+_DEFAULT_ENCODERS = {"image": "image", "text": "tfidf"}
+_PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff"})
 
 
 @dataclass(frozen=True)
-class Portion:
+class Item:
+    """One thing to hash: a text, a file, or the bytes of one."""
+
+    modality: str
+    id: str
+    text: str | None = None
+    path: Path | None = None
+    data: bytes | None = None
+    uri: str | None = None
+    """Where it is, if not at ``path``."""
+    labels: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of its line, stored with it."""
+    training: bool = True
+    """Whether it may be learned from; False by the field ``split``."""
+    line: int | None = None
+    source: str | None = None
+    """Name of the file that the line is in."""
+
+    @property
+    def key(self) -> Key:
+        """The modality and the id, which together name the item in a store."""
+        return self.modality, self.id
+
+    @property
+    def content(self) -> str | Path | bytes | None:
+        """What its encoder takes."""
+        return next((value for value in (self.text, self.path, self.data) if value is not None), None)
+
+    def problem(self, code: ProblemCode, reason: str) -> Problem:
+        """Return a problem that names this item."""
+        path = None if self.path is None else str(self.path)
+        return Problem(reason, self.line, self.source, self.modality, self.id, path, code)
+
+    def to_record(self, code: Codes, kind: str) -> Record:
+        """Return what the store holds of this item."""
+        uri = str(self.path) if self.path is not None else self.uri
+        return Record(self.id, self.modality, code, kind, self.text, uri, self.labels, self.extra)
+
+
+class ProblemCode(StrEnum):
+    """What is wrong with an item, for programs; the reason of a :class:`Problem` says it to people."""
+
+    DUPLICATE = "duplicate"
+    """The source has another item with this modality and id."""
+    EXISTS = "exists"
+    """The engine has an item with this modality and id."""
+    EMPTY = "empty"
+    """The item has no content."""
+    MISSING_FILE = "missing_file"
+    """The file does not exist, or its folder cannot be read."""
+    NOT_A_FILE = "not_a_file"
+    """A folder or a URL where a file was expected."""
+    UNREADABLE = "unreadable"
+    """The encoder could not make features of the content."""
+    UNKNOWN_MODALITY = "unknown_modality"
+    """The engine has no such modality."""
+    NEEDS_FEATURES = "needs_features"
+    """The modality was trained on given features, and the item is a text or a file."""
+    MALFORMED = "malformed"
+    """The line is not what a manifest may hold."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why an item was left out."""
+
+    reason: str
+    line: int | None = None
+    source: str | None = None
+    modality: str | None = None
+    id: str | None = None
+    path: str | None = None
+    code: ProblemCode = ProblemCode.MALFORMED
+
+    def __str__(self) -> str:
+        line = None if self.line is None else ", ".join(filter(None, (self.source, f"line {self.line}")))
+        return ": ".join(filter(None, (line, self.path or self.id, self.reason)))
+
+
+Report = Callable[[Problem], None]
+"""Called with every item that is left out."""
+
+
+class ProblemCollector:
+    """Collects problems and passes each one on to the caller's function; or, if strict, raises the first."""
+
+    def __init__(self, on_problem: Report | None, *, strict: bool) -> None:
+        self.problems: list[Problem] = []
+        self._on_problem = on_problem
+        self._strict = strict
+
+    def __call__(self, problem: Problem) -> None:
+        if self._strict:
+            raise ValueError(str(problem))
+        self.problems.append(problem)
+        if self._on_problem is not None:
+            self._on_problem(problem)
+
+    def warn(self) -> None:
+        """Warn that items were left out, unless the caller's function was called with them."""
+        if self.problems and self._on_problem is None:
+            text = f"{len(self.problems)} items were left out; the first: {self.problems[0]}"
+            warnings.warn(text, UserWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Batch:
     """Items of one modality, and what their encoder takes."""
 
     modality: str
     items: list[Item]
     contents: Any
+    """A list, or the rows of an array or CSR matrix."""
+
+    def contents_of(self, rows: list[int]) -> Any:
+        """Return the contents of some rows."""
+        return self.contents[rows] if hasattr(self.contents, "shape") else [self.contents[row] for row in rows]
 
 
-def opened(source: Any) -> list[Path] | Dataset | Iterable[Any]:
-    """Paths of manifests and folders of pictures, or the data set behind a name or a path; anything else as it is."""
+# -- sources of any kind
+
+
+def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
+    """Return paths of manifests and folders of pictures, the data set behind a name or path, or the source itself."""
+
+    def is_path(path: Path) -> bool:
+        return is_manifest(path) or (path.is_dir() and next(_pictures(path), None) is not None)
+
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | Path) for one in source):
         if len(source) == 1:
-            return opened(source[0])
-        several = [Path(one) for one in source]
-        if wrong := [path for path in several if not is_manifest(path) and not _has_pictures(path)]:
+            return open_source(source[0])
+        paths = [Path(one) for one in source]
+        if wrong := [path for path in paths if not is_path(path)]:
             raise ValueError(f"{wrong[0]}: of several sources each is a manifest or a folder of pictures")
-        return several
+        return paths
     if not isinstance(source, str | Path):
         return source
     from modalhash.data import NAMED, load_dataset, read
 
     path = Path(source)
-    if is_manifest(path) or _has_pictures(path):
+    if is_path(path):
         return [path]
     if path.exists():
         return read(path)
@@ -59,27 +194,27 @@ def opened(source: Any) -> list[Path] | Dataset | Iterable[Any]:
     )
 
 
-def total_of(source: Any) -> int:
-    """Lines or items of an opened source; 0 if it does not say."""
+def count_items(source: Any) -> int:
+    """Return the number of lines or items of an opened source, or 0 if it does not say."""
     if _is_paths(source):
-        return sum(sum(1 for _ in pictures(path)) if path.is_dir() else count_lines(path) for path in source)
+        return sum(sum(1 for _ in _pictures(path)) if path.is_dir() else _count_lines(path) for path in source)
     if hasattr(source, "sizes"):
         return int(sum(source.sizes.values()))
     return len(source) if hasattr(source, "__len__") else 0
 
 
 def choose_encoders(source: Any, given: Mapping[str, Any] | None) -> dict[str, Encoder]:
-    """An encoder per modality: those given, by name or as they are, and the usual ones for the others."""
+    """Return an encoder per modality: those given, by name or as they are, and default ones for the others."""
     from modalhash.encoders import READS, Precomputed, get_encoder
 
     chosen: dict[str, Any] = dict(given or {})
     if hasattr(source, "modalities"):
         for modality in source.modalities:
             if modality not in chosen:
-                usual = DEFAULTS.get(modality) if _raw_is_usable(source, modality) else None
-                chosen[modality] = usual or Precomputed(source=source.name)
+                default = _DEFAULT_ENCODERS.get(modality) if _has_raw_items(source, modality) else None
+                chosen[modality] = default or Precomputed(source=source.name)
     else:
-        chosen = {**DEFAULTS, **chosen}
+        chosen = {**_DEFAULT_ENCODERS, **chosen}
     encoders: dict[str, Encoder] = {
         modality: get_encoder(value) if isinstance(value, str | Path) else value for modality, value in chosen.items()
     }
@@ -88,83 +223,321 @@ def choose_encoders(source: Any, given: Mapping[str, Any] | None) -> dict[str, E
     return encoders
 
 
-def portions(
+def read_batches(
     source: Any,
     reads: Mapping[str, str],
     report: Report,
     *,
     fields: Mapping[str, str] | None = None,
     size: int | None = None,
-) -> Iterator[Portion]:
-    """Usable items of an opened source, up to ``size`` of one modality at a time (None: all at once)."""
+) -> Iterator[Batch]:
+    """Yield the usable items of an opened source, up to ``size`` of one modality at a time (None: all at once)."""
     if hasattr(source, "modalities"):
         for modality in source.modalities:
-            yield from _of_dataset(source, modality, reads, report, size)
+            yield from _dataset_batches(source, modality, reads, report, size)
         return
     items: Iterator[Item]
     if _is_paths(source):
         items = chain.from_iterable(
-            picture_items(path, reads) if path.is_dir() else read_items(path, reads, report, fields=fields)
+            _picture_items(path, reads) if path.is_dir() else _manifest_items(path, reads, report, fields=fields)
             for path in source
         )
     else:
-        items = _given(source, reads, report, fields)
+        items = _given_items(source, reads, report, fields)
     waiting: dict[str, list[Item]] = {}
-    for item in unique(items, report):
+    for item in _drop_duplicates(items, report):
         waiting.setdefault(item.modality, []).append(item)
         if size is not None and len(waiting[item.modality]) == size:
-            yield _portion(item.modality, waiting.pop(item.modality))
+            yield _batch(item.modality, waiting.pop(item.modality))
     for modality, rest in waiting.items():
-        yield _portion(modality, rest)
+        yield _batch(modality, rest)
 
 
-def _portion(modality: str, items: list[Item]) -> Portion:
-    return Portion(modality, items, [item.content for item in items])
+def _batch(modality: str, items: list[Item]) -> Batch:
+    return Batch(modality, items, [item.content for item in items])
 
 
 def _is_paths(source: Any) -> bool:
     return isinstance(source, list) and bool(source) and all(isinstance(one, Path) for one in source)
 
 
-def _has_pictures(path: Path) -> bool:
-    return path.is_dir() and has_pictures(path)
+def _drop_duplicates(items: Iterable[Item], report: Report) -> Iterator[Item]:
+    """Yield each id once per modality: the first item with it. The others go to ``report``."""
+    seen: dict[Key, tuple[str | None, int | None]] = {}
+    for item in items:
+        if item.key in seen:
+            source, line = seen[item.key]
+            other = f" of {source}" if source != item.source else ""
+            before = f"in line {line}{other} already" if line is not None else "given twice"
+            report(item.problem(ProblemCode.DUPLICATE, f"the id {item.id!r} is {before}; the first one is taken"))
+        else:
+            seen[item.key] = item.source, item.line
+            yield item
 
 
-def _given(
+# -- lines of fields
+
+
+class _BadLineError(ValueError):
+    """No item can be made of a line."""
+
+    def __init__(self, code: ProblemCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def parse_items(
+    lines: Iterable[tuple[int | None, Mapping[str, Any]]],
+    reads: Mapping[str, str],
+    report: Report,
+    *,
+    base: Path,
+    fields: Mapping[str, str] | None = None,
+    source: str | None = None,
+) -> Iterator[Item]:
+    """Yield the usable items of numbered lines; what is wrong with the others goes to ``report``.
+
+    Parameters
+    ----------
+    lines : numbers (or None) and fields
+    reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
+    report : called with a :class:`Problem` for every item that is left out
+    base : paths are taken relative to it
+    fields : what the lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``
+    source : name of the file, for the ids of texts that have none
+    """
+    names = {key: (fields or {}).get(key, key) for key in LINE_FIELDS}
+    columns = {key: value for key, value in (fields or {}).items() if key not in LINE_FIELDS}
+    known = {*names.values(), *columns.values(), *_CONTENTS, *_EXPORTED}
+    for number, line in lines:
+        given = line.get(names["id"])
+        id = None if given in (None, "") else str(given)
+        try:
+            contents = _parse_contents(line, names["modality"], columns, reads)
+            common = _parse_common(line, names, known)
+        except _BadLineError as error:
+            report(Problem(str(error), number, source, id=id, code=error.code))
+            continue
+        for modality, (kind, value) in contents.items():
+            own = id if id is not None else _line_id(kind, value, source, number)
+            item = _fill(Item(modality, own, line=number, source=source, **common), kind, value, base)
+            if isinstance(item, Problem):
+                report(item)
+            else:
+                yield item
+
+
+def default_id(content: str | bytes) -> str:
+    """Return an id made from the content of a text or of a picture's file, so that the same one added twice is noticed.
+
+    Examples
+    --------
+    >>> default_id("a red boat")
+    'text-01ed010a31d1d682'
+    """
+    data = content.encode() if isinstance(content, str) else content
+    return f"{'text' if isinstance(content, str) else 'image'}-{hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> str:
+    """Return the id of a line without one: its path as given, or the line of a text; without a line, by its content."""
+    if kind == "path":
+        return Path(str(value)).as_posix()
+    if number is not None:
+        return f"{source or 'line'}:{number}"
+    return default_id(value if isinstance(value, bytes) else str(value))
+
+
+def _parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[str]) -> dict[str, Any]:
+    """Return what all items of a line have in common: labels, other fields, and whether to train on them."""
+    part = str(line.get(names["split"]) or "").lower()
+    if part and part not in (*_TRAINING_SPLITS, *_OTHER_SPLITS):
+        expected = ", ".join((*_TRAINING_SPLITS, *_OTHER_SPLITS))
+        raise _BadLineError(ProblemCode.MALFORMED, f"split is {part!r}; expected one of {expected}")
+    try:
+        labels = parse_labels(line.get(names["labels"]))
+    except ValueError as error:
+        raise _BadLineError(ProblemCode.MALFORMED, str(error)) from None
+    extra = {key: value for key, value in line.items() if key not in known and value not in (None, "")}
+    return {"labels": labels, "training": part not in _OTHER_SPLITS, "extra": extra}
+
+
+def _parse_contents(
+    line: Mapping[str, Any], modality: str, columns: Mapping[str, str], reads: Mapping[str, str]
+) -> dict[str, tuple[str, Any]]:
+    """Return what the line holds, by modality: ("text", …), ("path", …) or ("data", …)."""
+    if columns:
+        chosen = {name: line[column] for name, column in columns.items() if line.get(column) not in (None, "")}
+        if not chosen:
+            expected = " or ".join(map(repr, columns.values()))
+            raise _BadLineError(ProblemCode.EMPTY, f"nothing in {expected}; the fields are {', '.join(line)}")
+        return {name: (_FIELD_READ[_reads(name, reads)], value) for name, value in chosen.items()}
+    name = line.get(modality)
+    wanted = _FIELD_READ[_reads(str(name), reads)] if name not in (None, "") else None
+    contents = {key: line[key] for key in _CONTENTS if line.get(key) not in (None, "", b"")}
+    if not contents:
+        if empty := [key for key in _CONTENTS if key in line]:
+            reason = f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty"
+            raise _BadLineError(ProblemCode.EMPTY, reason)
+        raise _BadLineError(ProblemCode.MALFORMED, f"neither 'path' nor 'text'; the fields are {', '.join(line)}")
+    if wanted is None:
+        for key in contents:
+            _reads(_CONTENTS[key], reads)
+        return {_CONTENTS[key]: (key, value) for key, value in contents.items()}
+    own = [(key, value) for key, value in contents.items() if (key == "text") == (wanted == "text")]
+    if len(contents) != 1 or not own:
+        given = " and ".join(map(repr, contents))
+        raise _BadLineError(ProblemCode.MALFORMED, f"modality {name!r} takes one {wanted!r}; the line has {given}")
+    return {str(name): own[0]}
+
+
+def _reads(modality: str, reads: Mapping[str, str]) -> str:
+    if modality not in reads:
+        raise _BadLineError(ProblemCode.UNKNOWN_MODALITY, _unknown_modality(modality, reads))
+    if reads[modality] == "array":
+        reason = f"{modality!r} was trained on given features, not on files or texts: add a Dataset with them"
+        raise _BadLineError(ProblemCode.NEEDS_FEATURES, reason)
+    return reads[modality]
+
+
+def _unknown_modality(modality: str, reads: Mapping[str, str]) -> str:
+    return f"unknown modality {modality!r}; expected one of {', '.join(map(repr, reads))}"
+
+
+def _fill(item: Item, kind: str, value: Any, base: Path) -> Item | Problem:
+    """Return the item with its content, or what is wrong with that."""
+    if kind == "data":
+        return replace(item, data=bytes(value))
+    if kind == "text":
+        if str(value).strip():
+            return replace(item, text=str(value))
+        return item.problem(ProblemCode.EMPTY, "the text is empty")
+    if "://" in str(value):
+        return Problem(
+            f"{value} is a URL; expected a file. Download it first",
+            item.line,
+            item.source,
+            item.modality,
+            code=ProblemCode.NOT_A_FILE,
+        )
+    item = replace(item, path=Path(base, Path(str(value)).expanduser()).resolve())
+    assert item.path is not None
+    try:
+        if item.path.is_file():
+            return item
+        if item.path.is_dir():
+            return item.problem(ProblemCode.NOT_A_FILE, "a folder; expected a file")
+        return item.problem(ProblemCode.MISSING_FILE, "no such file")
+    except OSError as error:  # a name that is too long, no permission for its folder
+        return item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
+
+
+def _given_items(
     source: Iterable[Any], reads: Mapping[str, str], report: Report, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
-    """Items as they are; mappings of fields made into items, with paths relative to the working directory."""
+    """Yield items as they are, and mappings of fields as items, with paths relative to the working directory."""
     for one in source:
         if isinstance(one, Mapping):
-            yield from items_of([(None, one)], reads, report, base=Path.cwd(), fields=fields)
+            yield from parse_items([(None, one)], reads, report, base=Path.cwd(), fields=fields)
         elif not isinstance(one, Item):
             raise TypeError(f"items: got {type(one).__name__}; expected dicts such as {{'text': …}} or {{'path': …}}")
         elif one.modality not in reads:
-            report(one.problem(f"unknown modality {one.modality!r}; expected one of {', '.join(map(repr, reads))}"))
+            report(one.problem(ProblemCode.UNKNOWN_MODALITY, _unknown_modality(one.modality, reads)))
+        elif not one.id:
+            report(one.problem(ProblemCode.MALFORMED, "the id is empty"))
         else:
             yield one
 
 
-def _of_dataset(
+# -- manifests
+
+
+def _manifest_items(
+    manifest: Path, reads: Mapping[str, str], report: Report, *, fields: Mapping[str, str] | None = None
+) -> Iterator[Item]:
+    """Yield the usable items of a JSONL, CSV or TSV manifest; paths in it are relative to its folder."""
+    if not manifest.is_file():
+        raise FileNotFoundError(f"{manifest}: no such file; expected a manifest (.jsonl, .csv or .tsv)")
+    _check_columns(manifest, fields or {})
+    lines = manifest_lines(manifest, lambda number, reason: report(Problem(reason, number, manifest.name)))
+    yield from parse_items(lines, reads, report, base=manifest.parent, fields=fields, source=manifest.name)
+
+
+def _count_lines(manifest: Path) -> int:
+    """Count the lines of a file for a progress bar; a missing file has none."""
+    if not manifest.is_file():
+        return 0
+    with manifest.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _check_columns(path: Path, fields: Mapping[str, str]) -> None:
+    """Refuse a table without the columns that matter, which would give a problem in every line."""
+    columns = manifest_columns(path)
+    if columns is None:
+        return
+    wanted = [value for key, value in fields.items() if key not in LINE_FIELDS] or ["path", "text"]
+    own = [value for key, value in fields.items() if key in LINE_FIELDS]
+    if not set(wanted) & set(columns) or not set(own) <= set(columns):
+        raise ValueError(
+            f"{path}: the columns are {', '.join(columns) or 'none'}; expected {' or '.join(wanted)}"
+            f"{''.join(f' and {name}' for name in own)}. "
+            "Say which holds what, e.g. --field text=caption --field image=file (fields={...})"
+        )
+
+
+# -- folders of pictures
+
+
+def _pictures(folder: Path) -> Iterator[Path]:
+    """Yield files that are named like pictures, in order of their names; hidden ones are passed over."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from _pictures(path)
+        elif path.suffix.lower() in _PICTURE_SUFFIXES:
+            yield path
+
+
+def _picture_items(folder: Path, reads: Mapping[str, str]) -> Iterator[Item]:
+    """Yield the pictures of a folder; the names of its subfolders are the labels.
+
+    Of the folder ``photos``, ``boats/red/1.jpg`` is ``photos/boats/red/1.jpg`` with the labels boats and red.
+    """
+    if reads.get("image") != "image":
+        raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
+    name = folder.resolve().name
+    for path in _pictures(folder):
+        relative = path.relative_to(folder)
+        labels = tuple(dict.fromkeys(relative.parts[:-1]))
+        yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
+
+
+# -- data sets
+
+
+def _dataset_batches(
     dataset: Dataset, modality: str, reads: Mapping[str, str], report: Report, size: int | None
-) -> Iterator[Portion]:
+) -> Iterator[Batch]:
     ids = [str(id) for id in dataset.ids[modality].tolist()]
     if modality not in reads:
+        reason = _unknown_modality(modality, reads)
         for id in ids:
-            reason = f"unknown modality {modality!r}; expected one of {', '.join(map(repr, reads))}"
-            report(Problem(reason, modality=modality, id=id))
+            report(Problem(reason, modality=modality, id=id, code=ProblemCode.UNKNOWN_MODALITY))
         return
     raw = dataset.raw.get(modality)
-    takes = reads[modality]
-    contents: Matrix | list[Any]
-    if takes == "array":
+    contents: Any
+    if reads[modality] == "array":
         if modality not in dataset.features:
             raise ValueError(f"data set {dataset.name!r}: {modality!r} has no features, which its encoder takes")
         contents = dataset.features[modality]
     elif raw is None:
         raise ValueError(f"data set {dataset.name!r}: {modality!r} has no raw items, which its encoder takes")
+    elif reads[modality] == "text":
+        contents = raw.tolist()
     else:
-        contents = raw.tolist() if takes == "text" else [_base(dataset) / path for path in raw.tolist()]
+        contents = [_base_folder(dataset) / path for path in raw.tolist()]
     names = np.array(dataset.class_names, dtype=object)
     labels = dataset.labels.get(modality)
     training = np.isin(dataset.ids[modality], dataset.split.training[modality]) if dataset.split else None
@@ -175,23 +548,23 @@ def _of_dataset(
                 modality,
                 ids[row],
                 text=str(raw[row]) if raw is not None and modality == "text" else None,
-                path=contents[row] if takes == "image" else None,
+                path=contents[row] if reads[modality] == "image" else None,
                 uri=str(raw[row]) if raw is not None and modality != "text" else None,
                 labels=() if labels is None else tuple(map(str, names[labels[row]])),
                 training=training is None or bool(training[row]),
             )
             for row in rows
         ]
-        yield Portion(modality, items, contents[rows.start : rows.stop])
+        yield Batch(modality, items, contents[rows.start : rows.stop])
 
 
-def _raw_is_usable(dataset: Dataset, modality: str) -> bool:
-    """Texts are; names of pictures are if the first one is there."""
+def _has_raw_items(dataset: Dataset, modality: str) -> bool:
+    """Return whether there are texts, or names of pictures of which the first one is there."""
     raw = dataset.raw.get(modality)
     if raw is None or not len(raw):
         return False
-    return modality == "text" or (_base(dataset) / str(raw[0])).is_file()
+    return modality == "text" or (_base_folder(dataset) / str(raw[0])).is_file()
 
 
-def _base(dataset: Dataset) -> Path:
+def _base_folder(dataset: Dataset) -> Path:
     return Path(str(dataset.provenance.get("base", ".")))

@@ -1,4 +1,4 @@
-"""From labelled, unpaired items to an engine's folder: encoders, codes, functions, store."""
+"""Training an engine: from labelled, unpaired items to a folder with encoders, model and store."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ import numpy as np
 from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
-from modalhash.engine.answers import key_of
+from modalhash.data import label_matrix, label_names
 from modalhash.engine.folder import ITEMS, new_folder, write_parts
-from modalhash.engine.raw_items import Item, Report
-from modalhash.engine.sources import choose_encoders, opened, portions
+from modalhash.engine.sources import Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
-from modalhash.store import Record, Store
+from modalhash.store import SqliteStore, Store
 from modalhash.validation import check_choice, check_int
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
 
-BATCH = 10_000
+STORE_BATCH_SIZE = 10_000
 """Items that are stored in one transaction."""
 
 
-class Material(NamedTuple):
-    """Encoded items of one modality."""
+class EncodedItems(NamedTuple):
+    """The items of one modality that could be encoded, and their features."""
 
     items: list[Item]
     features: Matrix
 
 
-def build(
+def train_engine(
     source: Any,
     folder: Path,
     *,
@@ -51,19 +50,19 @@ def build(
     overwrite: bool,
     callback: Callback | None,
 ) -> None:
-    """Learn from a source and write the engine, which appears in its place when it is whole."""
+    """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
     check_int(n_bits, "n_bits", at_least=1)
     check_choice(codes, "codes", ("learned", "hashed"))
-    hasher = make_hasher(method, n_bits, parameters)
+    hasher = _make_hasher(method, n_bits, parameters)
     begin = time.perf_counter()
-    with new_folder(folder, overwrite=overwrite) as fresh:  # first: a place that is taken is told before the work
-        found = opened(source)
-        chosen = choose_encoders(found, encoders)
+    with new_folder(folder, overwrite=overwrite) as fresh:  # first: a folder that is taken is refused before the work
+        opened = open_source(source)
+        chosen = choose_encoders(opened, encoders)
         seconds: dict[str, float] = {}
-        material = encode_all(found, chosen, report, fields=fields, workers=workers, callback=callback)
+        encoded = _encode_all(opened, chosen, report, fields=fields, workers=workers, callback=callback)
         seconds["encode"] = time.perf_counter() - begin
-        training = {modality: _training_rows(part, hasher) for modality, part in material.items()}
-        class_names = fit(hasher, material, training, callback)
+        training = {modality: _training_rows(part, hasher) for modality, part in encoded.items()}
+        class_names = _fit(hasher, encoded, training, callback)
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             "method": method,
@@ -72,18 +71,18 @@ def build(
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        with Store(fresh / ITEMS, n_bits=n_bits) as store:
+        with SqliteStore(fresh / ITEMS, n_bits=n_bits) as store:
             progress = Reporter(callback)
-            for modality, part in material.items():
-                kinds, packed = codes_of(hasher, modality, part, training[modality], codes)
-                store_all(store, part.items, packed, kinds, progress)
+            for modality, part in encoded.items():
+                kinds, packed = _codes_of(hasher, modality, part, training[modality], codes)
+                _store_all(store, part.items, packed, kinds, progress)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
-        write_parts(fresh, hasher, {modality: chosen[modality] for modality in material}, more)
+        write_parts(fresh, hasher, {modality: chosen[modality] for modality in encoded}, more)
 
 
-def make_hasher(method: str, n_bits: int, parameters: Mapping[str, Any]) -> CrossModalHasher:
-    """The method with its parameters; an unknown one is named."""
+def _make_hasher(method: str, n_bits: int, parameters: Mapping[str, Any]) -> CrossModalHasher:
+    """Return the method with its parameters; ValueError names one that it does not have."""
     hasher = registry.get(method)()
     known = hasher.get_params(deep=False)
     if unknown := [name for name in parameters if name not in (*known, "random_state")]:
@@ -92,7 +91,7 @@ def make_hasher(method: str, n_bits: int, parameters: Mapping[str, Any]) -> Cros
     return hasher
 
 
-def encode_all(
+def _encode_all(
     source: Any,
     encoders: Mapping[str, Encoder],
     report: Report,
@@ -100,63 +99,63 @@ def encode_all(
     fields: Mapping[str, str] | None,
     workers: int | None,
     callback: Callback | None,
-) -> dict[str, Material]:
-    """Features of all readable items, with encoders that learned from the training items what they learn."""
+) -> dict[str, EncodedItems]:
+    """Fit each encoder to the training items and encode all items; those that fail are reported."""
     from modalhash.encoders import encode_items
 
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
-    material = {}
-    for portion in portions(source, reads, report, fields=fields):
-        encoder = encoders[portion.modality]
-        places = [place for place, item in enumerate(portion.items) if item.training]
-        everything = len(places) == len(portion.items)
-        encoder.fit(portion.contents if everything else _some(portion.contents, places))
+    by_modality = {}
+    for batch in read_batches(source, reads, report, fields=fields):
+        encoder = encoders[batch.modality]
+        rows = [row for row, item in enumerate(batch.items) if item.training]
+        encoder.fit(batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows))
         encoded = encode_items(
-            encoder, portion.contents, workers=workers, progress=callback, stage=f"encode: {portion.modality}"
+            encoder, batch.contents, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
         )
         for failure in encoded.failures:
-            report(portion.items[failure.row].problem(failure.reason))
+            report(batch.items[failure.row].problem(ProblemCode.UNREADABLE, failure.reason))
         if len(encoded.ok_rows):
-            kept = [portion.items[row] for row in encoded.ok_rows.tolist()]
-            material[portion.modality] = Material(kept, encoded.features)
-    if not material:
+            items = [batch.items[row] for row in encoded.ok_rows.tolist()]
+            by_modality[batch.modality] = EncodedItems(items, encoded.features)
+    if not by_modality:
         raise ValueError("no usable item: every line was left out, for the reasons reported")
-    return material
+    return by_modality
 
 
-def fit(
+def _fit(
     hasher: CrossModalHasher,
-    material: Mapping[str, Material],
+    encoded: Mapping[str, EncodedItems],
     training: Mapping[str, Array],
     callback: Callback | None,
 ) -> list[str]:
-    """Fit the method to the training rows; returns the names of the classes."""
+    """Fit the method to the training rows and return the names of the classes."""
     for modality, rows in training.items():
         if not len(rows):
             what = "has a label" if type(hasher).supervised else "is for training"
             raise ValueError(
-                f"{modality!r}: none of {len(material[modality].items)} items {what}. Give labels to some, "
+                f"{modality!r}: none of {len(encoded[modality].items)} items {what}. Give labels to some, "
                 "leave this modality out of the manifest, or take an unsupervised method (`modalhash methods`)"
             )
-    features = {modality: material[modality].features[rows] for modality, rows in training.items()}
-    items = {modality: [material[modality].items[row] for row in rows] for modality, rows in training.items()}
-    class_names = sorted({label for some in items.values() for item in some for label in item.labels})
+    features = {modality: encoded[modality].features[rows] for modality, rows in training.items()}
+    items = {modality: [encoded[modality].items[row] for row in rows] for modality, rows in training.items()}
+    class_names = label_names(item.labels for some in items.values() for item in some)
     labels = None
     if type(hasher).supervised:
-        column = {name: number for number, name in enumerate(class_names)}
-        labels = {modality: _label_matrix(some, column) for modality, some in items.items()}
+        labels = {
+            modality: label_matrix([item.labels for item in some], class_names) for modality, some in items.items()
+        }
     pairs = _pairs(items) if type(hasher).needs_pairs else None
     anchors = hasher.get_params(deep=False).get("n_anchors")
-    if isinstance(anchors, int):  # of few items all are anchors; that is no news to somebody who did not ask for any
+    if isinstance(anchors, int):  # of few items all are anchors, without a warning that nobody asked for
         hasher.set_params(n_anchors={modality: min(anchors, len(rows)) for modality, rows in training.items()})
     hasher.fit(features, labels, pairs=pairs, callback=callback)
     return class_names
 
 
-def codes_of(
-    hasher: CrossModalHasher, modality: str, part: Material, training: Array, codes: str
+def _codes_of(
+    hasher: CrossModalHasher, modality: str, part: EncodedItems, training: Array, codes: str
 ) -> tuple[list[str], Codes]:
-    """Kind and code of each item: learned ones for what was trained on if wanted, hashed ones for the rest."""
+    """Return kind and code of each item: learned for what was trained on if wanted, hashed for the rest."""
     packed = pack_signs(hasher.decision_function({modality: part.features})[modality])
     learned = np.zeros(len(packed), dtype=bool)
     if codes == "learned":
@@ -165,40 +164,23 @@ def codes_of(
     return ["learned" if own else "hashed" for own in learned], packed
 
 
-def store_all(
-    store: Store, items: list[Item], packed: Codes, kinds: Iterable[str], progress: Reporter | None = None
-) -> None:
+def _store_all(store: Store, items: list[Item], packed: Codes, kinds: Iterable[str], progress: Reporter) -> None:
     """Store items in batches, each whole or not at all."""
-    records = [as_record(item, code, kind) for item, code, kind in zip(items, packed, kinds, strict=True)]
-    for start in range(0, len(records), BATCH):
-        store.add(records[start : start + BATCH])
-        if progress is not None:
-            progress(f"store: {items[0].modality}", min(start + BATCH, len(records)), len(records))
+    records = [item.to_record(code, kind) for item, code, kind in zip(items, packed, kinds, strict=True)]
+    for start in range(0, len(records), STORE_BATCH_SIZE):
+        store.add(records[start : start + STORE_BATCH_SIZE])
+        progress(f"store: {items[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
 
 
-def as_record(item: Item, code: Codes, kind: str) -> Record:
-    """What the store keeps of an item."""
-    uri = str(item.path) if item.path is not None else item.uri
-    key = key_of(item.modality, item.id)
-    return Record(key, item.modality, code, kind, item.text, uri, item.labels, item.extra)
-
-
-def _training_rows(part: Material, hasher: CrossModalHasher) -> Array:
-    """Items that may be learned from: not held out by a split, and labelled where the method learns from labels."""
+def _training_rows(part: EncodedItems, hasher: CrossModalHasher) -> Array:
+    """Return the rows to learn from: not held out by a split, and labelled where the method learns from labels."""
     needs_labels = type(hasher).supervised
     chosen = [item.training and (bool(item.labels) or not needs_labels) for item in part.items]
     return np.flatnonzero(chosen)
 
 
-def _label_matrix(items: list[Item], column: Mapping[str, int]) -> Array:
-    labels = np.zeros((len(items), max(1, len(column))), dtype=bool)
-    for row, item in enumerate(items):
-        labels[row, [column[label] for label in item.labels]] = True
-    return labels
-
-
 def _pairs(items: Mapping[str, list[Item]]) -> Array:
-    """Rows of the items that have the same id in every modality."""
+    """Return the rows of the items that have the same id in every modality."""
     rows = [{item.id: row for row, item in enumerate(some)} for some in items.values()]
     shared = [id for id in rows[0] if all(id in others for others in rows[1:])]
     if not shared:
@@ -206,7 +188,3 @@ def _pairs(items: Mapping[str, list[Item]]) -> Array:
             "this method learns from pairs, and no id stands in every modality; take amsh, which needs none"
         )
     return np.array([[own[id] for own in rows] for id in shared])
-
-
-def _some(contents: Any, places: list[int]) -> Any:
-    return contents[places] if hasattr(contents, "shape") else [contents[place] for place in places]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
-from modalhash.engine import Hit, Item, Problem, parse_labels
+from modalhash.engine import Hit, Item, Problem, ProblemCode, default_id, parse_labels
 from modalhash.serve import schemas
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
 from modalhash.serve.media import CONTENT_TYPES, check_picture, inspect_picture
@@ -119,7 +118,7 @@ def _add_item(service: Service, body: schemas.NewItemBody, file: bytes | None) -
     modality = service.searcher.modality_for("image" if text is None else "text", body.modality)
     if file is not None:
         check_picture(file, service.limits.pixels)
-    id = body.id or _default_id(file if text is None else text)
+    id = body.id or default_id(text or "" if file is None else file)
     item = Item(modality, id, text=text, data=file, labels=parse_labels(list(body.labels)))
     problems: list[Problem] = []
     done = engine.add([item], keep=True, workers=1, on_problem=problems.append)
@@ -128,7 +127,7 @@ def _add_item(service: Service, body: schemas.NewItemBody, file: bytes | None) -
             "added": schemas.item_json(engine.get(id, modality=modality)),
             "items": sum(engine.sizes().values()),
         }
-    if "already" in problems[0].reason:
+    if problems[0].code is ProblemCode.EXISTS:
         raise HTTPError(
             409, f"there is an item with the id {id!r} in {modality!r}; remove it first, or give another id"
         )
@@ -144,9 +143,3 @@ def _remove_item(service: Service, id: str, modality: str | None) -> dict[str, i
         where = "" if modality is None else f" in {modality!r}"
         raise HTTPError(404, f"no item has the id {id!r}{where}; nothing was removed") from None
     return {"removed": removed, "items": sum(service.engine.sizes().values())}
-
-
-def _default_id(content: str | bytes | None) -> str:
-    """Return an id made from the content, so that the same thing added twice is noticed."""
-    data = content.encode() if isinstance(content, str) else content or b""
-    return f"{'text' if isinstance(content, str) else 'image'}-{hashlib.sha256(data).hexdigest()[:16]}"

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from modalhash.store.database import StoreBusyError as StoreBusyError
-    from modalhash.store.database import StoreError as StoreError
-    from modalhash.store.database import StoreFullError as StoreFullError
-    from modalhash.store.records import KINDS as KINDS
-    from modalhash.store.records import Record as Record
-    from modalhash.store.store import Revision as Revision
-    from modalhash.store.store import Store as Store
+    from modalhash.store.base import KINDS as KINDS
+    from modalhash.store.base import Key as Key
+    from modalhash.store.base import Record as Record
+    from modalhash.store.base import Revision as Revision
+    from modalhash.store.base import Store as Store
+    from modalhash.store.base import StoreBusyError as StoreBusyError
+    from modalhash.store.base import StoreError as StoreError
+    from modalhash.store.base import StoreFullError as StoreFullError
+    from modalhash.store.sqlite import SqliteStore as SqliteStore
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "database": ["StoreBusyError", "StoreError", "StoreFullError"],
-        "records": ["KINDS", "Record"],
-        "store": ["Revision", "Store"],
+        "base": ["KINDS", "Key", "Record", "Revision", "Store", "StoreBusyError", "StoreError", "StoreFullError"],
+        "sqlite": ["SqliteStore"],
     },
 )

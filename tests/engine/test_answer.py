@@ -1,4 +1,4 @@
-"""Prepared queries with wishes that differ, filters, and pictures that an engine keeps."""
+"""Requests with options of their own, filters, and pictures that an engine saves."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from little_world import make_world
 from modalhash import Engine, HammingIndex
-from modalhash.engine import refresh
-from modalhash.engine.asking import SearchOptions, SearchRequest, answers
+from modalhash.engine import SearchOptions, SearchRequest, refresh
+from modalhash.engine.answer import answer_requests
 from modalhash.engine.folder import MEDIA
-from modalhash.store import Record, Store
+from modalhash.store import Record, SqliteStore
 
 N_BITS = 16
 LABELS = ("a", "b", 'quo"te', "é", "100%", "[", 7)
@@ -41,10 +41,10 @@ def many(tmp_path_factory):
     """500 random items of two modalities and both kinds, each with some labels; index and store."""
     rng = np.random.default_rng(5)
     path = tmp_path_factory.mktemp("many") / "items.db"
-    with Store(path, n_bits=N_BITS) as store:
+    with SqliteStore(path, n_bits=N_BITS) as store:
         store.add(
             Record(
-                f"{('image', 'text')[n % 2]}:{n}",
+                str(n),
                 ("image", "text")[n % 2],
                 rng.integers(0, 256, N_BITS // 8, dtype=np.uint8),
                 ("learned", "hashed")[int(rng.random() < 0.05)],
@@ -59,24 +59,24 @@ def many(tmp_path_factory):
 
 def brute(records, request):
     """All records in order of distance, those that pass the filter."""
-    ask = request.options
+    options = request.options
     own = np.frombuffer(bytes(request.code), np.uint8)
     found = []
     for record in records:
         distance = int(np.unpackbits(np.frombuffer(record.code, np.uint8) ^ own).sum())
         fits = (
-            (ask.want is None or record.modality in ask.want)
-            and ask.kind in (None, record.kind)
-            and set(ask.labels) <= set(map(str, record.labels))
-            and record.id != request.exclude
+            (options.want is None or record.modality in options.want)
+            and options.kind in (None, record.kind)
+            and set(options.labels) <= set(map(str, record.labels))
+            and record.key != request.exclude
         )
-        if fits and (ask.radius is None or distance <= ask.radius):
-            found.append((record.id.partition(":")[2], distance))
+        if fits and (options.radius is None or distance <= options.radius):
+            found.append((record.id, distance))
     found.sort(key=lambda one: one[1])
-    return found if ask.radius is not None else found[: ask.k]
+    return found if options.radius is not None else found[: options.k]
 
 
-asks = st.builds(
+requests = st.builds(
     SearchRequest,
     code=st.binary(min_size=2, max_size=2).map(lambda data: np.frombuffer(data, np.uint8)),
     options=st.builds(
@@ -87,19 +87,19 @@ asks = st.builds(
         labels=st.lists(st.sampled_from([*map(str, LABELS), "nosuch", "a%", "_"]), max_size=2, unique=True).map(tuple),
         kind=st.sampled_from([None, None, "hashed", "learned"]),
     ),
-    exclude=st.sampled_from([None, "image:0", "text:1"]),
+    exclude=st.sampled_from([None, ("image", "0"), ("text", "1")]),
 )
 
 
 @settings(max_examples=60)
-@given(st.lists(asks, max_size=6))
+@given(st.lists(requests, max_size=6))
 def test_each_gets_what_it_would_get_alone(many, some):
     index, store = many
     records = list(store.scan())
     numbers = store.modalities()
     groups = {None: None, ("image",): [numbers["image"]], ("text", "image"): [numbers["text"], numbers["image"]]}
-    found = answers(some, index, store, groups.get)
-    assert [[(hit.id, hit.distance) for hit in hits] for hits in found] == [brute(records, ask) for ask in some]
+    found = answer_requests(some, index, store, groups.get)
+    assert [[(hit.id, hit.distance) for hit in hits] for hits in found] == [brute(records, request) for request in some]
 
 
 def test_matching_items(many):
@@ -114,17 +114,17 @@ def test_matching_items(many):
 def test_filters_of_the_engine(engine):
     engine.add([{"id": f"new {n}", "text": f"a green ball {n}", "labels": ["rare", "green"]} for n in range(3)])
     everything = engine.search(text="a red box", k=500)
-    for wish in (
+    for options in (
         {"labels": "rare"},
         {"labels": ["rare", "green"]},
         {"kind": "hashed"},
         {"labels": ("red",), "kind": "learned"},
     ):
-        labels = {wish["labels"]} if isinstance(wish.get("labels"), str) else set(wish.get("labels", ()))
-        expected = [h for h in everything if labels <= set(h.labels) and wish.get("kind") in (None, h.kind)]
-        assert engine.search(text="a red box", k=2, **wish) == expected[:2]
-        assert engine.search(text="a red box", k=500, **wish) == expected
-        best = engine.search(text="a red box", k=500, asymmetric=True, **wish)
+        labels = {options["labels"]} if isinstance(options.get("labels"), str) else set(options.get("labels", ()))
+        expected = [h for h in everything if labels <= set(h.labels) and options.get("kind") in (None, h.kind)]
+        assert engine.search(text="a red box", k=2, **options) == expected[:2]
+        assert engine.search(text="a red box", k=500, **options) == expected
+        best = engine.search(text="a red box", k=500, asymmetric=True, **options)
         assert {hit.id for hit in best} == {hit.id for hit in expected}
     assert engine.search(id="new 0", labels="rare", k=5) == [
         hit for hit in engine.search(id="new 0", k=500) if "rare" in hit.labels
@@ -134,7 +134,7 @@ def test_filters_of_the_engine(engine):
         engine.search(text="red", kind="other")
 
 
-def test_prepared_queries_with_wishes_of_their_own(engine):
+def test_prepared_queries_with_options_of_their_own(engine):
     queries = engine.prepare(text=["a red ball", "a blue box", "zzqqxx"], asymmetric=True)
     assert queries.unknown.tolist() == [False, False, True]
     assert "1 of 3 queries" in queries.warning()
@@ -178,14 +178,14 @@ def data_of(world, n):
     return (world / "photos" / f"{n}.png").read_bytes()
 
 
-def kept(engine):
+def saved(engine):
     folder = engine.path / MEDIA
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def test_a_kept_picture_comes_and_goes_with_its_item(engine, world):
+def test_a_saved_picture_comes_and_goes_with_its_item(engine, world):
     engine.add([{"id": "one", "data": data_of(world, 1)}])
-    assert kept(engine) == [], "only where it is wanted"
+    assert saved(engine) == [], "only where it is wanted"
     engine.add(
         [{"id": "two", "data": data_of(world, 2)}, {"id": "bad", "data": b"no picture"}],
         keep=True,
@@ -193,20 +193,20 @@ def test_a_kept_picture_comes_and_goes_with_its_item(engine, world):
     )
     hit = engine.get("two")
     assert engine.path_of(hit).read_bytes() == data_of(world, 2)
-    assert hit.uri == f"{MEDIA}/{kept(engine)[0]}"
+    assert hit.uri == f"{MEDIA}/{saved(engine)[0]}"
     assert engine.search(id="two", asymmetric=True, k=1), "its content is found again"
     engine.add([{"id": "two", "data": data_of(world, 3)}], keep=True, on_problem=lambda _: None)
-    assert len(kept(engine)) == 1, "it was not added, so it is not kept"
+    assert len(saved(engine)) == 1, "it was not added, so it is not saved"
     engine.add([{"id": "two", "data": data_of(world, 3)}], keep=True, replace=True)
-    assert len(kept(engine)) == 1, "the old one went away"
+    assert len(saved(engine)) == 1, "the old one went away"
     assert engine.path_of(engine.get("two")).read_bytes() == data_of(world, 3)
     engine.remove(["two"])
-    assert kept(engine) == []
+    assert saved(engine) == []
     engine.remove(["photos/5.png"])
-    assert (world / "photos" / "5.png").exists(), "what is not kept here is not deleted"
+    assert (world / "photos" / "5.png").exists(), "what is not saved here is not deleted"
 
 
-def test_kept_pictures_move_with_the_engine(engine, world, tmp_path):
+def test_saved_pictures_move_with_the_engine(engine, world, tmp_path):
     engine.add([{"id": "two", "data": data_of(world, 2)}], keep=True)
     engine.close()
     moved = engine.path.rename(tmp_path / "moved")
@@ -224,7 +224,7 @@ def test_training_anew_keeps_them(engine, world):
     with Engine.train(manifest, engine.path, n_bits=8, overwrite=True) as again:
         assert again.get("two").kind == "learned"
         assert again.path_of(again.get("two")).read_bytes() == data_of(world, 2)
-    before = kept(engine)
+    before = saved(engine)
     with pytest.raises(ValueError, match="n_bits"):
         Engine.train(manifest, engine.path, n_bits=64, overwrite=True)
-    assert kept(engine) == before
+    assert saved(engine) == before

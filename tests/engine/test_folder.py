@@ -11,6 +11,7 @@ from little_world import make_world
 from modalhash import Engine
 from modalhash.encoders import TfidfEncoder
 from modalhash.engine.folder import CONFIG, ITEMS, EngineError
+from modalhash.store import SqliteStore, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +82,35 @@ def test_an_encoder_of_somebody_else_runs_only_if_trusted(world, tmp_path, monke
 
 
 def test_a_store_that_is_cut(world, tmp_path):
-    from modalhash.store import StoreError
-
     path = tmp_path / "engine"
     shutil.copytree(world / "engine", path)
     (path / ITEMS).write_bytes(b"not a database, " * 100)
     with pytest.raises(StoreError, match="is not a store"):
+        Engine.open(path)
+
+
+def test_an_engine_that_cannot_be_opened_leaves_no_store_open(world, monkeypatch):
+    opened = []
+
+    class Watched(SqliteStore):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            opened.append(self)
+
+        def revision(self):
+            raise StoreError("unreadable")
+
+    monkeypatch.setattr("modalhash.engine.engine.SqliteStore", Watched)
+    with pytest.raises(StoreError, match="unreadable"):
+        Engine.open(world / "engine")
+    with pytest.raises(StoreError, match="is closed"):
+        opened[0].count()
+
+
+def test_a_store_of_other_codes(world, tmp_path):
+    path = tmp_path / "engine"
+    shutil.copytree(world / "engine", path)
+    (path / ITEMS).unlink()
+    SqliteStore(path / ITEMS, n_bits=8).close()
+    with pytest.raises(EngineError, match="holds codes of 8 bits, the model makes 16"):
         Engine.open(path)

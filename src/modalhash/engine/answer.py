@@ -1,0 +1,178 @@
+"""From requests to hits: as few scans of the index as possible, then filter, then re-rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.codes import unpack_signs
+from modalhash.engine.query import SearchRequest
+from modalhash.index import Index
+from modalhash.store import Record, Store
+
+OVERFETCH, OVERFETCH_GROWTH, MAX_OVERFETCH = 4, 16, 4096
+"""A search with a filter fetches 4 times as many items as it needs; then, as long as too few pass, 16 times as many
+again; above 4,096 it is quicker to ask the store which items pass."""
+MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
+"""Queries whose k falls into the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
+
+Groups = Callable[[tuple[str, ...] | None], list[int] | None]
+"""Returns the groups of the index for names of modalities; None for all."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One item that a search returned."""
+
+    id: str
+    distance: int
+    """The number of differing bits."""
+    modality: str
+    text: str | None = None
+    uri: str | None = None
+    labels: tuple[str | int, ...] = ()
+    kind: str = "hashed"
+    """The kind of its code: ``learned`` from labels in training, or ``hashed`` from features."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+    """Hexadecimal, the most significant bit first."""
+    score: float | None = None
+    """After ``asymmetric=True``: the query's projections summed with the signs of the code; larger is nearer."""
+
+    @classmethod
+    def from_record(cls, record: Record, distance: int) -> Hit:
+        """Return a stored item as a hit."""
+        return cls(
+            record.id,
+            int(distance),
+            record.modality,
+            record.text,
+            record.uri,
+            record.labels,
+            record.kind,
+            record.extra,
+            bytes(record.code).hex(),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; what is empty is left out, except labels."""
+        values = {name: value for name, value in asdict(self).items() if value is not None and value != {}}
+        return {**values, "labels": list(self.labels)}
+
+
+class _Candidates(NamedTuple):
+    """Numbers and distances of the nearest items of one query, and whether there may be more."""
+
+    numbers: Array
+    distances: Array
+    more: bool
+
+
+def answer_requests(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
+    """Return the hits of each request, by (distance, order of adding), or by score where it is re-ranked."""
+    nearest = _scan_together(requests, index, groups)
+    numbers = [candidates.numbers for candidates in nearest]
+    records = store.records(np.concatenate(numbers)) if numbers else {}
+    answers = []
+    for request, candidates in zip(requests, nearest, strict=True):
+        passed = _filter(request, candidates, records)
+        n = _n_fetch(request)
+        while candidates.more and len(passed) < request.n_candidates and request.filtered:
+            n *= OVERFETCH_GROWTH
+            if n > MAX_OVERFETCH:
+                passed = _search_matching(request, index, store, groups)
+                break
+            candidates = _nearest(request, n, index, groups)
+            passed = _filter(request, candidates, store.records(candidates.numbers))
+        answers.append(_rank(request, passed))
+    return answers
+
+
+def _n_fetch(request: SearchRequest) -> int:
+    """Return how many items to fetch first: the query finds itself, and others may not pass the filter."""
+    n = request.n_candidates + (request.exclude is not None)
+    return OVERFETCH * n if request.filtered else n
+
+
+def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Groups) -> list[_Candidates]:
+    """Search the nearest of each request with one scan for all that search the same modalities for a similar number."""
+    together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
+    for position, request in enumerate(requests):
+        n = 1 if request.options.radius is not None else _k_bucket(_n_fetch(request))
+        together.setdefault((request.options.want, request.options.radius, n), []).append(position)
+    found: dict[int, _Candidates] = {}
+    for (want, radius, n), positions in together.items():
+        codes = np.stack([requests[position].code for position in positions])
+        if radius is not None:
+            hits = index.search(codes, radius=radius, group=groups(want))
+        else:
+            hits = index.search(codes, k=min(n, max(1, len(index))), group=groups(want))
+        for row, position in enumerate(positions):
+            numbers, distances = hits[row]
+            most = len(numbers) if radius is not None else _n_fetch(requests[position])
+            more = radius is None and len(numbers) >= most
+            found[position] = _Candidates(numbers[:most], distances[:most], more)
+    return [found[position] for position in range(len(requests))]
+
+
+def _k_bucket(n: int) -> int:
+    bucket = MIN_K_BUCKET
+    while bucket < n:
+        bucket *= K_BUCKET_RATIO
+    return bucket
+
+
+def _nearest(request: SearchRequest, n: int, index: Index, groups: Groups) -> _Candidates:
+    k = min(n, max(1, len(index)))
+    numbers, distances = index.search(request.code[None], k=k, group=groups(request.options.want))[0]
+    return _Candidates(numbers, distances, len(numbers) >= n)
+
+
+def _search_matching(request: SearchRequest, index: Index, store: Store, groups: Groups) -> list[tuple[Record, int]]:
+    """Search only among the items that the store says pass the filter: the way to go where few do."""
+    numbers = store.matching(labels=request.options.labels, kind=request.options.kind)
+    n = min(request.n_candidates + (request.exclude is not None), max(1, len(numbers)))
+    hits = index.search(request.code[None], k=n, ids=numbers, group=groups(request.options.want))
+    ids, distances = hits[0]
+    return _filter(request, _Candidates(ids, distances, False), store.records(ids))
+
+
+def _filter(request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]) -> list[tuple[Record, int]]:
+    """Return the items that pass, with distances; one that was removed since the scan has no record and is left out."""
+    pairs = zip(candidates.numbers.tolist(), candidates.distances.tolist(), strict=True)
+    found = ((records.get(number), distance) for number, distance in pairs)
+    return [(record, distance) for record, distance in found if record is not None and _passes(request, record)]
+
+
+def _passes(request: SearchRequest, record: Record) -> bool:
+    options = request.options
+    return (
+        record.key != request.exclude
+        and options.kind in (None, record.kind)
+        and (not options.labels or set(options.labels) <= set(map(str, record.labels)))
+    )
+
+
+def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]:
+    """Return the best of the items that passed, re-ranked if the request asks for it."""
+    all_within = request.options.radius is not None
+    if not request.reranked or not passed:
+        most = None if all_within else request.options.k
+        return [Hit.from_record(record, distance) for record, distance in passed[:most]]
+    passed = passed if all_within else passed[: request.n_candidates]
+    assert request.projection is not None
+    scores = _scores(request.projection, [record for record, _ in passed])
+    best = np.argsort(-scores, kind="stable")  # stable: the order by distance decides between equals
+    best = best if all_within else best[: request.options.k]
+    return [replace(Hit.from_record(*passed[i]), score=float(scores[i])) for i in best.tolist()]
+
+
+def _scores(projection: Array, records: list[Record]) -> Array:
+    """Return the sum of the projections with the signs of each code: near misses count less than clear differences."""
+    codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8).reshape(len(records), -1)
+    scores: Array = unpack_signs(codes, len(projection)) @ projection.astype(np.float32)
+    return scores

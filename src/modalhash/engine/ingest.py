@@ -1,0 +1,124 @@
+"""Adding items to an engine's store: hashed, in batches, each whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modalhash._typing import Codes
+from modalhash.codes import pack_signs
+from modalhash.engine.folder import delete_media, save_media
+from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
+from modalhash.progress import Callback, Reporter
+from modalhash.store import Key, Record
+
+if TYPE_CHECKING:
+    from modalhash.base import CrossModalHasher
+    from modalhash.encoders import Encoder
+    from modalhash.store import Store
+
+BATCH_SIZE = 1024
+"""Items that are encoded and stored together: what a killed process may have to do again."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What :meth:`modalhash.engine.Engine.add` did with the items of its source."""
+
+    added: int
+    replaced: int
+    problems: tuple[Problem, ...]
+    """Items that were left out, and why."""
+
+
+@dataclass(frozen=True)
+class Ingester:
+    """Adds items to a store with the encoders and the hasher of an engine."""
+
+    store: Store
+    model: CrossModalHasher
+    encoders: Mapping[str, Encoder]
+    report: Report
+    replace: bool = False
+    workers: int | None = None
+    media_folder: Path | None = None
+    """The engine's folder, if pictures that come as bytes are to be saved in it."""
+
+    def add(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> tuple[int, int]:
+        """Add the items of a source; return how many were added, and how many of these replaced others."""
+        opened = open_source(source)
+        progress, total = Reporter(callback), count_items(opened)
+        reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        added = replaced = done = 0
+        for batch in read_batches(opened, reads, self.report, fields=fields, size=BATCH_SIZE):
+            new, old = self._add_batch(batch)
+            added, replaced, done = added + new, replaced + old, done + len(batch.items)
+            progress("add", done, max(total, done))
+        if total:
+            progress("add", total, total)
+        return added, replaced
+
+    def _add_batch(self, batch: Batch) -> tuple[int, int]:
+        from modalhash.encoders import encode_items
+
+        existing = set() if self.replace else self._report_existing(batch.items)
+        rows = [row for row, item in enumerate(batch.items) if item.key not in existing]
+        if not rows:
+            return 0, 0
+        encoded = encode_items(self.encoders[batch.modality], batch.contents_of(rows), workers=self.workers)
+        for failure in encoded.failures:
+            self.report(batch.items[rows[failure.row]].problem(ProblemCode.UNREADABLE, failure.reason))
+        items = [batch.items[rows[row]] for row in encoded.ok_rows.tolist()]
+        if not items:
+            return 0, 0
+        codes = pack_signs(self.model.decision_function({batch.modality: encoded.features})[batch.modality])
+        if self.media_folder is None:
+            return self._store(items, codes)
+        before = {record.uri for record in self._stored(items)}
+        items = [self._save_data(item, self.media_folder) for item in items]
+        try:
+            return self._store(items, codes)
+        finally:
+            used = {record.uri for record in self._stored(items)}
+            for uri in {*before, *(item.uri for item in items)} - used:  # replaced, or not stored after all
+                delete_media(self.media_folder, uri)
+
+    def _store(self, items: list[Item], codes: Codes) -> tuple[int, int]:
+        """Store the items; where another process was quicker with some of them, the others."""
+        pairs = list(zip(items, codes, strict=True))
+        while True:
+            if self.replace:
+                existing = self._existing(items)
+            else:
+                existing = self._report_existing(item for item, _ in pairs)
+                pairs = [(item, code) for item, code in pairs if item.key not in existing]
+            try:
+                self.store.add((item.to_record(code, "hashed") for item, code in pairs), replace=self.replace)
+            except ValueError:
+                if self.replace or not self._existing(item for item, _ in pairs):
+                    raise
+                continue
+            return len(pairs), len(existing) if self.replace else 0
+
+    def _stored(self, items: Iterable[Item]) -> Iterable[Record]:
+        numbers = self.store.numbers(item.key for item in items)
+        return self.store.records(list(numbers.values())).values()
+
+    def _existing(self, items: Iterable[Item]) -> set[Key]:
+        return set(self.store.numbers(item.key for item in items))
+
+    def _report_existing(self, items: Iterable[Item]) -> set[Key]:
+        """Report the items that are in the store already, and return their keys."""
+        items = list(items)
+        existing = self._existing(items)
+        for item in items:
+            if item.key in existing:
+                reason = f"the id {item.id!r} is in the engine already; replace=True (--replace) replaces it"
+                self.report(item.problem(ProblemCode.EXISTS, reason))
+        return existing
+
+    @staticmethod
+    def _save_data(item: Item, folder: Path) -> Item:
+        return item if item.data is None else replace(item, uri=save_media(folder, item.data))

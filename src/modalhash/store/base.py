@@ -1,0 +1,218 @@
+"""What a store of items is: the protocol, the records in it, and the errors of every back end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from modalhash._typing import Array, Codes
+from modalhash.codes import check_codes
+
+KINDS = ("learned", "hashed")
+"""A code was made from labels in training, or from features alone."""
+
+Key = tuple[str, str]
+"""The modality and the id of an item, which together name it in a store."""
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used; the message says why and what to do."""
+
+
+class StoreBusyError(StoreError):
+    """Another process has been writing for longer than this one was willing to wait."""
+
+
+class StoreFullError(StoreError):
+    """The disk is full; the change did not happen, everything before it is there."""
+
+
+class Revision(NamedTuple):
+    """Equal revisions mean equal contents.
+
+    A revision grows with every change, whoever makes it. Compare revisions, and hand them back to the store that gave
+    them; the numbers inside are its own.
+    """
+
+    items: int = 0
+    removals: int = 0
+
+
+@dataclass(frozen=True)
+class Record:
+    """An item as it is stored.
+
+    Parameters
+    ----------
+    id : str
+        The id that its owner gave; unique among the items of a modality.
+    modality : str
+        E.g. ``"image"``.
+    code : uint8 (ceil(n_bits / 8),) or bytes
+        Packed; bytes when it comes from the store.
+    kind : {"hashed", "learned"}
+        Whether the code was made from features alone, or from labels in training.
+    text, uri : str, optional
+        The text itself, or where the item is.
+    labels : tuple of str or int
+        Its labels, if known.
+    extra : mapping
+        Anything else to store with it; goes through JSON.
+    """
+
+    id: str
+    modality: str
+    code: bytes | Codes
+    kind: str = "hashed"
+    text: str | None = None
+    uri: str | None = None
+    labels: tuple[str | int, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """The modality and the id, which together name the item in a store."""
+        return self.modality, self.id
+
+
+class Store(Protocol):
+    """Items with their codes, texts or URIs, and labels: the truth that every index is a copy of.
+
+    An item has two names. Its *key* is its modality and the id that its owner gave. Its *number* is an integer that
+    the store gives and an index holds; numbers only rise, and none is used twice.
+
+    Every call that changes something happens whole or not at all, and one after the other, whoever writes. Several
+    threads may use one store, and several processes may have the same one open. Whatever goes wrong with the storage
+    is a :class:`StoreError`.
+    """
+
+    n_bits: int
+    """The length of the codes."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object) -> bool: ...
+
+    def close(self) -> None:
+        """Close the store; every change that returned is there. Closing twice does nothing; using it then fails."""
+
+    def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
+        """Add items and return their numbers.
+
+        If a key is in the store already, or is given twice, ValueError is raised and nothing is added. With
+        ``replace`` the new item takes the key of the old one, under a new number.
+        """
+
+    def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
+        """Remove items and return how many there were.
+
+        If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
+        """
+
+    def get(self, id: str, *, modality: str) -> Record:
+        """Return the item with this key, or raise KeyError."""
+
+    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Return the numbers of the items with these keys, without those that are not in the store."""
+
+    def records(self, numbers: Any) -> dict[int, Record]:
+        """Return the items with these numbers, without those that are not in the store."""
+
+    def matching(self, *, labels: Iterable[str] = (), kind: str | None = None) -> Array:
+        """Return the numbers, rising, of the items that have all of these labels and this kind of code."""
+
+    def scan(self, *, modality: str | None = None) -> Iterator[Record]:
+        """Iterate in insertion order; concurrent changes are skipped.
+
+        An item that was removed since the call may still come, one that was added does not.
+        """
+
+    def codes(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Codes]]:
+        """Iterate over batches of (numbers, numbers of the modalities, packed codes) in insertion order.
+
+        Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
+        are still there.
+        """
+
+    def removed(self, since: Revision, until: Revision) -> Array:
+        """Return the numbers of the items that were removed after ``since`` and not after ``until``."""
+
+    def revision(self) -> Revision:
+        """Return the current revision; cheap enough to call before every search."""
+
+    def modalities(self) -> dict[str, int]:
+        """Return the number of each modality by name; a number never changes."""
+
+    def count(self, modality: str | None = None) -> int:
+        """Return the number of items, in all or in one modality."""
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of items by modality and kind of code; zeros are left out."""
+
+
+# -- what back ends have in common
+
+
+def check_records(records: Iterable[Record], n_bits: int) -> list[Record]:
+    """Return the records with codes as bytes, or raise an error that names the first bad one."""
+    batch = [_check_record(record, n_bits) for record in records]
+    seen: set[Key] = set()
+    for record in batch:
+        if record.key in seen:
+            raise ValueError(f"the id {record.id!r} of {record.modality!r} is given twice; nothing was added")
+        seen.add(record.key)
+    return batch
+
+
+def check_keys(keys: Iterable[Key]) -> list[Key]:
+    """Return the keys as a list, or raise TypeError for what is no key."""
+    if isinstance(keys, str):
+        raise TypeError(f"keys is the text {keys!r}; expected pairs, e.g. [('text', {keys!r})]")
+    checked = list(keys)
+    for key in checked:
+        if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) for part in key)):
+            raise TypeError(f"the key {key!r} is {type(key).__name__}; expected a pair of texts: (modality, id)")
+    return checked
+
+
+def to_json(record: Record, name: str, value: Any) -> str:
+    """Return a field of a record as JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"item {record.id!r}: {name} cannot be written as JSON: {error}") from None
+
+
+def _check_record(record: Any, n_bits: int) -> Record:
+    if not isinstance(record, Record):
+        raise TypeError(f"got {type(record).__name__}; expected modalhash.store.Record")
+    for name in ("id", "modality"):
+        value = getattr(record, name)
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"item {record.id!r}: {name} is {value!r}; expected a non-empty text without NUL")
+    for name in ("text", "uri"):
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"item {record.id!r}: {name} is {type(value).__name__}; expected a text or None")
+    if record.kind not in KINDS:
+        raise ValueError(f"item {record.id!r}: the kind of its code is {record.kind!r}; expected one of {KINDS}")
+    if isinstance(record.labels, str) or not all(
+        isinstance(label, str | int) and not isinstance(label, bool) for label in record.labels
+    ):
+        raise TypeError(
+            f"item {record.id!r}: labels are {record.labels!r}; expected texts or integers, several or none"
+        )
+    code = record.code
+    row = np.frombuffer(code, dtype=np.uint8) if isinstance(code, bytes) else np.asarray(code)
+    packed = check_codes(row[None], n_bits, f"item {record.id!r}: code").tobytes()
+    return record if isinstance(code, bytes) else replace(record, code=packed)

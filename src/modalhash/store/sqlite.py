@@ -1,0 +1,538 @@
+"""A store in one SQLite file.
+
+Write-ahead logging lets readers go on while one process writes; ``synchronous=FULL`` waits for the disk at every
+commit, so what was committed outlives a killed process and a power cut. Every change is one ``BEGIN IMMEDIATE``
+transaction: whole or not at all, one writer after another.
+
+The format stands in the header of the file as ``user_version``. Format 1 had ids that were unique across modalities,
+which an engine wrote as ``"modality:id"``; opening such a file brings it to format 2 in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from modalhash._typing import Array, Codes
+from modalhash.codes import n_bytes
+from modalhash.store.base import (
+    Key,
+    Record,
+    Revision,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    check_keys,
+    check_records,
+    to_json,
+)
+from modalhash.validation import check_choice, check_int
+
+FORMAT = 2
+APPLICATION_ID = 0x6D6F6468  # "modh" in the file's header: `file items.sqlite` shows it
+
+_CREATE_ITEM = """
+CREATE TABLE item (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice: a larger one was added later
+    modality INTEGER NOT NULL REFERENCES modality (number),
+    id TEXT NOT NULL,
+    code BLOB NOT NULL CHECK (length(code) = {n_bytes}),
+    kind TEXT NOT NULL CHECK (kind IN ('learned', 'hashed')),
+    text TEXT,
+    uri TEXT,
+    labels TEXT,
+    extra TEXT,
+    UNIQUE (modality, id)
+)"""
+_CREATE_ITEM_INDEX = "CREATE INDEX item_modality ON item (modality, kind)"
+_CREATE = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE modality (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    _CREATE_ITEM,
+    _CREATE_ITEM_INDEX,
+    "CREATE TABLE removed (step INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL)",
+    "INSERT INTO meta VALUES ('n_bits', '{n_bits}')",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT}",
+)
+_FROM_1_TO_2 = (
+    "ALTER TABLE item RENAME TO item_1",
+    "DROP INDEX item_modality",
+    _CREATE_ITEM,
+    # An item that no engine wrote keeps its id, and so does one whose id without the prefix is thereby taken.
+    """
+    WITH RECURSIVE
+        old AS (
+            SELECT item_1.*, modality.name || ':' AS prefix
+            FROM item_1 JOIN modality ON modality.number = item_1.modality
+        ),
+        unchanged (number, modality, id, prefix) AS (
+            SELECT number, modality, id, prefix FROM old
+            WHERE substr(id, 1, length(prefix)) != prefix OR length(id) = length(prefix)
+            UNION ALL
+            SELECT item_1.number, item_1.modality, item_1.id, prefix FROM unchanged
+            JOIN item_1 ON item_1.id = prefix || unchanged.id AND item_1.modality = unchanged.modality
+        )
+    INSERT INTO item (number, modality, id, code, kind, text, uri, labels, extra)
+    SELECT
+        number, modality,
+        iif(number IN (SELECT number FROM unchanged), id, substr(id, length(prefix) + 1)),
+        code, kind, text, uri, labels, extra
+    FROM old ORDER BY number
+    """,
+    _CREATE_ITEM_INDEX,
+    # Numbers go on from the last one given, which may belong to an item that was removed.
+    "DELETE FROM sqlite_sequence WHERE name = 'item'",
+    "UPDATE sqlite_sequence SET name = 'item' WHERE name = 'item_1'",
+    "DROP TABLE item_1",
+    "PRAGMA user_version = 2",
+)
+
+_COLUMNS = "item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.extra"
+_FROM = "FROM item JOIN modality ON modality.number = item.modality"
+_INSERT = "INSERT INTO item (modality, id, code, kind, text, uri, labels, extra) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_NUMBERS = """
+SELECT modality.name, item.id, item.number
+FROM json_each(?) AS wanted
+CROSS JOIN modality ON modality.name = json_extract(wanted.value, '$[0]')
+CROSS JOIN json_each(wanted.value, '$[1]') AS own
+CROSS JOIN item ON item.modality = modality.number AND item.id = own.value
+"""  # CROSS JOIN keeps this order: one look into the index of (modality, id) for each key
+_PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
+_CACHED_FILTERS = 8
+
+
+class SqliteStore:
+    """A :class:`~modalhash.store.Store` in one SQLite file.
+
+    Several processes may read and write the same file; each writer waits up to ``timeout`` seconds for its turn. A
+    store may be used from several threads, but not across a fork.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, on a local disk. SQLite has two more beside it (``-wal``, ``-shm``) while it is open.
+    n_bits : int, optional
+        Length of the codes. Creates the store if it is not there; without it, the store must be there.
+    timeout : float
+        Seconds to wait for another writer.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from modalhash.store import Record
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with SqliteStore(Path(folder.name) / "items.db", n_bits=8) as store:
+    ...     numbers = store.add([Record("boat", "text", bytes([0b1010_0000]), text="a red boat", labels=("sea",))])
+    ...     store.count(), store.get("boat", modality="text").text
+    (1, 'a red boat')
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | Path, *, n_bits: int | None = None, timeout: float = 60.0) -> None:
+        self.path = Path(path)
+        self._connection, self.n_bits = _connect(self.path, n_bits=n_bits, timeout=timeout)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._matching: dict[tuple[tuple[str, ...], str | None], tuple[Revision, Array]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __contains__(self, key: object) -> bool:
+        (checked,) = check_keys([key])  # type: ignore[list-item]
+        return checked in self.numbers([checked])
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self.path)!r}, n_bits={self.n_bits})"
+
+    def close(self) -> None:
+        """Close the file; every change that returned is there. Closing twice does nothing; using it then fails."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._connection.close()
+
+    # -- changes
+
+    def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
+        """Add items in one transaction and return their numbers.
+
+        If a key is in the store already, or is given twice, ValueError is raised and nothing is added. With
+        ``replace`` the new item takes the key of the old one, under a new number.
+        """
+        batch = check_records(records, self.n_bits)
+        with self._change() as connection:
+            known = self._numbers([record.key for record in batch])
+            if known and not replace:
+                modality, id = next(iter(known))
+                raise ValueError(
+                    f"{len(known)} of {len(batch)} ids are in the store already (first: {id!r} of {modality!r}); "
+                    "nothing was added. Pass replace=True to replace those items"
+                )
+            _delete(connection, list(known.values()))
+            modalities = {
+                name: _modality_number(connection, name) for name in dict.fromkeys(record.modality for record in batch)
+            }
+            rows = [_to_row(record, modalities[record.modality]) for record in batch]
+            first = _last_number(connection) + 1
+            connection.executemany(_INSERT, rows)
+            last = _last_number(connection) if rows else first - 1
+            if last - first + 1 != len(rows):
+                raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
+            return np.arange(first, last + 1, dtype=np.int64)
+
+    def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
+        """Remove items in one transaction and return how many there were.
+
+        If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
+        """
+        check_choice(missing, "missing", ("error", "ignore"))
+        wanted = list(dict.fromkeys(check_keys(keys)))
+        with self._change() as connection:
+            known = self._numbers(wanted)
+            if missing == "error" and len(known) < len(wanted):
+                modality, id = next(key for key in wanted if key not in known)
+                raise KeyError(
+                    f"{len(wanted) - len(known)} of {len(wanted)} ids are not in the store (first: {id!r} of "
+                    f"{modality!r}); nothing was removed. Pass missing='ignore' to remove the others"
+                )
+            _delete(connection, list(known.values()))
+            return len(known)
+
+    # -- reading
+
+    def get(self, id: str, *, modality: str) -> Record:
+        """Return the item with this key, or raise KeyError."""
+        rows = self._rows(f"SELECT {_COLUMNS} {_FROM} WHERE modality.name = ? AND item.id = ?", modality, id)
+        if not rows:
+            raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.path}")
+        return _from_row(rows[0])
+
+    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Return the numbers of the items with these keys, without those that are not in the store."""
+        return self._numbers(check_keys(keys))
+
+    def records(self, numbers: Any) -> dict[int, Record]:
+        """Return the items with these numbers, without those that are not in the store."""
+        wanted = json.dumps(np.asarray(numbers, dtype=np.int64).tolist())
+        sql = f"SELECT item.number, {_COLUMNS} {_FROM} WHERE item.number IN (SELECT value FROM json_each(?))"
+        return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted)}
+
+    def matching(self, *, labels: Iterable[str] = (), kind: str | None = None) -> Array:
+        """Return the numbers, rising, of the items that have all of these labels and this kind of code.
+
+        Reads the labels of every item; the last answers are cached until something changes.
+        """
+        key, revision = (tuple(labels), kind), self.revision()
+        known = self._matching.get(key)
+        if known is None or known[0] != revision:
+            known = revision, self._select_matching(*key)
+            with self._lock:
+                self._matching.pop(key, None)
+                self._matching[key] = known
+                for old in list(self._matching)[:-_CACHED_FILTERS]:
+                    del self._matching[old]
+        return known[1]
+
+    def scan(self, *, modality: str | None = None) -> Iterator[Record]:
+        """Iterate in insertion order; concurrent changes are skipped.
+
+        An item that was removed since the call may still come, one that was added does not.
+        """
+        last, stop = 0, self.revision().items
+        sql = f"SELECT item.number, {_COLUMNS} {_FROM} WHERE item.number > ? AND item.number <= ?"
+        sql += " AND modality.name = ?" if modality is not None else ""
+        more = () if modality is None else (modality,)
+        while rows := self._rows(f"{sql} ORDER BY item.number LIMIT {_PAGE_ROWS}", last, stop, *more):
+            yield from (_from_row(row[1:]) for row in rows)
+            last = rows[-1][0]
+
+    def codes(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Codes]]:
+        """Iterate over batches of (numbers, numbers of the modalities, packed codes) in insertion order.
+
+        Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
+        are still there.
+        """
+        group = None if modality is None else self.modalities().get(modality, -1)
+        last, stop = (since or Revision()).items, (until or self.revision()).items
+        sql = "SELECT number, modality, code FROM item WHERE number > ? AND number <= ?"
+        sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
+        more = () if group is None else (group,)
+        while rows := self._rows(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
+            numbers, groups, codes = zip(*rows, strict=True)
+            packed = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, n_bytes(self.n_bits))
+            yield np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), packed
+            last = numbers[-1]
+
+    def removed(self, since: Revision, until: Revision) -> Array:
+        """Return the numbers of the items that were removed after ``since`` and not after ``until``."""
+        sql = "SELECT number FROM removed WHERE step > ? AND step <= ? ORDER BY step"
+        return np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
+
+    def revision(self) -> Revision:
+        """Return the current revision; cheap enough to call before every search."""
+        sql = (
+            "SELECT iif(name = 'item', 'items', 'removals'), seq FROM sqlite_sequence WHERE name IN ('item', 'removed')"
+        )
+        return Revision(**dict(self._rows(sql)))
+
+    def modalities(self) -> dict[str, int]:
+        """Return the number of each modality by name; a number never changes."""
+        return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
+
+    def count(self, modality: str | None = None) -> int:
+        """Return the number of items, in all or in one modality."""
+        return sum(n for (name, _), n in self.counts().items() if modality in (None, name))
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of items by modality and kind of code; zeros are left out."""
+        sql = "SELECT modality, kind, count(*) FROM item GROUP BY modality, kind"
+        names = {number: name for name, number in self.modalities().items()}
+        return {(names[number], kind): n for number, kind, n in self._rows(sql)}
+
+    def check(self) -> None:
+        """Read the whole file and raise StoreError if something in it does not fit together."""
+        found = [row[0] for row in self._rows("PRAGMA integrity_check")]
+        if found != ["ok"]:
+            raise StoreError(f"{self.path} is damaged: {found[0]}. Restore it from a copy")
+
+    # -- inside
+
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            return self._connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            with _transaction(self._connection):
+                yield self._connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path}: the store is closed")
+
+    def _numbers(self, keys: list[Key]) -> dict[Key, int]:
+        ids: dict[str, list[str]] = {}
+        for modality, id in keys:
+            ids.setdefault(modality, []).append(id)
+        rows = self._rows(_NUMBERS, json.dumps(list(ids.items()), ensure_ascii=False))
+        return {(modality, id): number for modality, id, number in rows}
+
+    def _select_matching(self, labels: Iterable[str], kind: str | None) -> Array:
+        sql, values = "SELECT number FROM item WHERE 1", []
+        if kind is not None:
+            sql, values = f"{sql} AND +kind = ?", [kind]
+        for label in labels:
+            # the first condition is much faster and lets few pass that the second one refuses
+            sql += " AND instr(labels, ?) AND EXISTS (SELECT 1 FROM json_each(labels) WHERE CAST(value AS TEXT) = ?)"
+            values += [json.dumps(label, ensure_ascii=False)[1:-1], label]
+        return np.array([row[0] for row in self._rows(f"{sql} ORDER BY number", *values)], dtype=np.int64)
+
+
+@contextmanager
+def translate_sqlite_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as the store's, with what to do about them."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusyError(f"{path}: another process is writing and did not finish in time; try again") from error
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFullError(
+                f"{path}: the disk is full. This change did not happen, nothing else was lost; make room and repeat it"
+            ) from error
+        if code == sqlite3.SQLITE_NOTADB:
+            raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
+        if code == sqlite3.SQLITE_CORRUPT:
+            raise StoreError(
+                f"{path} is damaged ({error}). Restore it from a copy, or save what can be read with "
+                f"`sqlite3 {path.name} .recover`"
+            ) from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise StoreError(
+                f"{path} cannot be opened for writing ({error}); file and folder must be writable, also for searching"
+            ) from error
+        raise StoreError(f"{path}: {error}") from error
+
+
+# -- opening and creating
+
+
+def _connect(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
+    """Open the file, or create it if it is not there and ``n_bits`` is given; return its n_bits too."""
+    if n_bits is None and not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; give n_bits to create a store there")
+    if n_bits is not None:
+        check_int(n_bits, "n_bits", at_least=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    connection = None
+    try:
+        with translate_sqlite_errors(path):
+            connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+            _check_owner(connection, path)
+            _use_write_ahead_log(connection, timeout)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            if n_bits is not None:
+                _create(connection, n_bits)
+            n_bits = _check_n_bits(connection, path, n_bits)
+            _migrate(connection, n_bits)
+            return connection, n_bits
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit all or nothing. The write lock is taken at the start, so no writer finds out halfway that it must wait."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk may have rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _check_owner(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file of another program or of a later version, before anything in it is changed."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    version = _version(connection)
+    # Last: another process may create the store between two of these lines, all at once. Whoever is not yet named
+    # here had not written when the others were read.
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application == 0 and version == 0 and tables == 0:
+        return  # new, or left by a process that was killed before it wrote anything
+    if application != APPLICATION_ID:
+        raise StoreError(f"{path} is an SQLite file of another program, not a store of modalhash")
+    if version > FORMAT:
+        raise StoreError(
+            f"{path} has format {version}; this version reads up to {FORMAT}. Upgrade: pip install --upgrade modalhash"
+        )
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch to write-ahead logging; SQLite does not wait here by itself when two processes create at once."""
+    stop = time.monotonic() + timeout
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > stop:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreError(f"write-ahead logging is not possible here (SQLite stays with {mode!r}); use a local disk")
+        return
+
+
+def _create(connection: sqlite3.Connection, n_bits: int) -> None:
+    """Create the tables unless they are there; whoever comes second finds them."""
+    if _version(connection):
+        return
+    with _transaction(connection):
+        if not _version(connection):
+            _execute_all(connection, _CREATE, n_bits)
+
+
+def _migrate(connection: sqlite3.Connection, n_bits: int) -> None:
+    """Bring a file of format 1 to format 2; whoever comes second waits, and finds it done."""
+    if _version(connection) >= FORMAT:
+        return
+    with _transaction(connection):
+        if _version(connection) < FORMAT:
+            _execute_all(connection, _FROM_1_TO_2, n_bits)
+
+
+def _execute_all(connection: sqlite3.Connection, statements: Iterable[str], n_bits: int) -> None:
+    for statement in statements:
+        connection.execute(statement.format(n_bits=n_bits, n_bytes=n_bytes(n_bits)))
+
+
+def _check_n_bits(connection: sqlite3.Connection, path: Path, n_bits: int | None) -> int:
+    if not _version(connection):
+        raise StoreError(f"{path} is empty: no store was created in it; give n_bits to create one")
+    row = connection.execute("SELECT value FROM meta WHERE key = 'n_bits'").fetchone()
+    if row is None or not row[0].isdigit():
+        raise StoreError(f"{path} does not say how many bits its codes have; it is damaged")
+    if n_bits is not None and n_bits != int(row[0]):
+        raise StoreError(f"{path} holds codes of {row[0]} bits; n_bits is {n_bits}. Use another file for other codes")
+    return int(row[0])
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+# -- rows
+
+
+def _modality_number(connection: sqlite3.Connection, name: str) -> int:
+    connection.execute("INSERT INTO modality (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+    number: int = connection.execute("SELECT number FROM modality WHERE name = ?", (name,)).fetchone()[0]
+    return number
+
+
+def _last_number(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'item'").fetchone()
+    return row[0] if row else 0
+
+
+def _delete(connection: sqlite3.Connection, numbers: list[int]) -> None:
+    connection.executemany("DELETE FROM item WHERE number = ?", ((number,) for number in numbers))
+    connection.executemany("INSERT INTO removed (number) VALUES (?)", ((number,) for number in numbers))
+
+
+def _to_row(record: Record, modality: int) -> tuple[Any, ...]:
+    labels = to_json(record, "labels", list(record.labels)) if record.labels else None
+    extra = to_json(record, "extra", dict(record.extra)) if record.extra else None
+    return modality, record.id, record.code, record.kind, record.text, record.uri, labels, extra
+
+
+def _from_row(row: tuple[Any, ...]) -> Record:
+    """Return the record of a row of ``_COLUMNS``."""
+    id, modality, code, kind, text, uri, labels, extra = row
+    return Record(
+        id=id,
+        modality=modality,
+        code=code,
+        kind=kind,
+        text=text,
+        uri=uri,
+        labels=_parse_labels(labels) if labels else (),
+        extra=json.loads(extra) if extra else {},
+    )
+
+
+@lru_cache(4096)
+def _parse_labels(text: str) -> tuple[str | int, ...]:
+    return tuple(json.loads(text))  # cached: many items have the same labels

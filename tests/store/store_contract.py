@@ -1,0 +1,412 @@
+"""What every back end of a store promises: its test module inherits :class:`StoreContract`.
+
+A back end gives two fixtures. ``open_store(n_bits=None, timeout=60)`` opens the test's store, creates it where
+``n_bits`` is given, and may be called several times, as several processes would. ``block_writers()`` is a context in
+which somebody else is writing and does not finish.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from modalhash.engine import refresh
+from modalhash.index import HammingIndex
+from modalhash.store import Record, Revision, StoreBusyError, StoreError
+
+N_BITS = 16
+
+
+def record(id, modality="text", **more):
+    more.setdefault("code", id.encode()[:2].ljust(2, b"\0"))
+    return Record(id, modality, **more)
+
+
+def texts(*ids):
+    return [("text", id) for id in ids]
+
+
+def ids_of(store, **options):
+    return [each.id for each in store.scan(**options)]
+
+
+class StoreContract:
+    """Tests of a store that two handles share: ``store``, and ``other`` as another process would have it."""
+
+    @pytest.fixture
+    def open_store(self):
+        raise NotImplementedError
+
+    @pytest.fixture
+    def block_writers(self):
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self, open_store):
+        with open_store(n_bits=N_BITS) as opened:
+            yield opened
+
+    @pytest.fixture
+    def other(self, store, open_store):
+        with open_store() as opened:
+            yield opened
+
+    # -- what goes in comes out
+
+    def test_an_empty_store(self, store):
+        assert [store.n_bits, len(store), store.count(), store.count("text")] == [N_BITS, 0, 0, 0]
+        assert [store.counts(), store.modalities(), store.revision()] == [{}, {}, Revision()]
+        assert [list(store.scan()), list(store.codes()), store.matching().tolist()] == [[], [], []]
+        assert [store.numbers([]), store.records([]), store.add([]).tolist(), store.remove([])] == [{}, {}, [], 0]
+        assert store.revision() == Revision(), "nothing was changed"
+
+    def test_records_come_back_as_they_were(self, store, other):
+        full = Record(
+            "Foto-ü-😀",
+            "image",
+            np.array([1, 255], np.uint8),
+            "learned",
+            None,
+            "fotos/ü.jpg",
+            ("Meer", 7),
+            {"jahr": [1, None]},
+        )
+        bare = record("b", text="")
+        assert store.add([full, bare]).tolist() == [1, 2]
+        found = other.get("Foto-ü-😀", modality="image")
+        assert found == Record(**{**vars(full), "code": b"\x01\xff"})
+        assert other.get("b", modality="text") == bare
+        assert found.key == ("image", "Foto-ü-😀")
+        assert other.n_bits == N_BITS
+        assert other.records([2, 99]) == {2: bare}
+        assert other.records(np.array([2, 1])) == {1: found, 2: bare}
+        assert other.counts() == {("image", "learned"): 1, ("text", "hashed"): 1}
+        assert [other.count(), other.count("image"), other.count("sound"), len(other)] == [2, 1, 0, 2]
+        assert list(other.scan()) == [found, bare]
+        assert ids_of(other, modality="text") == ["b"]
+        assert ids_of(other, modality="sound") == []
+
+    def test_an_item_is_named_by_modality_and_id(self, store):
+        numbers = store.add([record("a", "text", text="t"), record("a", "image", uri="i"), record("b", "text")])
+        assert store.get("a", modality="text").text == "t"
+        assert store.get("a", modality="image").uri == "i"
+        keys = [("image", "a"), ("text", "a"), ("text", "a"), ("image", "b"), ("sound", "a"), ("text", "nobody")]
+        assert store.numbers(keys) == {("text", "a"): numbers[0], ("image", "a"): numbers[1]}
+        assert ("image", "a") in store
+        assert ("image", "b") not in store
+        assert ("sound", "a") not in store
+        assert store.remove([("text", "a")]) == 1
+        assert ids_of(store) == ["a", "b"]
+        assert store.get("a", modality="image").uri == "i"
+        with pytest.raises(KeyError, match="no item of 'text' has the id 'a'"):
+            store.get("a", modality="text")
+        with pytest.raises(KeyError, match="no item of 'sound' has the id 'a'"):
+            store.get("a", modality="sound")
+
+    @pytest.mark.parametrize(
+        "name", ['quo"te', "back\\slash", "a:b", "a'b", "%", "[]", "\n", " ", "é", "e\u0301", "\u202e"]
+    )
+    def test_names_may_be_any_text(self, store, name):
+        store.add([record(name, name), record(f"{name}:{name}", name), record("text", "plain")])
+        assert store.numbers([(name, name), ("plain", name)]) == {(name, name): 1}
+        assert store.get(f"{name}:{name}", modality=name).id == f"{name}:{name}"
+        assert ids_of(store, modality=name) == [name, f"{name}:{name}"]
+        assert store.remove([(name, name)]) == 1
+        assert (name, f"{name}:{name}") in store
+
+    def test_names_that_differ_a_little_are_different(self, store):
+        store.add([record("a"), record("A"), record("a "), record("é"), record("e\u0301"), record("1"), record("01")])
+        assert store.numbers(texts("a", "A", "a ", "1", "a\0", "a\0b")) == dict(
+            zip(texts("a", "A", "a ", "1"), [1, 2, 3, 6], strict=True)
+        )
+
+    def test_codes_come_in_batches(self, store):
+        store.add([record(f"{i:02}", ("image", "text")[i % 2]) for i in range(40)])
+        numbers, groups, codes = (np.concatenate(parts) for parts in zip(*store.codes(), strict=True))
+        assert numbers.tolist() == list(range(1, 41))
+        modalities = store.modalities()
+        assert groups.tolist() == [modalities["image"], modalities["text"]] * 20
+        assert codes.dtype == np.uint8
+        assert codes.shape == (40, 2)
+        assert codes.tobytes() == "".join(f"{i:02}" for i in range(40)).encode()
+        assert sum(len(numbers) for numbers, _, _ in store.codes(modality="text")) == 20
+        assert list(store.codes(modality="sound")) == []
+        assert ids_of(store) == [f"{i:02}" for i in range(40)]
+        assert ids_of(store, modality="image") == [f"{i:02}" for i in range(0, 40, 2)]
+
+    def test_filters(self, store, other):
+        labels = ("a", "b", 'quo"te', "é", "100%", "[", 7)
+        rng = np.random.default_rng(0)
+        batch = [
+            record(
+                str(n),
+                kind=("learned", "hashed")[n % 3 == 0],
+                labels=tuple(label for label in labels if rng.random() < 0.3),
+            )
+            for n in range(60)
+        ]
+        store.add(batch)
+        for wanted in [(), *((label,) for label in labels), ("a", "b"), ("nosuch",), ("%",), ("10",), ("",)]:
+            for kind in (None, "learned", "hashed"):
+                expected = [
+                    n + 1
+                    for n, each in enumerate(batch)
+                    if set(map(str, wanted)) <= set(map(str, each.labels)) and kind in (None, each.kind)
+                ]
+                assert store.matching(labels=map(str, wanted), kind=kind).tolist() == expected
+        before = store.matching(labels=["a"]).tolist()
+        other.remove([batch[before[0] - 1].key])
+        other.add([record("late", labels=("a",))])
+        assert store.matching(labels=["a"]).tolist() == [*before[1:], 61], "also after somebody else's changes"
+
+    # -- changes are whole
+
+    @pytest.mark.parametrize(
+        ("bad", "error", "message"),
+        [
+            (record("a"), ValueError, r"1 of 2 ids are in the store already \(first: 'a' of 'text'\)"),
+            (record("b"), ValueError, "'b' of 'text' is given twice"),
+            (record("c", code=b"1"), ValueError, "item 'c': code: got shape"),
+            (record("c", code=np.zeros(2)), (TypeError, ValueError), "item 'c': code"),
+            (record("c", kind="guessed"), ValueError, "'guessed'"),
+            (record("c", extra={"x": {1}}), TypeError, "item 'c': extra cannot be written as JSON"),
+            (record("c", extra={"x": float("nan")}), TypeError, "JSON"),
+            (record("c", labels="sea"), TypeError, "texts or integers"),
+            (record("c", labels=(True,)), TypeError, "texts or integers"),
+            (record("c", text=3), TypeError, "text is int"),
+            (record("c", uri=b"3"), TypeError, "uri is bytes"),
+            (Record("", "text", b"12"), ValueError, "non-empty text"),
+            (Record("c", "", b"12"), ValueError, "non-empty text"),
+            (Record(3, "text", b"12"), ValueError, "non-empty text"),
+            (Record("c\0", "text", b"12"), ValueError, "without NUL"),
+            ({"id": "c"}, TypeError, "got dict"),
+        ],
+    )
+    def test_a_batch_with_a_bad_record_is_not_added(self, store, bad, error, message):
+        store.add([record("a")])
+        before = store.revision()
+        with pytest.raises(error, match=message):
+            store.add([record("b"), bad])
+        assert ids_of(store) == ["a"]
+        assert store.revision() == before
+        assert store.add([record("b")]).tolist() == [2], "a batch that failed takes no numbers"
+
+    def test_a_batch_that_cannot_be_replaced_changes_nothing(self, store):
+        store.add([record("a", text="old")])
+        before = store.revision()
+        with pytest.raises(ValueError, match="'b' of 'text' is given twice"):
+            store.add([record("a", text="new"), record("b"), record("b")], replace=True)
+        with pytest.raises(TypeError, match="JSON"):
+            store.add([record("a", text="new"), record("b", extra={"x": {1}})], replace=True)
+        assert store.get("a", modality="text").text == "old"
+        assert store.revision() == before
+
+    def test_a_batch_whose_source_fails_is_not_added(self, store):
+        def source():
+            yield record("a")
+            raise OSError("no more")
+
+        with pytest.raises(OSError, match="no more"):
+            store.add(source())
+        assert len(store) == 0
+        assert store.revision() == Revision()
+
+    def test_replacing(self, store):
+        store.add([record("a"), record("b"), record("c"), record("b", "image")])
+        assert store.add([record("b", code=b"zz"), record("d")], replace=True).tolist() == [5, 6]
+        assert store.get("b", modality="text").code == b"zz"
+        assert store.get("b", modality="image").code == b"b\0"
+        assert store.numbers(texts("b")) == {("text", "b"): 5}, "under a new number"
+        assert store.records([2]) == {}
+        assert ids_of(store) == ["a", "c", "b", "b", "d"]
+
+    def test_removing(self, store):
+        store.add([record("a"), record("b"), record("d")])
+        before = store.revision()
+        with pytest.raises(KeyError, match=r"1 of 2 ids are not in the store \(first: 'nobody' of 'text'\)"):
+            store.remove(texts("a", "nobody"))
+        assert ("text", "a") in store
+        assert store.revision() == before
+        assert store.remove(texts("a", "nobody", "a"), missing="ignore") == 1
+        assert store.remove(texts("d", "d")) == 1
+        assert ids_of(store) == ["b"]
+        assert store.add([record("e")]).tolist() == [4], "a number is never used again, not even the last one"
+
+    def test_keys_are_pairs(self, store):
+        for keys, message in [
+            ("b", r"expected pairs, e.g. \[\('text', 'b'\)\]"),
+            (["b"], r"'b' is str; expected a pair"),
+            ([("text", 3)], "expected a pair of texts"),
+            ([("text", "a", "b")], "expected a pair of texts"),
+        ]:
+            for method in (store.remove, store.numbers):
+                with pytest.raises(TypeError, match=message):
+                    method(keys)
+        with pytest.raises(TypeError, match="expected a pair"):
+            assert "b" in store
+        with pytest.raises(ValueError, match="missing is 'perhaps'"):
+            store.remove([], missing="perhaps")
+
+    # -- revisions
+
+    def test_a_revision_moves_with_every_change_and_with_nothing_else(self, store, other):
+        seen = [store.revision()]
+        changes = [
+            lambda: store.add([record("a"), record("b")]),
+            lambda: other.add([record("c", "image")]),
+            lambda: other.add([record("a", text="new")], replace=True),
+            lambda: store.remove(texts("b")),
+            lambda: store.add([record("b")]),
+            lambda: other.remove([("text", "a"), ("text", "b"), ("image", "c")]),
+        ]
+        for change in changes:
+            change()
+            now = store.revision()
+            assert now == other.revision()
+            assert now > seen[-1], "later revisions are larger"
+            seen.append(now)
+            for read in (store.counts, store.matching, lambda: list(store.scan()), lambda: store.remove([])):
+                read()
+            store.remove(texts("nobody"), missing="ignore")
+            assert store.revision() == now
+        assert len(store) == 0
+        assert store.revision() != seen[0], "empty again, and yet not as it was"
+
+    def test_between_two_revisions(self, store):
+        store.add([record("a"), record("b"), record("c")])
+        start = store.revision()
+        store.add([record("d"), record("b", code=b"BB")], replace=True)
+        store.remove(texts("a"))
+        middle = store.revision()
+        store.add([record("e")])
+        store.remove(texts("d"))
+        end = store.revision()
+
+        def added(since, until):
+            return [n for numbers, _, _ in store.codes(since=since, until=until) for n in numbers.tolist()]
+
+        assert [added(None, None), added(None, start), added(start, middle)] == [[3, 5, 6], [3], [5]]
+        assert [added(middle, None), added(end, end)] == [[6], []]
+        assert sorted(store.removed(start, middle).tolist()) == [1, 2]
+        assert store.removed(middle, end).tolist() == [4]
+        assert store.removed(end, end).tolist() == []
+
+    def test_an_index_follows_two_handles(self, store, other, rng):
+        index, model = HammingIndex(N_BITS), {}
+        reached = refresh(index, store)
+        assert reached == Revision()
+        for step in range(30):
+            writer = (store, other)[step % 2]
+            batch = [
+                Record(str(number), ("image", "text")[number % 2], rng.bytes(2))
+                for number in rng.choice(40, 5, replace=False)
+            ]
+            writer.add(batch, replace=True)
+            model.update({each.key: each for each in batch})
+            gone = [(("image", "text")[number % 2], str(number)) for number in rng.choice(40, 3, replace=False)]
+            writer.remove(gone, missing="ignore")
+            for key in gone:
+                model.pop(key, None)
+            before, reached = reached, refresh(index, store, reached)
+            assert reached != before
+            assert refresh(index, store, reached) == reached
+            names = {number: key for key, number in store.numbers(model).items()}
+            ids, codes = index.dump()
+            assert {names[number]: code.tobytes() for number, code in zip(ids.tolist(), codes, strict=True)} == {
+                key: each.code for key, each in model.items()
+            }
+        in_texts = index.dump(group=store.modalities()["text"])[0]
+        assert sorted(names[number] for number in in_texts.tolist()) == sorted(key for key in model if key[0] == "text")
+        fresh = HammingIndex(N_BITS)
+        assert refresh(fresh, other) == reached
+        np.testing.assert_array_equal(fresh.dump()[1], index.dump()[1])
+        with pytest.raises(ValueError, match="8 bits"):
+            refresh(HammingIndex(8), store)
+
+    # -- several at once
+
+    def test_a_scan_under_changes(self, store, other):
+        store.add([record(f"{i:02}") for i in range(40)])
+        found = []
+        for n, each in enumerate(store.scan()):
+            found.append(each.id)
+            if n == 3:
+                other.remove(texts("00", "39"))
+                other.add([record("new"), record("20", text="new")], replace=True)
+        untouched = [f"{i:02}" for i in range(40) if i not in (20, 39)]
+        assert [id for id in found if id not in ("20", "39")] == untouched
+        assert len(found) == len(set(found))
+        assert "new" not in found
+
+    def test_codes_under_changes(self, store, other):
+        store.add([record(f"{i:02}") for i in range(40)])
+        pages = store.codes()
+        found = next(pages)[0].tolist()
+        other.remove(texts("00", "39"))
+        other.add([record("new")])
+        for numbers, _, _ in pages:
+            found += numbers.tolist()
+        assert [n for n in found if n != 40] == list(range(1, 40))
+
+    def test_threads_share_a_handle(self, store):
+        def work(writer):
+            for batch in range(10):
+                store.add([record(f"{writer}-{batch}-{i}") for i in range(5)])
+                assert store.get(f"{writer}-{batch}-4", modality="text")
+
+        _run_all([threading.Thread(target=work, args=(writer,)) for writer in "abc"])
+        assert store.count() == 150
+
+    def test_two_writers_at_once(self, store, open_store):
+        """Batches get numbers that lie together, and an id that both want is added by one of them."""
+        taken, refused = {}, []
+
+        def work(writer):
+            with open_store() as own:
+                for batch in range(15):
+                    mine = [record(f"{writer}-{batch}-{i}") for i in range(4)]
+                    taken[writer, batch] = own.add([*mine, record(f"own-{writer}-{batch}", "image")]).tolist()
+                    try:
+                        own.add([record(f"both-{batch}")])
+                    except ValueError:
+                        refused.append(batch)
+
+        _run_all([threading.Thread(target=work, args=(writer,)) for writer in "ab"])
+        assert sorted(refused) == list(range(15))
+        assert store.count() == 2 * 15 * 5 + 15
+        assert all(numbers == list(range(numbers[0], numbers[0] + 5)) for numbers in taken.values())
+        assert len({n for numbers in taken.values() for n in numbers}) == 150
+
+    # -- errors
+
+    def test_a_busy_store_is_named(self, open_store, block_writers, store):
+        with open_store(timeout=0.05) as other, block_writers():
+            with pytest.raises(StoreBusyError, match="another process is writing"):
+                other.add([record("a")])
+            assert other.count() == 0, "reading goes on"
+        store.add([record("a")])
+
+    def test_a_closed_store_says_so(self, open_store):
+        store = open_store(n_bits=N_BITS)
+        store.close()
+        store.close()
+        for use in (store.count, store.revision, lambda: store.add([record("a")]), lambda: list(store.scan())):
+            with pytest.raises(StoreError, match="is closed"):
+                use()
+        with open_store() as again:
+            assert len(again) == 0
+
+    def test_other_code_lengths_are_refused(self, store, open_store):
+        with pytest.raises(StoreError, match=r"holds codes of 16 bits; n_bits is 32"):
+            open_store(n_bits=32)
+        with pytest.raises(ValueError, match="n_bits is 0"):
+            open_store(n_bits=0)
+
+
+def _run_all(threads):
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,414 @@
+"""The store in an SQLite file: nothing committed is lost, nothing half done is kept, and errors say what to do."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from store_contract import StoreContract, ids_of, record
+
+from modalhash.store import Record, Revision, SqliteStore, StoreError, StoreFullError
+from modalhash.store.sqlite import APPLICATION_ID
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "items.db"
+
+
+@pytest.fixture
+def store(path):
+    with SqliteStore(path, n_bits=16) as opened:
+        yield opened
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, path, monkeypatch):
+        monkeypatch.setattr("modalhash.store.sqlite._PAGE_ROWS", 7)  # so that reading takes several pages
+        return lambda n_bits=None, timeout=60.0: SqliteStore(path, n_bits=n_bits, timeout=timeout)
+
+    @pytest.fixture
+    def block_writers(self, path):
+        @contextmanager
+        def block():
+            connection = sqlite3.connect(path, isolation_level=None)
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+            connection.close()
+
+        return block
+
+
+def test_codes_come_in_pages(store, monkeypatch):
+    monkeypatch.setattr("modalhash.store.sqlite._PAGE_ROWS", 7)
+    store.add([record(f"{i:02}") for i in range(40)])
+    assert [len(numbers) for numbers, _, _ in store.codes()] == [7] * 5 + [5]
+
+
+# -- formats
+
+
+def make_file(path, name="store-format-1.sql", more=""):
+    connection = sqlite3.connect(path)
+    connection.executescript((HERE / name).read_text(encoding="utf-8"))
+    connection.executescript(more)
+    connection.close()
+
+
+def read_file(path):
+    """The version and every row of every table, as SQLite alone sees them."""
+    connection = sqlite3.connect(path)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
+    rows = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
+    return version, rows
+
+
+def schema_of(path):
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
+    connection.close()
+    return found
+
+
+PHOTO = Record("Foto-1", "image", b"\xab\xc0", "learned", None, "fotos/1.jpg", ("Meer", 7), {"jahr": 2006})
+TEXT = Record("Satz-1", "text", b"\x12\x30", text="ein rotes Boot, „schön“")
+
+
+def test_format_1_is_migrated(path, tmp_path):
+    """A store that an earlier version wrote, without an engine: what was in it is in it, under the same numbers."""
+    make_file(path)
+    _, before = read_file(path)
+    with SqliteStore(path) as store:
+        store.check()
+        assert [store.n_bits, store.count(), store.revision()] == [12, 2, Revision(3, 1)]
+        assert store.records([1, 2, 3]) == {1: PHOTO, 3: TEXT}
+        assert store.modalities() == {"image": 1, "text": 2}
+        assert store.removed(Revision(), Revision(3, 1)).tolist() == [2]
+    version, after = read_file(path)
+    assert version == 2
+    assert {name: after[name] for name in ("meta", "modality", "removed", "sqlite_sequence")} == {
+        name: before[name] for name in ("meta", "modality", "removed", "sqlite_sequence")
+    }
+    assert [(row[0], row[2], row[1], *row[3:]) for row in after["item"]] == before["item"]
+    SqliteStore(tmp_path / "new.db", n_bits=12).close()
+    assert schema_of(path) == schema_of(tmp_path / "new.db")
+    with SqliteStore(path) as store:
+        assert store.records([1, 2, 3]) == {1: PHOTO, 3: TEXT}
+        assert store.add([Record("neu", "text", b"\0\0"), Record("Foto-1", "text", b"\0\0")]).tolist() == [4, 5]
+
+
+def test_format_2_is_read(path):
+    make_file(path, "store-format-2.sql")
+    before = read_file(path)
+    with SqliteStore(path) as store:
+        store.check()
+        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
+        assert list(store.scan()) == [PHOTO, TEXT, Record("Foto-1", "text", b"\xff\xf0", text="ein Foto")]
+    assert read_file(path) == before
+    with SqliteStore(path) as store:
+        assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [6]
+
+
+def items(*keys):
+    """SQL that adds items of format 1: (number of the modality, id)."""
+    return "".join(
+        f"INSERT INTO item (id, modality, code, kind) VALUES ('{id}', {modality}, x'1230', 'hashed');\n"
+        for modality, id in keys
+    )
+
+
+def test_prefixes_of_an_engine_go(path):
+    """An engine wrote "modality:id"; another id stays, also where it looks like that of another modality."""
+    make_file(path, more=items((1, "image:a"), (2, "text:a"), (2, "text:image:a"), (1, "text:a:b"), (2, "text:text:a")))
+    with SqliteStore(path) as store:
+        assert [each.key for each in store.scan()][2:] == [
+            ("image", "a"),
+            ("text", "a"),
+            ("text", "image:a"),
+            ("image", "text:a:b"),
+            ("text", "text:a"),
+        ]
+        assert store.revision() == Revision(8, 1)
+
+
+def test_no_two_items_get_the_same_id(path):
+    """Where a bare id stands beside the prefixed one, neither changes; nor does an id that is nothing but a prefix."""
+    keys = [
+        (2, "a"),
+        (2, "text:a"),
+        (2, "text:text:a"),
+        (2, "text:"),
+        (2, "text:b"),
+        (2, "text:text:b"),
+        (1, "image:a:"),
+    ]
+    make_file(path, more=items(*keys))
+    with SqliteStore(path) as store:
+        assert ids_of(store)[2:] == ["a", "text:a", "text:text:a", "text:", "b", "text:b", "a:"]
+
+
+@pytest.mark.parametrize("removed", ["", "DELETE FROM item WHERE number > 1;", "DELETE FROM item;"])
+def test_numbers_go_on_after_the_last_one_given(path, removed):
+    make_file(path, more=items(*((2, f"text:{n}") for n in range(50))) + removed)
+    with SqliteStore(path) as store:
+        assert store.revision() == Revision(53, 1)
+        assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [54]
+
+
+def test_a_store_of_format_1_that_never_had_an_item(path):
+    make_file(path, more="DELETE FROM item; DELETE FROM removed; DELETE FROM modality; DELETE FROM sqlite_sequence;")
+    with SqliteStore(path) as store:
+        assert store.revision() == Revision()
+        assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [1]
+
+
+def die_migrating(path, unit, n):
+    command = [sys.executable, str(HERE / "killed_migration.py"), str(path), unit, str(n)]
+    return subprocess.run(command, capture_output=True, text=True).returncode
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are not killed like this here")
+@pytest.mark.parametrize("unit", ["statement", "instructions"])
+def test_killed_while_migrating(path, unit):
+    """At every point the file is of format 1 with all that was in it, or of format 2; and the next process migrates."""
+    more = items(*((2, f"text:{n}") for n in range(300)))
+    make_file(path, more=more)
+    before = read_file(path)
+    kills = 0
+    while die_migrating(path, unit, kills * (1 if unit == "statement" else 8)) == -signal.SIGKILL:
+        assert read_file(path) == before
+        kills += 1
+    assert kills >= 4
+    if unit == "statement":
+        assert kills == 11, "before each statement up to the commit"
+    version, after = read_file(path)
+    assert version == 2
+    assert len(after["item"]) == len(before[1]["item"])
+    with SqliteStore(path) as store:
+        store.check()
+        assert [store.revision(), store.get("299", modality="text").code] == [Revision(303, 1), b"\x12\x30"]
+
+
+def test_two_processes_migrate_at_once(path):
+    make_file(path, more=items(*((2, f"text:{n}") for n in range(300))))
+    command = [sys.executable, str(HERE / "killed_migration.py"), str(path), "statement", "1000"]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0].strip() for process in processes] == ["migrated"] * 2
+    with SqliteStore(path) as store:
+        store.check()
+        assert [store.count(), store.revision()] == [302, Revision(303, 1)]
+
+
+@pytest.mark.parametrize("statement", range(10))
+def test_another_process_migrates_between_two_statements(path, monkeypatch, statement):
+    make_file(path, more=items((2, "text:a")))
+    overtake(monkeypatch, statement, lambda: SqliteStore(path).close())
+    with SqliteStore(path) as store:
+        assert store.get("a", modality="text").code == b"\x12\x30"
+        assert store.revision() == Revision(4, 1)
+
+
+def test_a_full_disk_while_migrating(path, monkeypatch):
+    make_file(path, more=items(*((2, f"text:{n}") for n in range(300))))
+    before = read_file(path)
+
+    class Full(sqlite3.Connection):
+        def execute(self, sql, *arguments):
+            if sql == "BEGIN IMMEDIATE":
+                pages = super().execute("PRAGMA page_count").fetchone()[0]
+                super().execute(f"PRAGMA max_page_count = {pages}")
+            return super().execute(sql, *arguments)
+
+    with monkeypatch.context() as patch:
+        connect = sqlite3.connect
+        patch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=Full, **kwargs))
+        with pytest.raises(StoreFullError, match="make room and repeat"):
+            SqliteStore(path)
+    assert read_file(path) == before
+    with SqliteStore(path) as store:
+        assert store.get("299", modality="text")
+
+
+def test_a_refused_file_of_format_1_is_not_migrated(path):
+    make_file(path)
+    before = read_file(path)
+    with pytest.raises(StoreError, match="holds codes of 12 bits; n_bits is 16"):
+        SqliteStore(path, n_bits=16)
+    assert read_file(path) == before
+
+
+# -- files that are not what they should be
+
+
+def test_no_file(path):
+    with pytest.raises(FileNotFoundError, match="give n_bits to create"):
+        SqliteStore(path)
+    assert not path.exists()
+
+
+def test_foreign_files_are_refused_and_left_alone(path):
+    path.write_bytes(b"a photo, perhaps" * 100)
+    with pytest.raises(StoreError, match="not an SQLite file"):
+        SqliteStore(path, n_bits=16)
+    assert path.read_bytes() == b"a photo, perhaps" * 100
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    content = path.read_bytes()
+    with pytest.raises(StoreError, match="another program"):
+        SqliteStore(path, n_bits=16)
+    assert path.read_bytes() == content
+
+
+def test_newer_format_is_refused(path):
+    SqliteStore(path, n_bits=16).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 9")
+    connection.close()
+    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 2\. Upgrade"):
+        SqliteStore(path)
+
+
+def test_empty_file_left_by_a_killed_process(path):
+    path.touch()
+    with pytest.raises(StoreError, match="is empty"):
+        SqliteStore(path)
+    with SqliteStore(path, n_bits=16) as store:
+        assert store.count() == 0
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    connection.close()
+
+
+def test_damage_is_an_error(path):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record(f"item {i}", code=b"\1\2", text="x" * 200) for i in range(2000)])
+    content = bytearray(path.read_bytes())
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(StoreError, match="damaged"), SqliteStore(path) as store:  # at opening or at reading
+        list(store.codes())
+    for start in range(8192, len(content), 4096):
+        content[start : start + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"), SqliteStore(path) as store:
+        store.check()
+
+
+# -- trouble while writing
+
+
+def test_full_disk_loses_nothing(path):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record(f"old {i}") for i in range(100)])
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages + 3}")
+        with pytest.raises(StoreFullError, match="make room and repeat"):
+            store.add([record(f"new {i}", text="x" * 500) for i in range(1000)])
+        assert store.count() == 100
+        store._connection.execute("PRAGMA max_page_count = 1000000")
+        store.add([record(f"new {i}", text="x" * 500) for i in range(1000)])
+    with SqliteStore(path) as again:
+        again.check()
+        assert again.count() == 1100
+
+
+def test_interrupt_leaves_nothing(store, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("modalhash.store.sqlite._to_row", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.add([record("a")])
+    assert store.count() == 0
+    store.add([record("a")])
+
+
+def start(path, writer, first=0, size=50, batches=100_000):
+    command = [sys.executable, str(HERE / "killed_writer.py"), str(path), writer, str(first), str(size), str(batches)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def overtake(monkeypatch, statement, act):
+    """Let another process act before the given statement of the next connection."""
+
+    class Overtaken(sqlite3.Connection):
+        left = statement
+
+        def execute(self, *arguments):
+            self.left -= 1
+            if self.left == -1:
+                monkeypatch.undo()
+                act()
+            return super().execute(*arguments)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=Overtaken, **kwargs))
+
+
+@pytest.mark.parametrize("statement", range(8))
+def test_another_process_creates_the_store_between_two_looks(path, monkeypatch, statement):
+    connect = sqlite3.connect
+    overtake(monkeypatch, statement, lambda: SqliteStore(path, n_bits=16).close())
+    with SqliteStore(path, n_bits=16) as store:
+        assert store.n_bits == 16
+        store.add([record("a")])
+        assert sqlite3.connect is connect  # the other was there
+
+
+def test_two_processes_write_at_once(path):
+    """Both also create the store: whoever comes second finds it."""
+    writers = [start(path, name, size=20, batches=15) for name in "ab"]
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    with SqliteStore(path) as store:
+        store.check()
+        assert store.count() == 2 * 20 * 15
+        assert Counter(each.id[0] for each in store.scan()) == {"a": 300, "b": 300}
+
+
+def test_killed_while_adding(path):
+    """Every batch that was reported is there, every batch that is there is whole, and no repair is needed."""
+    size, committed, draw = 50, set(), random.Random(0)
+    for attempt in range(4):
+        first = max(committed, default=-1) + 2  # the last one may be in although its report was lost
+        process = start(path, "w", first, size)
+        reported = 0
+        until = draw.randint(1, 12)
+        for line in process.stdout:
+            if line.strip().isdigit():
+                committed.add(int(line))
+                reported += 1
+            if reported >= until:
+                threading.Event().wait(draw.random() * 0.01)  # somewhere inside the next batch
+                break
+        process.kill()
+        committed.update(int(line) for line in process.stdout if line.strip().isdigit())
+        process.wait()
+        shutil.copytree(path.parent, path.parent.with_name(f"copy-{attempt}"))  # as a crash leaves it
+        with SqliteStore(path.parent.with_name(f"copy-{attempt}") / path.name) as copy:
+            copy.check()
+        with SqliteStore(path) as store:
+            found = Counter(int(each.id.split("-")[1]) for each in store.scan())
+        assert set(found.values()) == {size}, "no batch is there in part"
+        assert committed <= set(found), "what was committed is there"
+        assert len(set(found) - committed) <= attempt + 1
