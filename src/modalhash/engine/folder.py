@@ -107,7 +107,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
     if not (folder / ITEMS).is_file():
         raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied whole")
     try:
-        model = load(folder / MODEL)
+        model = load(folder / MODEL, trust=trust)
     except ModelFileError as error:
         raise EngineError(f"{folder} is not whole: {error}") from error
     if _digest_of_model(folder / MODEL) != config["model"] or model.n_bits != config["n_bits"]:
