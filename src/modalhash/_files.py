@@ -53,7 +53,7 @@ def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator
 
     A folder that has the name already is replaced as a whole; entries of it that ``carry`` names move into the new
     one. Everything is on the disk before the names change. A process that is killed between the two renames leaves
-    the old folder beside its place, as ``.<name>.*/old``.
+    the old folder beside it, as ``.<name>.*/old``.
     """
     target = Path(target).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)

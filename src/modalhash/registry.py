@@ -412,10 +412,10 @@ def _import_method(name: str, path: str) -> type[CrossModalHasher]:
 def _find(path: str) -> Any:
     """Return what ``module:Class`` names in the modules that are loaded, or None."""
     module, _, attribute = path.partition(":")
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in attribute.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 def _same_package(path: str, other: str) -> bool:

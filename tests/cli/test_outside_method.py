@@ -82,7 +82,7 @@ def test_an_entry_point_is_listed_and_used_by_its_name(folder, tmp_path):
     listed = run(folder, "methods", "--json", path=tmp_path)
     engine = tmp_path / "engine"
     trained = run(folder, "train", "items.csv", "-o", engine, "--bits", "16", "--method", "class-codes", path=tmp_path)
-    found = run(folder, "search", engine, "a red ball", "--want", "image", "-k", "1", path=tmp_path)
+    searched = run(folder, "search", engine, "a red ball", "--want", "image", "-k", "1", path=tmp_path)
     rows = {row["name"]: row for row in json.loads(listed.stdout)}
     assert rows["class-codes"]["path"] == "theirs:ClassCodes"
     assert rows["amsh"]["path"].startswith("modalhash.")
@@ -91,8 +91,8 @@ def test_an_entry_point_is_listed_and_used_by_its_name(folder, tmp_path):
     assert "warning: the method 'broken' (theirs:Nothing) is left out" in listed.stderr
     assert trained.returncode == 0, trained.stderr
     assert json.loads((engine / "model" / "config.json").read_text())["method"] == "class-codes"
-    assert found.returncode == 0, found.stderr
-    assert "red; circle" in found.stdout
+    assert searched.returncode == 0, searched.stderr
+    assert "red; circle" in searched.stdout
 
 
 @pytest.mark.parametrize(

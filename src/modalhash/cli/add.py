@@ -28,9 +28,7 @@ def add(
     engine: EngineFolder,
     manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are not needed.")],
     field: Field = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Items with a known id take the place of the old.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
     strict: Strict = False,
     workers: Workers = None,
     trust: Trust = False,

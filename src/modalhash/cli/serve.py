@@ -53,7 +53,7 @@ def serve(
     Prints the address of the page when it is ready. Ctrl-C stops it, after the
     searches that are under way are answered. Items that other commands add or
     remove meanwhile are seen. The access log, a JSON object per request, goes
-    to the error output. What can be asked is described at [b]/docs[/b].
+    to the error output. The interface is described at [b]/docs[/b].
 
     Only this machine can reach it unless [b]--host[/b] says otherwise, and then
     a token is needed: [b]--token[/b], or better the variable MODALHASH_TOKEN,

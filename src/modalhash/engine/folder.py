@@ -109,7 +109,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
     try:
         model = load(folder / MODEL, trust=trust)
     except ModelFileError as error:
-        raise EngineError(f"{folder} is not whole: {error}") from error
+        raise EngineError(f"{folder} cannot be used: {error}") from error
     if _digest_of_model(folder / MODEL) != config["model"] or model.n_bits != config["n_bits"]:
         raise EngineError(
             f"{folder / MODEL} is not the model this engine was trained with: codes of its items would mean nothing. "
