@@ -1,4 +1,4 @@
-"""Data and construction shared by the tests that run over every registered method."""
+"""Data and construction shared by the tests that run over every registered method, and over one outside."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modalhash.registry import METHODS, Method, get
+from modalhash.registry import METHODS, Method, get, info
 
-ALL = [pytest.param(method, id=name) for name, method in METHODS.items()]
+OUTSIDE = "toy_method:ClassCodes"
+"""The example of docs/methods.md: a method outside the package keeps the same contract."""
+ALL = [pytest.param(method, id=method.name) for method in (*METHODS.values(), info(OUTSIDE))]
 SUPERVISED = [p for p in ALL if p.values[0].supervised and not p.values[0].control]
 UNPAIRED = [p for p in ALL if p.values[0].pairing != "needed"]
 PAIRED = [p for p in ALL if p.values[0].pairing == "needed"]

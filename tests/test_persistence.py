@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from modalhash import AMSH, load, persistence
+from contract import OUTSIDE
+from modalhash import AMSH, load
 from modalhash.data import generate
 from modalhash.persistence import CONFIG, TENSORS, ModelFileError
+from toy_method import ClassCodes
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
 
@@ -98,7 +102,7 @@ def test_saving_replaces_a_model_and_nothing_else(saved, tmp_path):
     assert (saved / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("broken", ["_write", "rename"])
+@pytest.mark.parametrize("broken", ["write", "rename"])
 def test_a_failed_save_leaves_the_old_model(saved, tmp_path, monkeypatch, broken):
     model = load(saved).set_params(random_state=9)
     calls = []
@@ -109,9 +113,9 @@ def test_a_failed_save_leaves_the_old_model(saved, tmp_path, monkeypatch, broken
             raise OSError(28, "No space left on device")
         return original(*args)
 
-    owner = persistence if broken == "_write" else persistence.os
-    original = getattr(owner, broken)
-    monkeypatch.setattr(owner, broken, full_disk)
+    owner, name = {"write": (Path, "write_bytes"), "rename": (os, "rename")}[broken]
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, full_disk)
     with pytest.raises(OSError, match="No space left"):
         model.save(saved)
     monkeypatch.undo()
@@ -123,3 +127,75 @@ def test_generators_are_not_saved(tmp_path):
     data = generate(n_items=40, n_queries=5, seed=0)
     AMSH(n_bits=4, n_anchors=9, random_state=np.random.default_rng(0)).fit(data.X, data.Y).save(tmp_path / "m")
     assert load(tmp_path / "m").random_state is None
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """Return the folder of a model whose method is outside the package."""
+    data = generate(n_items=60, n_queries=5, seed=0)
+    ClassCodes(n_bits=6, random_state=0).fit(data.X, data.Y).save(tmp_path / "outside")
+    return tmp_path / "outside"
+
+
+def test_a_method_outside_the_package_is_imported_only_if_trusted(outside):
+    assert json.loads((outside / CONFIG).read_text())["method"] == OUTSIDE
+    with pytest.raises(ModelFileError, match=r"'toy_method:ClassCodes', which is none of modalhash's.*trust=True"):
+        load(outside)
+    assert type(load(outside, trust=True)) is ClassCodes
+
+
+def test_nothing_is_imported_without_trust(outside, tmp_path, monkeypatch):
+    (tmp_path / "runs_code.py").write_text("raise SystemExit('code was run')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    edit(outside, method="runs_code:Mine")
+    with pytest.raises(ModelFileError, match="trust=True"):
+        load(outside)
+    with pytest.raises(SystemExit, match="code was run"):
+        load(outside, trust=True)
+
+
+def test_trust_does_not_make_anything_a_method(outside):
+    for path, message in (("os:system", "expected a class"), ("nowhere_at_all:Mine", "no module")):
+        edit(outside, method=path)
+        with pytest.raises(ModelFileError, match=message):
+            load(outside, trust=True)
+
+
+def test_a_method_that_a_package_registers_needs_no_trust(outside, monkeypatch):
+    monkeypatch.setattr("modalhash.registry.installed", lambda: {"toy": OUTSIDE})
+    load(outside, trust=True).save(outside)
+    assert json.loads((outside / CONFIG).read_text())["method"] == "toy"
+    assert type(load(outside)) is ClassCodes
+    monkeypatch.undo()
+    with pytest.raises(ModelFileError, match="unknown method 'toy'"):
+        load(outside)
+
+
+class Linear(ClassCodes):
+    """Has the name of one of modalhash's feature maps."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trees_": {"image": object()}}, r"trees_/image is a object, which a saved model cannot hold"),
+        ({"map_": Linear()}, "map_ is a Linear, which a saved model cannot hold"),
+        ({"counts_": {1: 2}}, "counts_ has the key 1; a saved model can hold dicts by text only"),
+        ({"ridge": {0: 1.0}}, "the parameter ridge has the key 0"),
+        ({"ridge": {"image": print}}, r"the parameter ridge\['image'\] is a builtin_function"),
+    ],
+)
+def test_what_cannot_be_saved_is_named(outside, changes, message, tmp_path):
+    model = load(outside, trust=True)
+    vars(model).update(changes)
+    with pytest.raises(TypeError, match=message):
+        model.save(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_class_of_the_program_itself_is_saved_with_a_warning(outside, monkeypatch):
+    model = load(outside, trust=True)
+    monkeypatch.setattr(ClassCodes, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "ClassCodes", ClassCodes, raising=False)
+    with pytest.warns(UserWarning, match="Put the class into a module"):
+        model.save(outside)

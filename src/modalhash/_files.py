@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,3 +45,51 @@ def cache_folder() -> Path:
     """Where computed features are kept: ``$XDG_CACHE_HOME/modalhash`` or ``~/.cache/modalhash``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "modalhash"
+
+
+@contextmanager
+def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator[Path]:
+    """Yield a new folder to fill; it takes the name ``target`` when the block ends well, and is removed if not.
+
+    A folder that has the name already is replaced as a whole; entries of it that ``carry`` names move into the new
+    one. Everything is on the disk before the names change. A process that is killed between the two renames leaves
+    the old folder beside it, as ``.<name>.*/old``.
+    """
+    target = Path(target).absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    fresh, old = scratch / "new", scratch / "old"
+    carried: list[str] = []
+    try:
+        fresh.mkdir()  # with the permissions of any new folder, which those of mkdtemp are not
+        yield fresh
+        _sync(*fresh.rglob("*"), fresh)
+        if target.exists():
+            os.rename(target, old)
+            for name in carry:
+                if (old / name).exists():
+                    os.rename(old / name, fresh / name)
+                    carried.append(name)
+        os.rename(fresh, target)
+        _sync(target.parent)
+    finally:
+        if old.exists() and not target.exists():
+            for name in carried:
+                os.rename(fresh / name, old / name)
+            os.rename(old, target)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _sync(*paths: Path) -> None:
+    """Wait until files, and names in folders, are on the disk; some systems cannot do that for folders."""
+    for path in paths:
+        if path.is_dir():
+            with suppress(OSError):
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+        else:
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())

@@ -1,17 +1,15 @@
 """Fitted models on disk: ``config.json`` and ``model.safetensors``, versioned, no pickle.
 
-The configuration holds format, method, parameters and everything learned that is not an array; arrays
-are tensors named by their place, e.g. ``functions_/image``. The digest ties the two files together. A
-model is written beside its place and moved there when whole: a killed process leaves the old one.
+The configuration holds format, method, parameters and everything learned that is not an array; arrays are tensors
+named by their path, e.g. ``functions_/image``. The digest ties the two files together. A model is written beside its
+folder and moved there when whole: a save that fails leaves the old one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from modalhash import registry
+from modalhash._config import read_config
+from modalhash._files import replace_folder
 from modalhash._typing import Array
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
+    from modalhash.features import FeatureMap
 
 FORMAT = 1
+KIND = "modalhash model"
 CONFIG, TENSORS = "config.json", "model.safetensors"
 FEATURE_MAPS = ("AnchorKernel", "Linear")
 
@@ -34,46 +36,68 @@ class ModelFileError(ValueError):
 
 
 def save(model: CrossModalHasher, folder: str | Path) -> None:
-    """Write a fitted model; an existing model in the same folder is replaced."""
+    """Write a fitted model; an existing model in the same folder is replaced.
+
+    The model is saved under the name of its method. A method outside the package is saved under its
+    ``module:Class``, which :func:`load` imports again if it is trusted.
+    """
     from safetensors.numpy import save as to_bytes
 
     target = Path(folder)
     _check_target(target)
+    method = registry.name_of(type(model))
+    if method.startswith("__main__:"):
+        warnings.warn(
+            f"{type(model).__name__} is defined in the program itself: only a program that defines it too can load "
+            "this model. Put the class into a module",
+            UserWarning,
+            stacklevel=3,
+        )
     arrays: dict[str, Array] = {}
     learned = {name: value for name, value in vars(model).items() if name.endswith("_")}
     state = {name: _flatten(value, name, arrays) for name, value in learned.items()}
     tensors = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     config = {
         "format": FORMAT,
-        "kind": "modalhash model",
-        "method": registry.name_of(type(model)),
+        "kind": KIND,
+        "method": method,
         "parameters": _parameters(model),
         "state": state,
         "sha256": hashlib.sha256(tensors).hexdigest(),
     }
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        fresh = scratch / "new"
-        fresh.mkdir()
-        _write(fresh / TENSORS, tensors)
-        _write(fresh / CONFIG, (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode())
-        if target.exists():
-            os.rename(target, scratch / "old")
-        os.rename(fresh, target)
-    finally:
-        if not target.exists() and (scratch / "old").exists():
-            os.rename(scratch / "old", target)
-        shutil.rmtree(scratch, ignore_errors=True)
+    with replace_folder(target) as fresh:
+        (fresh / TENSORS).write_bytes(tensors)
+        (fresh / CONFIG).write_bytes((json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def load(folder: str | Path) -> CrossModalHasher:
-    """Read a model that :meth:`~modalhash.base.CrossModalHasher.save` wrote."""
+def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
+    """Read a model that :meth:`~modalhash.base.CrossModalHasher.save` wrote.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder that holds the model.
+    trust : bool
+        Import the class that the folder names as ``module:Class``: that runs the module's code. Methods of modalhash,
+        and those that an installed package registers under a name, need no trust.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
     folder = Path(folder)
-    config = _read_config(folder)
+    config = read_config(
+        folder / CONFIG,
+        kind=KIND,
+        format=FORMAT,
+        required=("method", "parameters", "state", "sha256"),
+        error=ModelFileError,
+    )
+    method = str(config["method"])
+    if ":" in method and not trust:
+        raise ModelFileError(
+            f"{folder} was written by the method {method!r}, which is none of modalhash's. If you trust it, pass "
+            "trust=True (on the command line --trust): its module is then imported, which runs its code"
+        )
     try:
         tensors = (folder / TENSORS).read_bytes()
     except FileNotFoundError:
@@ -86,32 +110,12 @@ def load(folder: str | Path) -> CrossModalHasher:
         )
     try:
         arrays = from_bytes(tensors)
-        model = registry.get(config["method"])(**config["parameters"])
+        model = registry.get(method)(**config["parameters"])
         for name, value in config["state"].items():
             setattr(model, name, _restore(value, name, arrays))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{folder} cannot be read as a {config.get('method')!r} model: {error}") from error
+        raise ModelFileError(f"{folder} cannot be read as a {method!r} model: {error}") from error
     return model
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelFileError(f"{folder} holds no model: {CONFIG} is missing") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelFileError(f"{path} is truncated or not JSON: {error}") from None
-    if not isinstance(config, dict) or config.get("kind") != "modalhash model":
-        raise ModelFileError(f"{path} was not written by modalhash (no 'kind': 'modalhash model' in it)")
-    if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
-        raise ModelFileError(
-            f"{path} has format {config.get('format')!r}; this version reads up to {FORMAT}. "
-            "Upgrade: pip install --upgrade modalhash"
-        )
-    if lacking := {"method", "parameters", "state", "sha256"} - config.keys():
-        raise ModelFileError(f"{path} lacks {', '.join(sorted(lacking))}")
-    return config
 
 
 def _check_target(target: Path) -> None:
@@ -121,53 +125,68 @@ def _check_target(target: Path) -> None:
         raise FileExistsError(f"{target} exists and is not a model folder; give a new or empty folder")
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _parameters(model: CrossModalHasher) -> dict[str, Any]:
     parameters = dict(model.get_params(deep=False))
     if isinstance(parameters.get("random_state"), np.random.Generator):
         parameters["random_state"] = None  # a generator's state has moved on: it could not be repeated
-    return {name: _plain(value) for name, value in parameters.items()}
+    return {name: _plain(value, f"the parameter {name}") for name, value in parameters.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, what: str) -> Any:
+    """Return the value for JSON, or raise an error that says what cannot be saved."""
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
+        _check_keys(value, what)
+        return {key: _plain(entry, f"{what}[{key!r}]") for key, entry in value.items()}
+    value = value.item() if isinstance(value, np.generic) else value
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{what} is a {type(value).__name__}, which a saved model cannot hold; it holds numpy arrays, numbers, "
+            f"texts, lists and dicts of these, and the feature maps {' and '.join(FEATURE_MAPS)}"
+        ) from error
+    return value
 
 
-def _flatten(value: Any, place: str, arrays: dict[str, Array]) -> Any:
-    """JSON for ``value``, with arrays moved to ``arrays`` under their place."""
+def _check_keys(value: Mapping[Any, Any], what: str) -> None:
+    if other := [key for key in value if not isinstance(key, str)]:
+        raise TypeError(f"{what} has the key {other[0]!r}; a saved model can hold dicts by text only")
+
+
+def _flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
+    """Return JSON for ``value``, with arrays moved to ``arrays`` under their path."""
     if isinstance(value, np.ndarray):
-        arrays[place] = value
-        return {"array": place}
+        arrays[path] = value
+        return {"array": path}
     if isinstance(value, Mapping):
-        return {"dict": {key: _flatten(entry, f"{place}/{key}", arrays) for key, entry in value.items()}}
-    if type(value).__name__ in FEATURE_MAPS:
+        _check_keys(value, path)
+        return {"dict": {key: _flatten(entry, f"{path}/{key}", arrays) for key, entry in value.items()}}
+    if type(value) in _feature_maps().values():
         learned = {name: entry for name, entry in vars(value).items() if name.endswith("_")}
-        parameters = {name: _plain(entry) for name, entry in value.get_params(deep=False).items()}
-        state = {name: _flatten(entry, f"{place}/{name}", arrays) for name, entry in learned.items()}
+        parameters = {name: _plain(entry, f"{path}.{name}") for name, entry in value.get_params(deep=False).items()}
+        state = {name: _flatten(entry, f"{path}/{name}", arrays) for name, entry in learned.items()}
         return {"map": type(value).__name__, "parameters": parameters, "state": state}
-    return {"value": _plain(value)}
+    return {"value": _plain(value, path)}
 
 
-def _restore(value: dict[str, Any], place: str, arrays: dict[str, Array]) -> Any:
+def _restore(value: dict[str, Any], path: str, arrays: dict[str, Array]) -> Any:
     if "array" in value:
         return arrays[value["array"]]
     if "dict" in value:
-        return {key: _restore(entry, f"{place}/{key}", arrays) for key, entry in value["dict"].items()}
+        return {key: _restore(entry, f"{path}/{key}", arrays) for key, entry in value["dict"].items()}
     if "map" in value:
-        from modalhash import features
-
-        if value["map"] not in FEATURE_MAPS:
-            raise ValueError(f"{place} is the unknown feature map {value['map']!r}")
-        feature_map = getattr(features, value["map"])(**value["parameters"])
+        known = _feature_maps()
+        if value["map"] not in known:
+            raise ValueError(f"{path} is the unknown feature map {value['map']!r}")
+        feature_map = known[value["map"]](**value["parameters"])
         for name, entry in value["state"].items():
-            setattr(feature_map, name, _restore(entry, f"{place}/{name}", arrays))
+            setattr(feature_map, name, _restore(entry, f"{path}/{name}", arrays))
         return feature_map
     return value["value"]
+
+
+def _feature_maps() -> dict[str, type[FeatureMap]]:
+    """Return the feature maps that a model file can name, by that name."""
+    from modalhash import features
+
+    return {name: getattr(features, name) for name in FEATURE_MAPS}

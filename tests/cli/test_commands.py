@@ -41,6 +41,11 @@ def test_the_page_of_methods_is_up_to_date():
     )
 
 
+def test_the_method_of_your_own_on_that_page_is_the_one_that_keeps_the_contract():
+    toy = Path(__file__).parents[1] / "toy_method.py"
+    assert toy.read_text(encoding="utf-8") in run("methods", "--markdown").output
+
+
 def test_the_demo_learns_something():
     shown = run("demo", "--data", "generated", "--bits", "16")
     assert shown.exit_code == 0, shown.output

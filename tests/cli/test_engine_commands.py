@@ -131,7 +131,7 @@ def test_add_remove_export_info(engine, tmp_path):
         (("search", "ENGINE"), "the input has no query"),
         (("search", "ENGINE", "--image", "nosuch.jpg"), "nosuch.jpg: no such file"),
         (("remove", "ENGINE", "nosuch"), "error: no item has the id 'nosuch'"),
-        (("info", "."), "is not an engine"),
+        (("info", "."), "holds no engine"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(engine, world, arguments, message, tmp_path, monkeypatch):

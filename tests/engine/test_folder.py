@@ -35,12 +35,12 @@ def _cut(path):
     ("spoil", "message"),
     [
         (lambda path: shutil.rmtree(path), "does not exist; expected an engine. Make one with `modalhash train"),
-        (lambda path: (path / CONFIG).unlink(), "is not an engine: config.json is missing"),
+        (lambda path: (path / CONFIG).unlink(), "holds no engine: config.json is missing"),
         (lambda path: _cut(path / CONFIG), "truncated or not JSON"),
-        (lambda path: _edit(path, kind="something"), "is not an engine"),
+        (lambda path: _edit(path, kind="something"), "was not written by modalhash"),
         (lambda path: _edit(path, format=99), "has format 99; this version reads up to 1"),
         (lambda path: (path / ITEMS).unlink(), "items.sqlite is missing"),
-        (lambda path: _cut(path / "model" / "model.safetensors"), "is not whole: .*truncated"),
+        (lambda path: _cut(path / "model" / "model.safetensors"), "cannot be used: .*truncated"),
         (lambda path: _edit(path, model="0" * 64), "is not the model this engine was trained with"),
         (lambda path: _cut(path / "encoders" / "1" / "encoder.safetensors"), "the encoder of 'text'"),
         (

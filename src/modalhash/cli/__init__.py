@@ -1,4 +1,4 @@
-"""The command line: thin, each command calls the library."""
+"""The command line: one module per command, each of which calls the library."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from typing import Annotated
 import typer
 
 from modalhash import __version__
-from modalhash.cli import datasets as datasets_commands
-from modalhash.cli import engine_items
-from modalhash.cli.demo import demo
-from modalhash.cli.evaluate import evaluate
-from modalhash.cli.methods import methods
-from modalhash.cli.reproduce import reproduce
-from modalhash.cli.search import search
-from modalhash.cli.serve import serve
-from modalhash.cli.train import train
+from modalhash.cli import add, datasets, demo, evaluate, export, info, methods, remove, reproduce, search, serve, train
+from modalhash.cli._common import Commands
 
 app = typer.Typer(
     name="modalhash",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -47,26 +41,20 @@ def root(
 
 
 ENGINE = "A search engine of your own"
-app.command()(demo)
-app.command(rich_help_panel=ENGINE)(train)
-app.command(rich_help_panel=ENGINE)(engine_items.add)
-app.command(rich_help_panel=ENGINE)(engine_items.remove)
-app.command(rich_help_panel=ENGINE)(search)
-app.command(rich_help_panel=ENGINE)(serve)
-app.command(rich_help_panel=ENGINE)(engine_items.export)
-app.command(rich_help_panel=ENGINE)(engine_items.info)
-app.command()(methods)
-app.add_typer(datasets_commands.app, name="datasets")
-app.command()(evaluate)
-app.command()(reproduce)
+app.command()(demo.demo)
+app.command(rich_help_panel=ENGINE)(train.train)
+app.command(rich_help_panel=ENGINE)(add.add)
+app.command(rich_help_panel=ENGINE)(remove.remove)
+app.command(rich_help_panel=ENGINE)(search.search)
+app.command(rich_help_panel=ENGINE)(serve.serve)
+app.command(rich_help_panel=ENGINE)(export.export)
+app.command(rich_help_panel=ENGINE)(info.info)
+app.command()(methods.methods)
+app.add_typer(datasets.app, name="datasets")
+app.command()(evaluate.evaluate)
+app.command()(reproduce.reproduce)
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one clear line and exit code 2, anything else a traceback."""
-    import sys
-
-    try:
-        app()
-    except (ValueError, TypeError, FileNotFoundError, FileExistsError, ImportError) as error:
-        typer.secho(f"error: {error}", fg="red", err=True)
-        sys.exit(2)
+    """Run the command line; the entry point of the package."""
+    app()

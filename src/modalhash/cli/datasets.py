@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modalhash.cli._common import Commands, console, import_from_here, key_any, open_dataset, progress_bars
+
 if TYPE_CHECKING:
     from modalhash.data import Dataset
 
 app = typer.Typer(
+    cls=Commands,
     help="Data sets: list those known, look into one, convert official distributions, make other features.",
     no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 Root = Annotated[
     Path | None, typer.Option(help="Folder that holds the data sets; by default $MODALHASH_DATA, else ./data.")
@@ -25,21 +25,25 @@ Root = Annotated[
 
 @app.command("list")
 def list_datasets(root: Root = None) -> None:
-    """Which data sets are present here, and how to get the others."""
-    from rich.console import Console
+    """Which data sets are present here, and how to get the others.
+
+    [bold]Example[/bold]
+
+    modalhash datasets list --root /data
+    """
     from rich.table import Table
 
     from modalhash.data import NAMED, data_root, is_present
 
-    console = Console()
+    out = console()
     present = {name: is_present(name, root) for name in NAMED}
     table = Table("name", "here", "what it is", "licence", title=f"Data sets in {data_root(root)}")
     for name, entry in NAMED.items():
         table.add_row(name, "yes" if present[name] else "no", entry.title, entry.licence)
-    console.print(table)
+    out.print(table)
     for name, entry in NAMED.items():
         if not present[name]:
-            console.print(f"{name}: {entry.how}", highlight=False, markup=False, soft_wrap=True)
+            out.print(f"{name}: {entry.how}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -47,9 +51,15 @@ def info(
     name_or_path: Annotated[str, typer.Argument(help="A data set's name, or a file or folder to read.")],
     root: Root = None,
 ) -> None:
-    """What is in a data set: modalities, sizes, labels, split, where it comes from."""
-    with _plain_errors():
-        _show(_load(name_or_path, root))
+    """What is in a data set: modalities, sizes, labels, split, where it comes from.
+
+    [bold]Examples[/bold]
+
+    modalhash datasets info wiki
+
+    modalhash datasets info features.mat
+    """
+    _show(open_dataset(name_or_path, root))
 
 
 @app.command()
@@ -61,12 +71,18 @@ def convert(
         list[str] | None, typer.Option(help="An option of the converter as key=value; may be repeated.")
     ] = None,
 ) -> None:
-    """Convert an official distribution to one file that every command reads."""
+    """Convert an official distribution to one file that every command reads.
+
+    [bold]Examples[/bold]
+
+    modalhash datasets convert wiki downloads/wiki data/wiki/wiki.npz
+
+    modalhash datasets convert nuswide10 downloads/nuswide data/nuswide10/nuswide10.npz --option n_query=2000
+    """
     from modalhash.data import convert as run
 
-    with _plain_errors():
-        _show(run(name, source, out, **dict(_key_value(text) for text in option or [])))
-        typer.echo(f"written: {out}")
+    _show(run(name, source, out, **key_any(option, "--option")))
+    typer.echo(f"written: {out}")
 
 
 @app.command()
@@ -80,39 +96,32 @@ def encode(
 ) -> None:
     """Write a data set with other features: its pictures or texts through an encoder.
 
-    E.g. photos through a network, which needs the extra neural (about ten minutes for 20,000):
+    [bold]Example[/bold]
+
+    Photos through a network, which needs the extra neural (about ten minutes for 20,000):
 
     modalhash datasets encode iapr-tc12 data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0
     --files data/iapr-tc12/images.zip
     """
-    from modalhash.cli.engine_tools import progress_bars
     from modalhash.data import npz_path, write_npz
     from modalhash.encoders import encode_dataset, get_encoder
 
-    with _plain_errors():
-        npz_path(out)
-        chosen = get_encoder(encoder or {"text": "tfidf"}.get(modality, "image"))
-        with progress_bars() as progress:
-            made = encode_dataset(_load(name_or_path, root), modality, chosen, files=files, progress=progress)
-        write_npz(made, out)
-        _show(made)
-        typer.echo(f"written: {out}")
-
-
-def _load(name_or_path: str, root: Path | None) -> Dataset:
-    """A named data set, or a file; a file of that name comes first."""
-    from modalhash.data import NAMED, load_dataset, read
-
-    named = name_or_path in NAMED and not Path(name_or_path).is_file()
-    return load_dataset(name_or_path, root) if named else read(name_or_path)
+    npz_path(out)
+    if ":" in encoder:
+        import_from_here()
+    chosen = get_encoder(encoder or {"text": "tfidf"}.get(modality, "image"))
+    with progress_bars() as progress:
+        made = encode_dataset(open_dataset(name_or_path, root), modality, chosen, files=files, progress=progress)
+    write_npz(made, out)
+    _show(made)
+    typer.echo(f"written: {out}")
 
 
 def _show(dataset: Dataset) -> None:
-    from rich.console import Console
     from rich.table import Table
     from scipy import sparse
 
-    console = Console()
+    out = console()
     table = Table("modality", "items", "features", "type", "non-zeros", "labels each", "train / query / database")
     for name, n in dataset.sizes.items():
         values = dataset.features.get(name)
@@ -129,39 +138,9 @@ def _show(dataset: Dataset) -> None:
         row.append(" / ".join(f"{len(part[name]):,}" for part in parts))
         table.add_row(*row)
     pairing = "paired" if dataset.paired else "not paired"
-    console.print(f"[bold]{dataset.name}[/bold]: {pairing}, {len(dataset.class_names)} classes", highlight=False)
-    console.print(table)
+    out.print(f"[bold]{dataset.name}[/bold]: {pairing}, {len(dataset.class_names)} classes")
+    out.print(table)
     for key, value in dataset.provenance.items():
         if value and key != "vocabulary":
             text = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
-            console.print(f"{key}: {text}", highlight=False, markup=False)
-
-
-def _key_value(text: str) -> tuple[str, str | int | float | bool | None]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise ValueError(f"--option {text!r}: expected key=value, e.g. seed=1")
-    words: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-    if value.lower() in words:
-        return key, words[value.lower()]
-    for kind in (int, float):
-        try:
-            return key, kind(value)
-        except ValueError:
-            continue
-    return key, value
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """What is wrong with the input in one line and exit code 2; warnings as lines too."""
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    finally:
-        for message in caught:
-            print(f"warning: {message.message}", file=sys.stderr)
+            out.print(f"{key}: {text}", markup=False)

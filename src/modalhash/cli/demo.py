@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli.engine_tools import plain_errors
+from modalhash import __version__
+from modalhash.cli._common import console, progress_bars
+from modalhash.cli.serve import listen, serve_until_stopped
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from modalhash.engine import Engine
+    from modalhash.engine import Engine, Hit
     from modalhash.evaluation import Result
 
 EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "flag", "snow", "medal")
-PORT = 8000
+"""Searches that the page offers."""
+WORDS = ("cat", "fruit")
+"""Searches that are shown in the terminal."""
+PICTURE = "1F697"
+"""The picture that is searched by in the terminal: a car."""
+N_HITS = 8
 
 
 class Data(StrEnum):
@@ -36,42 +45,104 @@ def demo(
     bits: Annotated[int, typer.Option(help="Length of the codes.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
     serve: Annotated[bool, typer.Option(help="End with the page, until Ctrl-C.")] = True,
-    port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = PORT,
+    port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
 ) -> None:
     """Pictures and names of emoji, shuffled apart: train AMSH, measure, search, and serve a page.
 
     Every step is one that you can take with things of your own; the commands
     are shown as it goes. A second run takes up the engine of the first.
+
+    [bold]Examples[/bold]
+
+    modalhash demo
+
+    modalhash demo --no-serve --bits 32 --folder emoji
+
+    modalhash demo --data generated
     """
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    with plain_errors():
-        if data is Data.generated:
-            _generated(console, bits=bits, seed=seed)
-            return
-        with show(console, folder, bits=bits, seed=seed, fresh=fresh) as engine:
-            if serve:
-                _serve(console, engine, port)
-            else:
-                console.print(f"\nSee it in a browser:\n[bold]$ modalhash serve {engine.path}[/bold]")
+    out = console()
+    if data is Data.generated:
+        _measure_generated(out, bits=bits, seed=seed)
+        return
+    with show(out, folder, bits=bits, seed=seed, fresh=fresh) as engine:
+        if serve:
+            _serve(out, engine, port)
+        else:
+            out.print(f"\nSee it in a browser:\n[bold]$ modalhash serve {engine.path}[/bold]")
 
 
-def show(console: Console, folder: Path, *, bits: int, seed: int, fresh: bool) -> Engine:
-    """All steps before the page, on any console; returns the engine."""
-    from modalhash.cli.demo_engine import measured, show_searches
-
-    manifest, engine = _engine(console, folder, bits=bits, seed=seed, fresh=fresh)
-    console.print(_table(measured(engine, manifest)))
-    _explain(console)
-    show_searches(console, engine)
+def show(out: Console, folder: Path, *, bits: int, seed: int, fresh: bool) -> Engine:
+    """Take all steps before the page, on any console; return the engine."""
+    manifest = _write_manifest(out, folder, seed=seed)
+    engine = _train(out, folder / "engine", manifest, bits=bits, seed=seed, fresh=fresh)
+    out.print(_table(_measure(engine, manifest)))
+    _explain(out)
+    _search(out, engine)
     return engine
 
 
-def _generated(console: Console, *, bits: int, seed: int) -> None:
+def _write_manifest(out: Console, folder: Path, *, seed: int) -> Path:
+    from modalhash.data import openmoji_attribution, write_openmoji
+
+    with progress_bars(out) as callback:
+        manifest = write_openmoji(folder, seed=seed, callback=callback)
+    n = sum(1 for _ in manifest.open(encoding="utf-8")) // 2
+    out.print(
+        f"{manifest}: [bold]{n:,} pictures and {n:,} names[/bold] of emoji with labels, each in an order of its own. "
+        f"Nothing that is learned from tells which name belongs to which picture."
+        f"\n[dim]{openmoji_attribution()}[/dim]\n"
+    )
+    return manifest
+
+
+def _train(out: Console, folder: Path, manifest: Path, *, bits: int, seed: int, fresh: bool) -> Engine:
+    """Train the engine, or take up that of an earlier run."""
+    from modalhash.engine import Engine
+
+    out.print(f"[bold]$ modalhash train {manifest} -o {folder} --bits {bits} --seed {seed}[/bold]")
+    engine = None if fresh else _reusable(folder, manifest, bits=bits, seed=seed)
+    if engine is not None:
+        out.print(f"trained {engine.config['created']}; [dim]modalhash demo --fresh trains anew[/dim]\n")
+        return engine
+    with progress_bars(out) as callback:
+        engine = Engine.train(manifest, folder, n_bits=bits, random_state=seed, overwrite=True, callback=callback)
+    out.print()
+    return engine
+
+
+def _reusable(folder: Path, manifest: Path, *, bits: int, seed: int) -> Engine | None:
+    """Return the engine of an earlier run if it is what training now would make, else None."""
+    from modalhash.engine import Engine, EngineError
+
+    try:
+        engine = Engine.open(folder)
+    except EngineError:
+        return None
+    wanted = {"n_bits": bits, "random_state": seed}
+    same = {name: engine.model.get_params(deep=False)[name] for name in wanted} == wanted
+    newer = (folder / "config.json").stat().st_mtime >= manifest.stat().st_mtime
+    if same and newer and engine.config["modalhash"] == __version__:
+        return engine
+    engine.close()
+    return None
+
+
+def _measure(engine: Engine, manifest: Path) -> dict[str, Result]:
+    """Measure the engine's own codes: items that the manifest holds out are searched for in the three databases."""
+    from modalhash.data import read
+    from modalhash.encoders import encode_items
+    from modalhash.evaluation import evaluate_databases
+
+    items = read(manifest)
+    contents = {name: items.raw[name].tolist() for name in items.modalities}
+    contents["image"] = [manifest.parent / name for name in contents["image"]]
+    features = {name: encode_items(engine.encoders[name], some).features for name, some in contents.items()}
+    return evaluate_databases(engine.model, replace(items, features=features).parts())
+
+
+def _measure_generated(out: Console, *, bits: int, seed: int) -> None:
     from modalhash import AMSH
-    from modalhash.cli.bars import bars
     from modalhash.data import generate, unpaired
     from modalhash.evaluation import evaluate_databases
 
@@ -79,39 +150,12 @@ def _generated(console: Console, *, bits: int, seed: int) -> None:
     parts = unpaired(dataset, seed=seed).parts()
     training = parts.training
     sizes = " and ".join(f"{n:,} {name}s" for name, n in training.sizes.items())
-    console.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled apart.")
-    with bars(console) as callback:
+    out.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled apart.")
+    with progress_bars(out) as callback:
         model = AMSH(n_bits=bits, n_anchors=min(1000, *training.sizes.values()), random_state=seed)
         model.fit(training.features, training.labels, callback=callback)
-    console.print(_table(evaluate_databases(model, parts)))
-    _explain(console)
-
-
-def _engine(console: Console, folder: Path, *, bits: int, seed: int, fresh: bool) -> tuple[Path, Engine]:
-    """Pictures, manifest and engine in the folder; what is there already is taken."""
-    from modalhash.cli.bars import bars
-    from modalhash.cli.demo_engine import reusable
-    from modalhash.data import openmoji_attribution as attribution
-    from modalhash.data import write_openmoji
-    from modalhash.engine import Engine
-
-    with bars(console) as callback:
-        manifest = write_openmoji(folder, seed=seed, callback=callback)
-    n = sum(1 for _ in manifest.open(encoding="utf-8")) // 2
-    console.print(
-        f"{manifest}: [bold]{n:,} pictures and {n:,} names[/bold] of emoji with labels, each in an order of its own. "
-        f"Nothing that is learned from tells which name belongs to which picture.\n[dim]{attribution()}[/dim]\n"
-    )
-    place = folder / "engine"
-    console.print(f"[bold]$ modalhash train {manifest} -o {place} --bits {bits} --seed {seed}[/bold]")
-    engine = None if fresh else reusable(place, manifest, bits=bits, seed=seed)
-    if engine is not None:
-        console.print(f"trained {engine.config['created']}; [dim]modalhash demo --fresh trains anew[/dim]\n")
-        return manifest, engine
-    with bars(console) as callback:
-        engine = Engine.train(manifest, place, n_bits=bits, random_state=seed, overwrite=True, callback=callback)
-    console.print()
-    return manifest, engine
+    out.print(_table(evaluate_databases(model, parts)))
+    _explain(out)
 
 
 def _table(results: dict[str, Result]) -> Table:
@@ -131,25 +175,43 @@ def _table(results: dict[str, Result]) -> Table:
     return table
 
 
-def _explain(console: Console) -> None:
-    console.print(
+def _explain(out: Console) -> None:
+    out.print(
         "Queries are new items, hashed from their features. The database is [bold]learned[/bold]: coded from its "
         "labels; [bold]hashed[/bold]: the same items, coded from their features alone; or [bold]unseen[/bold]: new "
         "items, coded from features. Papers report the first; a builder gets the last."
     )
 
 
-def _serve(console: Console, engine: Engine, port: int) -> None:
-    """The page, until Ctrl-C."""
-    from modalhash.serve import Settings, bind, page_url, run
+def _search(out: Console, engine: Engine) -> None:
+    """Show what two words and a picture find."""
+    for word in WORDS:
+        hits = engine.search(text=word, want="image", k=N_HITS)
+        _show_hits(out, engine, f'"{word}" --want image', hits, "  ".join(str(hit.extra["emoji"]) for hit in hits))
+    picture = os.path.relpath(str(engine.get(PICTURE, modality="image").uri))
+    hits = engine.search(image=picture, want="text", k=N_HITS)
+    names = ", ".join(str(hit.text).partition(";")[0] for hit in hits)
+    _show_hits(out, engine, f"--image {picture} --want text", hits, names)
 
-    settings = Settings(examples=EXAMPLES, name="OpenMoji", quiet=True)
-    console.print(f"\n[bold]$ modalhash serve {engine.path}[/bold]")
-    try:
-        sock = bind(settings.host, port)
-    except ValueError:
-        sock = bind(settings.host, 0)
-        console.print(f"[dim]port {port} is taken; another one is used[/dim]")
-    with sock:
-        ready = f"Open [bold]{page_url(sock)}[/bold] in a browser. Ctrl-C stops it."
-        run(engine, settings, sock, on_ready=lambda: console.print(ready))
+
+def _show_hits(out: Console, engine: Engine, query: str, hits: list[Hit], text: str) -> None:
+    differing = dict.fromkeys((hits[0].distance, hits[-1].distance))
+    out.print(f"\n[bold]$ modalhash search {engine.path} {query} -k {N_HITS}[/bold]", soft_wrap=True)
+    out.print(f"{text}   [dim]{' to '.join(map(str, differing))} of {engine.n_bits} bits differ[/dim]")
+
+
+def _serve(out: Console, engine: Engine, port: int) -> None:
+    """Serve the page until Ctrl-C."""
+    from modalhash.serve import Settings
+
+    settings = Settings(port=port, examples=EXAMPLES, name="OpenMoji", quiet=True)
+    out.print(f"\n[bold]$ modalhash serve {engine.path}[/bold]")
+    with listen(settings, any_port=True) as sock:
+        if port and sock.getsockname()[1] != port:
+            out.print(f"[dim]port {port} is taken; another one is used[/dim]")
+        serve_until_stopped(
+            engine,
+            settings,
+            sock,
+            on_ready=lambda address: out.print(f"Open [bold]{address}[/bold] in a browser. Ctrl-C stops it."),
+        )

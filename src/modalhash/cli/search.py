@@ -8,26 +8,26 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli.engine_tools import (
-    PARTLY,
+from modalhash.cli._common import (
+    EXIT_INCOMPLETE,
     AsJson,
     EngineFolder,
     Trust,
-    is_terminal,
-    plain_errors,
+    console,
+    open_engine,
     printable,
     say,
 )
 
 if TYPE_CHECKING:
-    from modalhash.engine import Engine, Hit
+    from modalhash.engine import Engine, Hit, SearchOptions
 
 BATCH = 256
-"""Piped queries that are answered together."""
+"""Piped queries that are searched together."""
 
 
 class Kind(StrEnum):
@@ -61,7 +61,7 @@ def search(
     """Find items of any modality by words, by a picture, or by another item.
 
     The nearest come first. Into a pipe or a file go lines with tabs: distance,
-    modality, id, text or place, labels; before them the query where there are
+    modality, id, text or path, labels; before them the query where there are
     many. With [b]--json[/b], one JSON object per query.
 
     Exit code: 0; 1 if some of many queries could not be answered; 2 for an
@@ -79,39 +79,44 @@ def search(
 
     ls *.jpg | modalhash search engine --modality image --want text
     """
-    options: dict[str, Any] = {"k": k, "radius": radius, "want": want or None, "asymmetric": asymmetric}
-    options |= {"labels": label or (), "kind": None if kind is None else kind.value}
+    from modalhash.engine import SearchOptions
+
+    options = SearchOptions(
+        k=k,
+        radius=radius,
+        want=tuple(want) if want else None,
+        labels=tuple(label or ()),
+        kind=None if kind is None else kind.value,
+        asymmetric=asymmetric,
+    )
+    given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"got {' and '.join(given)}; expected one kind of query")
     failed = 0
-    with plain_errors():
-        from modalhash.engine import Engine
-
-        given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
-        if len(given) > 1:
-            raise ValueError(f"got {' and '.join(given)}; expected one kind of query")
-        with Engine.open(engine, trust=trust) as opened:
-            if image is not None:
-                _show(str(image), opened.search(image=image, **options), as_json)
-            elif id is not None:
-                _show(id, opened.search(id=id, modality=modality, **options), as_json)
-            elif query is not None:
-                _show(query, opened.search(query, modality=modality or "text", **options), as_json)
-            else:
-                failed = _piped(opened, modality or "text", options, as_json)
+    with open_engine(engine, trust=trust) as opened:
+        if image is not None:
+            _show(str(image), opened.search(image=image, options=options), as_json)
+        elif id is not None:
+            _show(id, opened.search(id=id, modality=modality, options=options), as_json)
+        elif query is not None:
+            _show(query, opened.search(query, modality=modality or "text", options=options), as_json)
+        else:
+            failed = _search_input(opened, modality or "text", options, as_json)
     if failed:
-        raise typer.Exit(PARTLY)
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _piped(engine: Engine, modality: str, options: dict[str, Any], as_json: bool) -> int:
-    """Answer the lines of the input; returns how many could not be."""
+def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json: bool) -> int:
+    """Search by each line of the input; return how many of them could not be searched by."""
     if sys.stdin.isatty():
         raise ValueError("no query; give words, --image or --id, or pipe queries in, one per line")
-    engine.check_modalities([modality, *(options["want"] or [])])  # once, and not for every line
+    engine.check_modalities([modality, *(options.want or ())])  # once, and not for every line
     lines = (line.strip() for line in sys.stdin)
     queries = (line for line in lines if line)
     n = failed = 0
     while batch := list(islice(queries, BATCH)):
         n += len(batch)
-        for query, hits in _answers(engine, batch, modality, options):
+        for query, hits in _hits_of(engine, batch, modality, options):
             if isinstance(hits, str):
                 failed += 1
                 say(f"{printable(query)}: {hits}", colour="yellow")
@@ -123,24 +128,24 @@ def _piped(engine: Engine, modality: str, options: dict[str, Any], as_json: bool
     return failed
 
 
-def _answers(
-    engine: Engine, batch: list[str], modality: str, options: dict[str, Any]
+def _hits_of(
+    engine: Engine, batch: list[str], modality: str, options: SearchOptions
 ) -> Iterator[tuple[str, list[Hit] | str]]:
-    """Hits of each query, or what is wrong with it."""
+    """Yield each query with its hits, or with what is wrong with it."""
     try:
-        yield from zip(batch, engine.search_many(batch, modality=modality, **options), strict=True)
+        yield from zip(batch, engine.search_many(batch, modality=modality, options=options), strict=True)
     except ValueError as error:
         if len(batch) == 1:
             yield batch[0], str(error)
             return
         for query in batch:  # one of them is bad: find out which
-            yield from _answers(engine, [query], modality, options)
+            yield from _hits_of(engine, [query], modality, options)
 
 
 def _show(query: str, hits: list[Hit], as_json: bool, *, many: bool = False) -> None:
     if as_json:
         typer.echo(json.dumps({"query": query, "hits": [hit.to_dict() for hit in hits]}, ensure_ascii=False))
-    elif not is_terminal():
+    elif not sys.stdout.isatty():
         for hit in hits:
             cells = [query] * many + [
                 str(hit.distance),
@@ -155,19 +160,17 @@ def _show(query: str, hits: list[Hit], as_json: bool, *, many: bool = False) -> 
 
 
 def _table(query: str, hits: list[Hit]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(printable(query)), title_justify="left")
     table.add_column("distance", justify="right")
-    for name in ("modality", "id", "text or place", "labels"):
+    for name in ("modality", "id", "text or path", "labels"):
         table.add_column(name, overflow="fold")
     for hit in hits:
         cells = [str(hit.distance), hit.modality, hit.id, _what(hit), ", ".join(map(str, hit.labels))]
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    console = Console(highlight=False)
-    console.print(table if hits else Text(f"{printable(query)}: nothing found"))
+    console().print(table if hits else Text(f"{printable(query)}: nothing found"))
 
 
 def _what(hit: Hit) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from socket import socket
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli.engine_tools import EngineFolder, Trust, plain_errors, say
+from modalhash.cli._common import EngineFolder, Trust, open_engine, say
+
+if TYPE_CHECKING:
+    from modalhash.engine import Engine
+    from modalhash.serve import Settings
 
 MEGABYTES = 10
 MEGAPIXELS = 40
@@ -27,12 +33,12 @@ def serve(
         str | None,
         typer.Option(
             envvar="MODALHASH_TOKEN",
-            help="Requests need the token. Pass it in the environment: other users of the machine can read "
-            "command lines.",
+            help="Requests need the token. Better set the variable: other users of the machine can read command lines.",
         ),
     ] = None,
     without_token: Annotated[
-        bool, typer.Option("--without-token", help="Serve other machines without a token: everybody may come in.")
+        bool,
+        typer.Option("--without-token", help="Serve other machines without a token: anybody may use it."),
     ] = False,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name under which a proxy calls the service; may be repeated.")
@@ -47,7 +53,7 @@ def serve(
     Prints the address of the page when it is ready. Ctrl-C stops it, after the
     searches that are under way are answered. Items that other commands add or
     remove meanwhile are seen. The access log, a JSON object per request, goes
-    to the error output. What can be asked is described at [b]/docs[/b].
+    to the error output. The interface is described at [b]/docs[/b].
 
     Only this machine can reach it unless [b]--host[/b] says otherwise, and then
     a token is needed: [b]--token[/b], or better the variable MODALHASH_TOKEN,
@@ -64,24 +70,39 @@ def serve(
 
     MODALHASH_TOKEN=… modalhash serve engine --host 0.0.0.0 --writable
     """
-    with plain_errors():
-        from modalhash.serve import Limits, Settings, bind, check_exposure, page_url, run
+    from modalhash.serve import Limits, Settings, check_exposure
 
-        settings = Settings(
-            host=host,
-            port=port,
-            token=token or None,
-            writable=writable,
-            hosts=tuple(allow_host or ()),
-            examples=tuple(example or ()),
-            name=name,
-            quiet=quiet,
-            limits=Limits(bytes=max_bytes, pixels=max_pixels, all_bytes=max(Limits().all_bytes, 2 * max_bytes)),
-        )
-        check_exposure(settings, without_token=without_token)
-        with bind(host, port) as sock:
-            from modalhash.engine import Engine
+    settings = Settings(
+        host=host,
+        port=port,
+        token=token or None,
+        writable=writable,
+        hosts=tuple(allow_host or ()),
+        examples=tuple(example or ()),
+        name=name,
+        quiet=quiet,
+        limits=Limits(bytes=max_bytes, pixels=max_pixels, all_bytes=max(Limits().all_bytes, 2 * max_bytes)),
+    )
+    check_exposure(settings, without_token=without_token)
+    with listen(settings) as sock, open_engine(engine, trust=trust) as opened:
+        serve_until_stopped(opened, settings, sock, on_ready=typer.echo)
+    say("stopped")
 
-            with Engine.open(engine, trust=trust) as opened:
-                run(opened, settings, sock, on_ready=lambda: typer.echo(page_url(sock)))
-        say("stopped")
+
+def listen(settings: Settings, *, any_port: bool = False) -> socket:
+    """Return a socket at the host and port of the settings; with ``any_port``, at a free port if that one is taken."""
+    from modalhash.serve import bind
+
+    try:
+        return bind(settings.host, settings.port)
+    except ValueError:
+        if not any_port:
+            raise
+        return bind(settings.host, 0)
+
+
+def serve_until_stopped(engine: Engine, settings: Settings, sock: socket, *, on_ready: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C; ``on_ready`` is called with the address of the page."""
+    from modalhash.serve import page_url, run
+
+    run(engine, settings, sock, on_ready=lambda: on_ready(page_url(sock)))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from modalhash.cli.engine_tools import (
-    PARTLY,
+from modalhash.cli._common import (
+    EXIT_INCOMPLETE,
     AsJson,
     Field,
     Strict,
     Workers,
+    import_from_here,
+    key_any,
     key_values,
-    plain_errors,
-    plain_problems,
+    print_json,
+    problems_as_json,
     progress_bars,
     say,
     show_problems,
@@ -38,7 +39,7 @@ def train(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
     bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 64,
-    method: Annotated[str, typer.Option(help="See [b]modalhash methods[/b].")] = "amsh",
+    method: Annotated[str, typer.Option(help="See [b]modalhash methods[/b], or mymodule:Class.")] = "amsh",
     param: Annotated[
         list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
     ] = None,
@@ -76,39 +77,42 @@ def train(
 
     modalhash train items.jsonl -o engine --bits 32 --field image=file --field text=caption --field labels=keywords
 
+    modalhash train items.csv -o engine --method mymodule:Mine --param ridge=0.1
+
     modalhash train openmoji -o emoji
     """
-    with plain_errors():
-        from modalhash.engine import Engine
+    from modalhash.engine import Engine
 
-        parameters: dict[str, Any] = {key: _value(text) for key, text in key_values(param, "--param").items()}
-        with progress_bars() as callback:
-            engine = Engine.train(
-                manifest,
-                output,
-                n_bits=bits,
-                method=method,
-                parameters=parameters,
-                random_state=seed,
-                encoders=key_values(encoder, "--encoder"),
-                fields=key_values(field, "--field"),
-                codes=codes.value,
-                strict=strict,
-                workers=workers,
-                overwrite=overwrite,
-                callback=callback,
-                on_problem=lambda problem: None,  # shown at the end, below the bars
-            )
-        problems = engine.problems
-        with engine:
-            facts = engine.info()
-    show_problems(problems, ", ".join(manifest))
+    encoders = key_values(encoder, "--encoder")
+    if any(":" in name for name in (method, *encoders.values())):
+        import_from_here()
+    with progress_bars() as callback:
+        engine = Engine.train(
+            manifest,
+            output,
+            n_bits=bits,
+            method=method,
+            parameters=key_any(param, "--param"),
+            random_state=seed,
+            encoders=encoders,
+            fields=key_values(field, "--field"),
+            codes=codes.value,
+            strict=strict,
+            workers=workers,
+            overwrite=overwrite,
+            callback=callback,
+            on_problem=lambda problem: None,  # shown at the end, below the bars
+        )
+    problems = engine.problems
+    with engine:
+        facts = engine.info()
+    show_problems(problems, manifest)
     if as_json:
-        typer.echo(json.dumps({**facts, "problems": plain_problems(problems)}, ensure_ascii=False, indent=1))
+        print_json({**facts, "problems": problems_as_json(problems)})
     else:
         _say_done(output, facts)
     if problems:
-        raise typer.Exit(PARTLY)
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def _say_done(output: Path, facts: dict[str, Any]) -> None:
@@ -118,11 +122,3 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     others = [name for name in facts["modalities"] if name != "text"]
     query = '"some words"' if "text" in facts["modalities"] else "--image photo.jpg"
     say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")
-
-
-def _value(text: str) -> Any:
-    """Numbers, true, false and null as such, anything else as a text."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from modalhash._config import read_config
 from modalhash.encoders.finding import ENCODERS, encoder_class, name_of
 from modalhash.encoders.protocol import Encoder, State
 
@@ -57,7 +58,13 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
     from safetensors.numpy import load
 
     folder = Path(folder)
-    description = _description(folder)
+    description = read_config(
+        folder / CONFIG,
+        kind=KIND,
+        format=FORMAT,
+        required=("encoder", "name", "version", "dim", "digest", "config"),
+        error=EncoderFileError,
+    )
     name = description["encoder"]
     if name not in ENCODERS and not trust:
         raise EncoderFileError(
@@ -89,26 +96,6 @@ def mismatch(encoder: Encoder, description: dict[str, Any]) -> list[str]:
 def describe(encoder: Encoder) -> dict[str, Any]:
     """What a model remembers of its encoder; see :func:`mismatch`."""
     return {"name": encoder.name, "version": encoder.version, "dim": encoder.dim, "digest": encoder.digest}
-
-
-def _description(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise EncoderFileError(f"{folder} holds no encoder: {CONFIG} is missing") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise EncoderFileError(f"{path} is truncated or not JSON: {error}") from None
-    if not isinstance(description, dict) or description.get("kind") != KIND:
-        raise EncoderFileError(f"{path} was not written by modalhash (no 'kind': {KIND!r} in it)")
-    if not isinstance(description.get("format"), int) or description["format"] > FORMAT:
-        raise EncoderFileError(
-            f"{path} has format {description.get('format')!r}; this version reads up to {FORMAT}. "
-            "Upgrade: pip install --upgrade modalhash"
-        )
-    if lacking := {"encoder", "name", "version", "dim", "digest", "config"} - description.keys():
-        raise EncoderFileError(f"{path} lacks {', '.join(sorted(lacking))}")
-    return description
 
 
 def _write(path: Path, content: bytes) -> None:

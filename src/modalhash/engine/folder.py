@@ -12,18 +12,15 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from modalhash import __version__
-from modalhash._files import write_atomically
+from modalhash import __version__, _config
+from modalhash._files import replace_folder, write_atomically
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -65,27 +62,10 @@ def new_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
         raise FileExistsError(f"{target} exists and is not an engine; it is left alone. Give another folder")
     if target.exists() and not overwrite and any(target.iterdir()):
         raise FileExistsError(f"{target} exists; give another folder, or replace it with overwrite=True (--overwrite)")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    fresh, old = scratch / "new", scratch / "old"
-    try:
-        fresh.mkdir()  # with the permissions of any new folder, which those of mkdtemp are not
+    with replace_folder(target, carry=(MEDIA,)) as fresh:  # there may be no other copy of the pictures in it
         yield fresh
-        _sync(fresh, *fresh.rglob("*"))
-        if target.exists():
-            if not overwrite and any(target.iterdir()):
-                raise FileExistsError(f"{target} was made by somebody else meanwhile; give another folder")
-            os.rename(target, old)
-            if (old / MEDIA).exists():  # there may be no other copy of these pictures
-                os.rename(old / MEDIA, fresh / MEDIA)
-        os.rename(fresh, target)
-        _sync(target.parent)
-    finally:
-        if old.exists() and (fresh / MEDIA).exists():
-            os.rename(fresh / MEDIA, old / MEDIA)
-        if old.exists() and not target.exists():
-            os.rename(old, target)
-        shutil.rmtree(scratch, ignore_errors=True)
+        if target.exists() and not overwrite and any(target.iterdir()):
+            raise FileExistsError(f"{target} was made by somebody else meanwhile; give another folder")
 
 
 def write_parts(
@@ -119,9 +99,9 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
     if not (folder / ITEMS).is_file():
         raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied whole")
     try:
-        model = load(folder / MODEL)
+        model = load(folder / MODEL, trust=trust)
     except ModelFileError as error:
-        raise EngineError(f"{folder} is not whole: {error}") from error
+        raise EngineError(f"{folder} cannot be used: {error}") from error
     if _digest_of_model(folder / MODEL) != config["model"] or model.n_bits != config["n_bits"]:
         raise EngineError(
             f"{folder / MODEL} is not the model this engine was trained with: codes of its items would mean nothing. "
@@ -154,27 +134,11 @@ def _read_encoder(folder: Path, number: int, modality: str, expected: dict[str, 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration of an engine, or raise an error that says what the folder is instead."""
-    path = folder / CONFIG
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise EngineError(f"{folder} {what}; expected an engine. Make one with `modalhash train MANIFEST -o {folder}`")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EngineError(f"{folder} is not an engine: {CONFIG} is missing") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise EngineError(f"{path} is truncated or not JSON: {error}") from None
-    if not isinstance(config, dict) or config.get("kind") != KIND:
-        hint = " (it is a model: train an engine with it)" if _is_model(config) else ""
-        raise EngineError(f"{folder} is not an engine: {CONFIG} does not say 'kind': {KIND!r}{hint}")
-    if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
-        raise EngineError(
-            f"{folder} has format {config.get('format')!r}; this version reads up to {FORMAT}. "
-            "Upgrade: pip install --upgrade modalhash"
-        )
-    if lacking := {"n_bits", "model", "modalities", "method", "codes"} - config.keys():
-        raise EngineError(f"{path} lacks {', '.join(sorted(lacking))}")
-    return config
+    required = ("n_bits", "model", "modalities", "method", "codes")
+    return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=required, error=EngineError)
 
 
 def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
@@ -221,10 +185,6 @@ def _digest_of_model(folder: Path) -> str:
     return str(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["sha256"])
 
 
-def _is_model(config: Any) -> bool:
-    return isinstance(config, dict) and config.get("kind") == "modalhash model"
-
-
 def _replaceable(target: Path) -> bool:
     """Return whether this is an engine, even a damaged or a newer one, or an empty folder."""
     if not target.is_dir():
@@ -232,15 +192,3 @@ def _replaceable(target: Path) -> bool:
     names = {entry.name for entry in target.iterdir()}
     own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA}
     return not names or (names <= own and ITEMS in names)
-
-
-def _sync(*paths: Path) -> None:
-    """Wait until files and names are on the disk, as far as the system can do that for folders."""
-    for path in paths:
-        try:
-            handle = os.open(path, os.O_RDONLY)
-        except OSError:
-            continue
-        with suppress(OSError):
-            os.fsync(handle)
-        os.close(handle)

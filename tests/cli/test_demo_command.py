@@ -73,7 +73,7 @@ def test_a_folder_that_is_no_engine_is_left_alone(tmp_path, few_emoji):
 
 
 def test_the_demo_ends_with_the_page(tmp_path, few_emoji, monkeypatch):
-    asked = {}
+    got = {}
 
     def answers_one_question(engine, settings, sock, *, on_ready):
         from starlette.testclient import TestClient
@@ -83,13 +83,13 @@ def test_the_demo_ends_with_the_page(tmp_path, few_emoji, monkeypatch):
         on_ready()
         host, port = sock.getsockname()[:2]
         with TestClient(make_app(engine, settings), base_url=f"http://{host}:{port}") as client:
-            asked["hits"] = client.post("/search", json={"text": "cat", "want": ["image"]}).json()["hits"]
-            asked["media"] = client.get(asked["hits"][0]["media"])
-            asked["examples"] = client.get("/engine").json()["examples"]
+            got["hits"] = client.post("/search", json={"text": "cat", "want": ["image"]}).json()["hits"]
+            got["media"] = client.get(got["hits"][0]["media"])
+            got["examples"] = client.get("/engine").json()["examples"]
 
     monkeypatch.setattr("modalhash.serve.server.run", answers_one_question)
     shown = run("demo", "--folder", tmp_path, "--bits", "16", "--port", "0")
     assert "Open http://127.0.0.1:" in shown
-    assert all(hit["modality"] == "image" for hit in asked["hits"])
-    assert asked["media"].headers["content-type"].startswith("image/")
-    assert "cat" in asked["examples"]
+    assert all(hit["modality"] == "image" for hit in got["hits"])
+    assert got["media"].headers["content-type"].startswith("image/")
+    assert "cat" in got["examples"]

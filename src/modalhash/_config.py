@@ -1,0 +1,48 @@
+"""The one reader of configuration files: every folder that modalhash writes has a JSON file that says what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def read_config(
+    path: Path, *, kind: str, format: int, required: Iterable[str], error: type[Exception]
+) -> dict[str, Any]:
+    """Read a configuration and check that it is one that this version understands.
+
+    Parameters
+    ----------
+    path : Path
+        The JSON file; messages speak of the folder it lies in.
+    kind : str
+        What its ``"kind"`` has to be, e.g. ``"modalhash model"``.
+    format : int
+        The newest ``"format"`` that can be read.
+    required : iterable of str
+        Keys that it must have.
+    error : type
+        The exception to raise; its message says what is wrong and what to do.
+    """
+    what = kind.removeprefix("modalhash ")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise error(f"{path.parent} holds no {what}: {path.name} is missing") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as problem:
+        raise error(f"{path} is truncated or not JSON: {problem}") from None
+    own = config.get("kind") if isinstance(config, dict) else None
+    if own != kind and str(own).startswith("modalhash "):
+        raise error(f"{path.parent} holds no {what}: it is a {own}, by its {path.name}")
+    if own != kind:
+        raise error(f"{path} was not written by modalhash (no 'kind': {kind!r} in it)")
+    if not isinstance(config.get("format"), int) or config["format"] > format:
+        raise error(
+            f"{path} has format {config.get('format')!r}; this version reads up to {format}. "
+            "Upgrade: pip install --upgrade modalhash"
+        )
+    if lacking := sorted(set(required) - config.keys()):
+        raise error(f"{path} lacks {', '.join(lacking)}")
+    return dict(config)

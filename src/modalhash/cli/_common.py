@@ -1,0 +1,226 @@
+"""What the commands share: errors, options, progress, and what is printed for a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:  # numpy, rich and what needs them are loaded when a command runs: `modalhash --help` stays quick
+    from rich.console import Console
+
+    from modalhash.data import Dataset
+    from modalhash.engine import Engine, Problem
+    from modalhash.progress import Callback, Progress
+
+EXIT_INCOMPLETE = 1
+"""Exit code: done, but something was left out."""
+EXIT_ERROR = 2
+"""Exit code: not done."""
+MAX_PROBLEMS = 20
+"""Problems that are printed; --json has all of them."""
+
+# -- options and arguments that several commands have
+
+EngineFolder = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder of the engine.", show_default=False)]
+Field = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What the manifest calls things, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Import a method or encoders that are not modalhash's, if the engine has some: runs their code."
+    ),
+]
+
+
+def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+    """Parse the values of a repeatable option: ``["a=b"]`` is ``{"a": "b"}``."""
+    values: dict[str, str] = {}
+    for text in texts or ():
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise ValueError(f"{option} {text!r}: expected key=value")
+        if key in values:
+            raise ValueError(f"{option} {text!r}: {key} was given before, as {values[key]!r}")
+        values[key] = value
+    return values
+
+
+def key_any(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
+    """Parse as :func:`key_values`, with numbers, true, false, none and JSON as what they are; the rest stays text."""
+    return {key: _parse(value) for key, value in key_values(texts, option).items()}
+
+
+def _parse(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for parse in (int, float, json.loads):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return text
+
+
+# -- what commands open
+
+
+def open_engine(folder: Path, *, trust: bool) -> Engine:
+    """Open an engine; with ``trust``, its method and encoders may come from modules in the current folder."""
+    from modalhash.engine import Engine
+
+    if trust:
+        import_from_here()
+    return Engine.open(folder, trust=trust)
+
+
+def open_dataset(name: str, root: Path | None = None) -> Dataset:
+    """Read a data set: a file comes first, then the named data set if it is there, then a folder."""
+    from modalhash.data import NAMED, is_present, load_dataset, read
+
+    path = Path(name)
+    if name in NAMED and not path.is_file() and (is_present(name, root) or not path.exists()):
+        return load_dataset(name, root)
+    if path.exists() or path.suffix:
+        return read(name)
+    return load_dataset(name, root)  # which says what names there are
+
+
+def import_from_here() -> None:
+    """Let ``module:Class`` be a module in the current folder too; what is installed comes first."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+
+
+# -- errors
+
+
+class Commands(TyperGroup):
+    """A group of commands whose user errors are one line, and whose warnings are lines too."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with user_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Say what is wrong with the input in one line, with exit code 2; a bug keeps its traceback."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except Exception as error:
+            if not is_user_error(error):
+                raise
+            text = error.args[0] if isinstance(error, KeyError) else error  # str() would put it in quotes
+            say(f"error: {' '.join(str(text).split())}", colour="red")
+            raise typer.Exit(EXIT_ERROR) from error
+        finally:
+            for message in dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning):
+                say(f"warning: {message}", colour="yellow")
+
+
+def is_user_error(error: Exception) -> bool:
+    """Tell whether an exception speaks to the user: the library raises these with the reason and the remedy."""
+    if isinstance(error, BrokenPipeError):  # whoever reads the output has enough: typer ends quietly
+        return False
+    if isinstance(error, KeyError):
+        return bool(error.args) and " " in str(error.args[0])  # a sentence, not the key of a failed look-up
+    if isinstance(error, RuntimeError) and not isinstance(error, typer.Exit | typer.Abort):
+        from modalhash.store import StoreError
+
+        return isinstance(error, StoreError)
+    return isinstance(error, ValueError | TypeError | OSError | ImportError)
+
+
+# -- what is printed for a person
+
+
+def say(text: str, *, colour: str | None = None) -> None:
+    """Print one line for a person, beside the output."""
+    typer.secho(text, fg=colour, err=True)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console for tables and marked-up text."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+@contextmanager
+def progress_bars(on: Console | None = None) -> Iterator[Callback | None]:
+    """Yield a callback that draws one bar per stage, with the objective where there is one.
+
+    By default bars are drawn on the error output, and there are none if that is no terminal.
+    """
+    on = console(stderr=True) if on is None else on
+    if on.stderr and not on.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("  {task.description:<22}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+    )
+    with Bars(*columns, console=on) as display:
+        tasks = {}
+
+        def show(progress: Progress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = display.add_task(progress.stage, total=progress.total, note="")
+            note = "" if progress.objective is None else f"objective {progress.objective:,.1f}"
+            display.update(tasks[progress.stage], completed=progress.step, total=progress.total, note=note)
+
+        yield show
+
+
+def show_problems(problems: tuple[Problem, ...], sources: list[str]) -> None:
+    """Print which items were left out and why, by line."""
+    if not problems:
+        return
+    say(f"{len(problems):,} left out of {', '.join(sources)}:", colour="yellow")
+    for problem in sorted(problems, key=lambda one: (one.source or "", one.line or 0))[:MAX_PROBLEMS]:
+        say(f"  {printable(str(problem))}")
+    if len(problems) > MAX_PROBLEMS:
+        say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")
+
+
+def problems_as_json(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+    """Return problems as JSON values, without what is not known of them."""
+    known = [{key: value for key, value in vars(one).items() if value is not None} for one in problems]
+    return [{key: value.value if isinstance(value, Enum) else value for key, value in one.items()} for one in known]
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document, indented."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def printable(text: str) -> str:
+    """Replace control characters: what items say must neither steer the terminal nor break a line."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

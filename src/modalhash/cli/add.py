@@ -1,0 +1,70 @@
+"""``modalhash add``: items into an engine, without training."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from modalhash.cli._common import (
+    EXIT_INCOMPLETE,
+    AsJson,
+    EngineFolder,
+    Field,
+    Strict,
+    Trust,
+    Workers,
+    key_values,
+    open_engine,
+    print_json,
+    problems_as_json,
+    progress_bars,
+    say,
+    show_problems,
+)
+
+
+def add(
+    engine: EngineFolder,
+    manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are not needed.")],
+    field: Field = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
+    strict: Strict = False,
+    workers: Workers = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add items to an engine, without training.
+
+    They are stored in portions: if the command is stopped, what it had stored
+    is there, and running it again adds the rest.
+
+    Exit code: 0; 1 if items were left out, each with its line and the reason;
+    2 for an error.
+
+    [bold]Examples[/bold]
+
+    modalhash add engine new.csv more-photos/
+
+    modalhash add engine new.jsonl --replace
+    """
+    with open_engine(engine, trust=trust) as opened, progress_bars() as callback:
+        done = opened.add(
+            manifest,
+            fields=key_values(field, "--field"),
+            replace=replace,
+            strict=strict,
+            workers=workers,
+            callback=callback,
+            on_problem=lambda problem: None,  # shown at the end, below the bars
+        )
+        total = len(opened)
+    show_problems(done.problems, manifest)
+    if as_json:
+        counts = {"added": done.added, "replaced": done.replaced, "items": total}
+        print_json({**counts, "problems": problems_as_json(done.problems)})
+    else:
+        replaced = f" ({done.replaced:,} in place of others)" if done.replaced else ""
+        say(f"{done.added:,} items added{replaced}; {engine} holds {total:,}")
+    if done.problems:
+        raise typer.Exit(EXIT_INCOMPLETE)
