@@ -31,9 +31,8 @@ from modalhash.data import twin
 from modalhash.evaluation import mean_average_precision
 from modalhash.features import AnchorKernel
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_codes import Weights
+from modalhash.methods._amsh_codes import Start, Weights
 from modalhash.methods._amsh_functions import learn_functions
-from modalhash.methods._amsh_start import Start
 from modalhash.progress import Reporter
 from record import RESULTS, write
 from reference import amsh as textbook

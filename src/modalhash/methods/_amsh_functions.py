@@ -20,7 +20,7 @@ the data serves the bits of all of them.
 paper          here              is
 =============  ================  ==============================================
 :math:`\phi(X)`  ``phi`` (n, d)  kernel features, in blocks
-:math:`B`      ``B`` (n, r)      codes, ±1; those of several lengths side by side
+:math:`B`      ``B`` (n, r)      codes, ±1; those of several lengths next to each other
 :math:`F`      ``F`` (d, r)      the hash functions
 :math:`B\circ M`  inside ``R``   R = B + B∘M − ΦF, with the best M
 =============  ================  ==============================================
@@ -59,10 +59,10 @@ def learn_functions(
     that is returned.
     """
     if tol > 0 and len(codes) > 1:  # each ends at an iteration of its own
-        alone = partial(
+        learn = partial(
             learn_functions, ridge=ridge, max_iter=max_iter, tol=tol, margins=margins, accelerated=accelerated
         )
-        return [alone(phi, [B], inverse, report=report)[0] for B in codes]
+        return [learn(phi, [B], inverse, report=report)[0] for B in codes]
     if not margins:  # AMSH-m: M = 0, plain ridge regression
         max_iter = 1
     B = np.asarray(codes[0] if len(codes) == 1 else np.hstack(codes), dtype=np.int8)

@@ -42,9 +42,8 @@ from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_codes import Weights, learn_codes
+from modalhash.methods._amsh_codes import Start, Weights, learn_codes
 from modalhash.methods._amsh_functions import learn_functions
-from modalhash.methods._amsh_start import Start
 from modalhash.progress import Callback, Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
@@ -88,7 +87,7 @@ class AMSH(CrossModalHasher):
     tol : stop a step when its objective falls by less than this share; 0 never stops early
     cross_pairs : "unordered" or "ordered"
     precision : "float32" or "float64", of the heavy products in step 2; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept during the fit; what does not
+    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
         fit is computed anew in every iteration. None for no limit
     unlabelled : "error" or "allow", for items without any label
     random_state : int, Generator or None
