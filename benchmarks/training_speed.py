@@ -26,14 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import training_memory
 from modalhash import AMSH
-from modalhash.blocks import workers
+from modalhash._parallel import worker_threads
 from modalhash.data import twin
 from modalhash.evaluation import mean_average_precision
 from modalhash.features import AnchorKernel
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_codes import Weights
+from modalhash.methods._amsh_codes import Start, Weights
 from modalhash.methods._amsh_functions import learn_functions
-from modalhash.methods._amsh_start import Start
 from modalhash.progress import Reporter
 from record import RESULTS, write
 from reference import amsh as textbook
@@ -187,7 +186,7 @@ def step_2_floor(quick: bool) -> Iterator[Row]:
     for _ in range(2):
         for shape, runs in zip(shapes, in_turn(products, 4).values(), strict=True):
             rate = max(rate, 2 * float(np.prod(shape)) / best(runs))
-        with workers():
+        with worker_threads():
             step.append(timed(lambda: model._hash_functions("", blocks, [codes], 0.01, Reporter(None)))[0])
     work = n * d**2 + model.function_iter * 4 * n * d * bits  # SYRK once; ΦF and ΦᵀR in every iteration
     yield row(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from modalhash.blocks import FeatureBlocks, blas_threads, row_slices, side_by_side, workers
+from modalhash import AMSH
+from modalhash._parallel import worker_threads
+from modalhash.blocks import FeatureBlocks, Parts, ordered_sum, product, row_slices
+from modalhash.data import generate
+from modalhash.features import AnchorKernel
+from modalhash.linalg import RidgeFactor
+from modalhash.methods._amsh_functions import learn_functions
 
 
 def blocks(X, **options):
@@ -19,7 +28,7 @@ def blocks(X, **options):
 
 @given(n=st.integers(1, 70), d=st.integers(1, 6), block_rows=st.integers(1, 80), limit=st.sampled_from([None, 1, 500]))
 @settings(max_examples=40)
-def test_walks_are_those_of_the_whole(n, d, block_rows, limit):
+def test_results_are_those_of_the_whole(n, d, block_rows, limit):
     X = np.random.default_rng(n).normal(size=(n, d))
     W = np.random.default_rng(d).normal(size=(d, 2))
     for threads in (1, 3):
@@ -45,39 +54,105 @@ def test_threads_change_nothing(rng, dtype):
             np.testing.assert_array_equal(one, two)
 
 
-def test_side_by_side_keeps_the_order_and_bounds_what_waits():
-    with threadpool_limits(2, user_api="blas"):
-        started = []
-        values = side_by_side(lambda i: started.append(i) or i * i, list(range(100)))
-        assert next(values) == 0
-        assert len(started) <= 6  # two at work, four waiting
-        assert list(values) == [i * i for i in range(1, 100)]
-        assert blas_threads() == 2
+class ProcessParts(Parts):
+    """The same blocks, each worked on in another process."""
+
+    def __init__(self, source: FeatureBlocks, pool: ProcessPoolExecutor) -> None:
+        self.n, self.width, self.dtype = source.n, source.width, source.dtype
+        self.pool, self.blocks = pool, list(source)
+
+    def results(self, work, per_item, shared) -> Iterator:
+        tasks = [self.pool.submit(work, b, *(a[rows] for a in per_item), *shared) for rows, b in self.blocks]
+        return (task.result() for task in tasks)
+
+    def total(self, work, *, per_item=(), shared=()):
+        return ordered_sum(self.results(work, per_item, shared))
+
+    def map(self, work, *, per_item=(), shared=()):
+        return np.concatenate(list(self.results(work, per_item, shared)))
+
+    def head(self, size):
+        return self.blocks[0][1][:size]
+
+    def take(self, rows):
+        raise NotImplementedError
 
 
-def test_a_failure_comes_back_and_leaves_no_trace():
-    def fail(i):
-        raise KeyError(i)
-
-    with threadpool_limits(2, user_api="blas"):
-        with pytest.raises(KeyError):
-            list(side_by_side(fail, [1, 2, 3]))
-        assert blas_threads() == 2
-        assert list(side_by_side(abs, [-1, -2])) == [1, 2]
+@pytest.fixture(scope="module")
+def pool():
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context, initializer=threadpool_limits, initargs=(1, "blas")) as processes:
+        yield processes
 
 
-def test_workers_have_a_blas_of_one_thread_and_no_workers_of_their_own():
-    def inner(_):
-        return blas_threads(), {threading.get_ident() for _ in side_by_side(lambda x: x, [1, 2, 3])}
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_processes_give_what_threads_give(rng, pool, dtype):
+    X = rng.normal(size=(300, 12))
+    B = np.where(X @ rng.normal(size=(12, 6)) + rng.normal(size=(300, 6)) > 0, 1, -1).astype(np.int8)
+    here = AnchorKernel(40, dtype=dtype, random_state=0).fit_blocks(X, block_rows=70)
+    there = ProcessParts(here, pool)
+    with threadpool_limits(2, user_api="blas"), worker_threads():
+        for one, other in zip(*(results(parts, B) for parts in (here, there)), strict=True):
+            np.testing.assert_array_equal(one, other)
 
-    with threadpool_limits(2, user_api="blas"), workers():
-        assert blas_threads() == 1
-        for threads, used in side_by_side(inner, [1, 2, 3, 4]):
-            assert threads == 1
-            assert len(used) == 1
-    with threadpool_limits(1, user_api="blas"):
-        here = list(side_by_side(lambda _: threading.get_ident(), [1, 2, 3]))
-        assert set(here) == {threading.get_ident()}  # one BLAS thread: nothing is started
+
+def results(phi: Parts, B):
+    """All that AMSH asks of the features of a modality."""
+    gram = phi.gram()
+    yield from (gram, phi.mean(), phi.whole(), phi.project(np.eye(phi.width, 5)))
+    for margins in (True, False):
+        inverse = RidgeFactor(gram, 0.01).inverse()
+        learned = learn_functions(phi, [B, B[:, :2]], inverse, ridge=0.01, max_iter=4, tol=0.0, margins=margins)
+        for F, trace in learned:
+            yield from (F, np.array(trace))
+
+
+@pytest.mark.parametrize("options", [{}, {"init": "pca", "precision": "float64"}, {"kernel": None, "margins": False}])
+def test_work_of_a_fit_pickles(monkeypatch, options):
+    data = generate(n_items=200, seed=0)
+    model = AMSH(8, n_anchors=50, random_state=0, **options)
+    expected = model.fit(data.X, data.Y).functions_
+    seen = set()
+
+    def apply(self, i, work, per_item, shared):
+        task = (work, self._block(i), *(values[self._slices[i]] for values in per_item), *shared)
+        work, *arguments = pickle.loads(pickle.dumps(task))
+        seen.add(getattr(work, "func", work).__name__)
+        return work(*arguments)
+
+    monkeypatch.setattr(FeatureBlocks, "_apply", apply)
+    functions = model.fit(data.X, data.Y).functions_
+    assert seen >= {"hinge_terms", "_column_sums"}
+    for name, F in functions.items():
+        np.testing.assert_array_equal(F, expected[name])
+
+
+def test_sums_are_taken_in_float64_entry_by_entry():
+    parts = [(np.full(3, 0.1, dtype=np.float32), 1.0), (np.full(3, 2.0, dtype=np.float32), 2)]
+    total, count = ordered_sum(iter(parts))
+    assert total.dtype == np.float64
+    np.testing.assert_array_equal(total, np.float64(np.float32(0.1)) + 2.0)
+    assert count == 3
+    np.testing.assert_array_equal(ordered_sum(iter([np.ones(2), np.ones(2)])), [2, 2])
+    with pytest.raises(ValueError, match="no blocks"):
+        ordered_sum(iter([]))
+
+
+def test_per_item_rows_belong_to_their_block(rng):
+    X, weights = rng.normal(size=(50, 3)), rng.random(50)
+    phi = blocks(X, block_rows=7)
+    np.testing.assert_array_equal(phi.map(scaled, per_item=(weights,), shared=(2.0,)), X * weights[:, None] * 2.0)
+
+
+def scaled(block, weights, factor):
+    return block * weights[:, None] * factor
+
+
+def test_product_is_the_product(rng):
+    A, B = rng.normal(size=(1300, 8)), rng.normal(size=(8, 5))
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            np.testing.assert_allclose(product(A, B), A @ B, atol=1e-12)
 
 
 def test_float32_gram_is_good_beside_one_large_direction(rng):
@@ -97,7 +172,7 @@ def test_float32_gram_is_good_beside_one_large_direction(rng):
     assert error(blocks(X, block_rows=5000).gram()) < 0.2
 
 
-def test_the_limit_is_kept(rng):
+def test_the_memory_limit_holds(rng):
     X = rng.normal(size=(1000, 128))  # 1 MB; blocks of a MiB at least
     assert blocks(X).cached == 1
     assert blocks(X, block_rows=10, memory_limit=100).cached == 0

@@ -15,7 +15,8 @@ SOURCE = Path(modalhash.__file__).parent
 MAY_IMPORT = {  # a room of the package -> the rooms it may know
     "codes": {"_typing"},
     "kernels": {"_typing"},
-    "blocks": {"_typing"},
+    "_parallel": set(),
+    "blocks": {"_parallel", "_typing"},
     "progress": set(),
     "_extras": set(),
     "_files": set(),
@@ -29,7 +30,7 @@ MAY_IMPORT = {  # a room of the package -> the rooms it may know
     "items": {"_typing", "validation"},
     "base": {"items", "_typing", "blocks", "codes", "features", "progress", "validation", "persistence", "evaluation", "data"},
     "persistence": {"_config", "_files", "_typing", "base", "features", "registry"},
-    "methods": {"_typing", "base", "blocks", "codes", "features", "linalg", "progress", "randomness", "validation", "methods", "data"},
+    "methods": {"_parallel", "_typing", "base", "blocks", "codes", "features", "linalg", "progress", "randomness", "validation", "methods", "data"},
     "data": {"_lazy", "_files", "_typing", "_extras", "data", "validation", "progress", "randomness", "blocks"},
     "encoders": {"_config", "_lazy", "_files", "_typing", "_extras", "blocks", "data", "encoders", "progress", "validation"},
     "evaluation": {"_lazy", "_typing", "_extras", "blocks", "codes", "evaluation", "kernels", "progress", "validation"},

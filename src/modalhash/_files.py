@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
-    """One digest over the contents of some files, in their order."""
+    """Return one digest over the contents of some files, in their order."""
     digests = []
     for path in paths:
         with path.open("rb") as file:
@@ -21,8 +21,16 @@ def sha256_of(paths: Sequence[Path]) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], None]) -> None:
-    """Write bytes, or what a function writes, under another name and rename it: no half-written file."""
+def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], None], *, sync: bool = True) -> None:
+    """Write bytes, or what a function writes, so that readers see the old file or the whole new one.
+
+    Parameters
+    ----------
+    path : of the file; its folder is made where it is missing
+    content : the bytes, or a function that writes them to an open file
+    sync : wait until the disk has the file, so that it survives a power cut. False for many small files that can be
+        made again
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -32,6 +40,9 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
                 content(file)
             else:
                 file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files that only their owner may read
@@ -39,10 +50,12 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    if sync:
+        _sync(path.parent)
 
 
 def cache_folder() -> Path:
-    """Where computed features are kept: ``$XDG_CACHE_HOME/modalhash`` or ``~/.cache/modalhash``."""
+    """Return the folder of computed features: ``$XDG_CACHE_HOME/modalhash`` or ``~/.cache/modalhash``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "modalhash"
 

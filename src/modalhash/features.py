@@ -1,6 +1,6 @@
 """Feature maps: what a modality's raw features become before a method sees them.
 
-Both maps are scikit-learn transformers, take dense or CSR input and walk it in row blocks.
+Both maps are scikit-learn transformers, take dense or CSR input and work through it in row blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DENSE = 1 / 8  # share of set values above which a dense product of a CSR block 
 
 
 def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) -> dict[str, int]:
-    """Anchors for each modality, no more than it has items; a cap is said once for all of them."""
+    """Return the number of anchors of each modality, at most its items; one warning names all that were capped."""
     wanted = per_modality(n_anchors, X, "n_anchors")
     given = {name: min(check_int(k, "n_anchors", at_least=1), X[name].shape[0]) for name, k in wanted.items()}
     if capped := [f"{name!r} {wanted[name]} -> {k}" for name, k in given.items() if k < wanted[name]]:
@@ -38,7 +38,7 @@ def anchors_by_modality(n_anchors: PerModality[int], X: Mapping[str, Matrix]) ->
 
 
 class FeatureMap(TransformerMixin, BaseEstimator, ABC):
-    """Base: fit by one walk over the blocks, which the caller may keep for itself."""
+    """Base of the maps: learned in one pass over the blocks, which the caller may go on using."""
 
     rows: str
     centred: bool
@@ -73,19 +73,19 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         return blocks
 
     def transform(self, X: Any) -> Array:
-        """The mapped rows as one dense array."""
+        """Return the mapped rows as one dense array."""
         check_is_fitted(self)
         values = check_features({NAME: X}, expected={NAME: self.n_features_in_})[NAME]
         return self.map(values)
 
     def map(self, X: Matrix) -> Array:
-        """As :meth:`transform`, for input that has been checked."""
+        """Return the mapped rows of input that has been checked already."""
         return self._compute(X, slice(0, X.shape[0]))
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Number of features that come out."""
+        """Return the number of features that come out."""
 
     @abstractmethod
     def _prepare(self, X: Matrix) -> None:
@@ -136,7 +136,7 @@ class Linear(FeatureMap):
 
     @property
     def width(self) -> int:
-        """As many features as come in, and the bias."""
+        """Return the number of features that come in, plus the bias."""
         return self.n_features_in_ + self.bias
 
     def _prepare(self, X: Matrix) -> None:
@@ -205,7 +205,7 @@ class AnchorKernel(FeatureMap):
 
     @property
     def width(self) -> int:
-        """One feature per anchor, and the bias."""
+        """Return one feature per anchor, plus the bias."""
         return int(self.anchors_.shape[0]) + self.bias
 
     def _prepare(self, X: Matrix) -> None:
@@ -272,7 +272,7 @@ class AnchorKernel(FeatureMap):
         return block @ anchors, (norms * scale).astype(self.anchors_.dtype)[:, None], squares
 
     def _anchor_terms(self, for_csr: bool, scale: float) -> tuple[Array, Array]:
-        """2·scale·Aᵀ and scale·‖a‖², kept: they would take longer than a single query."""
+        """2·scale·Aᵀ and scale·‖a‖², cached: they would take longer than a single query."""
         terms = self.__dict__.setdefault("_terms", {})  # a loaded map has none yet
         if (for_csr, scale) not in terms:
             A = self.anchors_ if for_csr else self._shifted(self.anchors_)

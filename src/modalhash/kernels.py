@@ -22,9 +22,9 @@ intrinsic: Any = extending.intrinsic  # numba's own annotations do not describe 
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``numba.njit`` that runs without the interpreter's lock and keeps the machine code on disk, where it can.
+    """Compile as ``numba.njit`` does, free of the interpreter's lock, and cache the machine code on disk if possible.
 
-    numba keeps it beside the module, or in the user's cache folder if that may not be written, or in
+    numba caches it beside the module, or in the user's cache folder if that may not be written, or in
     ``NUMBA_CACHE_DIR``. It looks at the age of the module alone: a kernel from another module that a kernel
     calls is not compiled anew when only that one was edited.
     """
@@ -46,7 +46,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @intrinsic
 def popcount(typing_context: Any, word: Any) -> Any:
-    """Bits set in a 64-bit word, as one machine instruction."""
+    """Count the bits set in a 64-bit word, in one machine instruction."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
@@ -72,7 +72,7 @@ def prefetch(typing_context: Any, array: Any, offset: Any) -> Any:
 
 @compiled(parallel=True)
 def hamming(a: Array, b: Array) -> Array:
-    """All distances between two sets of codes given as words: ``uint16 (len(a), len(b))``."""
+    """Return all distances between two sets of codes given as words: ``uint16 (len(a), len(b))``."""
     out = np.empty((a.shape[0], b.shape[0]), np.uint16)
     for i in prange(a.shape[0]):
         left = a[i]
@@ -87,12 +87,12 @@ def hamming(a: Array, b: Array) -> Array:
 
 
 BLOCK = 4096  # database items at a time: two blocks of words and one of buckets stay in the cache
-TILE = 16  # queries that walk over a block before the next one is fetched
+TILE = 16  # queries that scan a block before the next one is fetched
 
 
 @compiled()
 def buckets(code: Array, label: Array, codes: Array, labels: Array, start: int, shared: Array, out: Array) -> None:
-    """For each item of the block at ``start``, ``2 · distance + (shares a label)`` to one query.
+    """Write ``2 · distance + (shares a label)`` to one query for each item of the block at ``start``.
 
     ``codes`` and ``labels`` are ``(words, items)``, so that every loop runs over neighbours and
     becomes vector instructions; ``shared`` is scratch space. The common cases, labels of one word and
@@ -145,7 +145,7 @@ def count(values: Array, counts: Array) -> None:
 
 @compiled(parallel=True)
 def histograms(query_codes: Array, query_labels: Array, codes: Array, labels: Array, n_bits: int) -> Array:
-    """Items and relevant items at each distance from each query: ``int32 (queries, n_bits + 1, 2)``.
+    """Count items and relevant items at each distance from each query: ``int32 (queries, n_bits + 1, 2)``.
 
     Queries are words by row; the database is words by column (``(words, items)``, contiguous).
     """
@@ -200,23 +200,23 @@ LOW = np.uint64(2**32 - 1)
 
 @compiled()
 def rank_relevant(values: Array, before: Array, out: Array) -> Any:
-    """Ranks of a block's relevant items, and how many relevant ones stand up to each; returns their number.
+    """Write the ranks of a block's relevant items, with the number of relevant ones up to each; return how many.
 
     ``values`` are buckets. ``before`` has, for each distance, how many items rank before its next one, and in the lower
     half of the word how many of those are relevant; ``out`` gets such words, the item itself included. Every
-    item is written there and overwritten by the next unless it is relevant: that cannot be foretold, so
-    a branch would often be mistaken.
+    item is written there and overwritten by the next unless it is relevant: that cannot be predicted, so
+    a branch would often be mispredicted.
     """
     one = np.uint64(1)
-    found = np.uint64(0)
+    n_relevant = np.uint64(0)
     for j in range(values.shape[0]):
         bucket = np.uint64(values[j])
         relevant = bucket & one
         word = before[bucket >> one] + (one << HALF) + relevant
         before[bucket >> one] = word
-        out[found] = word
-        found += relevant
-    return found
+        out[n_relevant] = word
+        n_relevant += relevant
+    return n_relevant
 
 
 @compiled(parallel=True)
@@ -230,9 +230,9 @@ def stable_ranks(
     cutoff: int,
     depth: int,
 ) -> tuple[Array, Array, Array, Array]:
-    """Ranks of the relevant items when ties keep the order of the database, without a sort.
+    """Rank the relevant items where ties keep the order of the database, without a sort.
 
-    ``groups`` are the histograms: they say at which rank a distance begins, so one more walk over
+    ``groups`` are the histograms: they say at which rank a distance begins, so one more scan of
     the database gives each item its rank; ``excluded`` is as in :func:`forget`. Returns, per query,
     the sum of the precisions at the relevant items and their number, both up to rank ``cutoff``; and
     summed over the queries, at each rank up to ``depth``, the relevant items and the share of its
@@ -242,7 +242,7 @@ def stable_ranks(
     precisions = np.zeros(n_queries)
     hits = np.zeros(n_queries, np.int64)
     workers = min(8, n_queries)  # a fixed number: the sums do not depend on the machine
-    found = np.zeros((workers, depth))
+    relevant = np.zeros((workers, depth))
     shares = np.zeros((workers, depth))
     for worker in prange(workers):
         values = np.empty(BLOCK, np.uint16)
@@ -271,10 +271,10 @@ def stable_ranks(
                 for i in range(words.shape[0]):
                     total += ratios[i]
                 for i in range(words.shape[0] if depth else 0):
-                    place = np.int64(words[i] >> HALF) - 1
-                    if place < depth:
-                        found[worker, place] += 1.0
-                        shares[worker, place] += share
+                    position = np.int64(words[i] >> HALF) - 1
+                    if position < depth:
+                        relevant[worker, position] += 1.0
+                        shares[worker, position] += share
             precisions[q] = total
             hits[q] = inside
-    return precisions, hits, found.sum(axis=0), shares.sum(axis=0)
+    return precisions, hits, relevant.sum(axis=0), shares.sum(axis=0)

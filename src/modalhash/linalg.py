@@ -16,26 +16,26 @@ RANK_TOLERANCE = 1e-12
 
 
 def sign(X: Array) -> Array:
-    """±1, never 0: sgn(x) = 1 where x > 0 and −1 elsewhere, as the paper defines it."""
+    """Return ±1, never 0: sgn(x) = 1 where x > 0 and −1 elsewhere, as the paper defines it."""
     signs = np.multiply(X > 0, 2.0)  # six times faster than np.where
     signs -= 1
     return np.asarray(signs)
 
 
 def squared(X: Array) -> float:
-    """‖X‖²."""
+    """Return ‖X‖²."""
     return float(np.vdot(X, X))
 
 
 def unit_rows(L: Array) -> Array:
-    """Rows of length 1; a row of zeros stays zero."""
+    """Scale rows to length 1; a row of zeros stays zero."""
     L = np.asarray(L, dtype=np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", L, L))
     return L / np.where(norms > 0, norms, 1.0)[:, None]
 
 
 def balanced_procrustes(Z: Array, rng: np.random.Generator, w: Array | None = None) -> Array:
-    """V that maximises tr(Zᵀ W V) subject to Vᵀ W V = n I and wᵀ V = 0, with n = Σ w.
+    """Return V that maximises tr(Zᵀ W V) subject to Vᵀ W V = n I and wᵀ V = 0, with n = Σ w.
 
     The paper's Theorem III.1 (rows are items here): from the eigenvectors N of Zᵀ J Z, K = J Z N ∇^{-1/2}
     and V = √n [K, K̄] [N, N̄]ᵀ. Two departures from the authors' code, which break the constraints by up
@@ -77,12 +77,12 @@ def _thin_svd(Y: Array, direction: Array, tolerance: float) -> tuple[Array, Arra
     while N.shape[1]:
         values, U = np.linalg.eigh(rest.T @ rest)
         values, U = values[::-1], U[:, ::-1]
-        found = int((values > max(1e-8 * values[0], tolerance**2)).sum())
-        if not found:
+        rank = int((values > max(1e-8 * values[0], tolerance**2)).sum())
+        if not rank:
             break
-        left.append(rest @ (U[:, :found] / np.sqrt(values[:found])))
-        right.append(N @ U[:, :found])
-        N, rest = N @ U[:, found:], rest @ U[:, found:]
+        left.append(rest @ (U[:, :rank] / np.sqrt(values[:rank])))
+        right.append(N @ U[:, :rank])
+        N, rest = N @ U[:, rank:], rest @ U[:, rank:]
         for _ in range(2):  # once is not enough in floating point
             for K in left:
                 rest -= K @ (K.T @ rest)
@@ -100,13 +100,13 @@ def _completion(K: Array, direction: Array, columns: int, rng: np.random.Generat
 
 
 def principal_directions(X: Array, r: int) -> Array:
-    """The top-r eigenvectors of the covariance of X, fewer where X has fewer; signs made unique."""
+    """Return the top-r eigenvectors of the covariance of X, fewer where X has fewer; signs made unique."""
     X = X - X.mean(axis=0)
     n, d = X.shape
     if n < d:  # the eigenvectors of the small Gram matrix give those of the large one
         values, U = _top(X @ X.T, r)
-        kept = values > RANK_TOLERANCE * max(values[0], np.finfo(float).tiny)
-        W = X.T @ (U[:, kept] / np.sqrt(values[kept]))
+        large = values > RANK_TOLERANCE * max(values[0], np.finfo(float).tiny)
+        W = X.T @ (U[:, large] / np.sqrt(values[large]))
     else:
         values, U = _top(X.T @ X, r)
         W = U[:, values > RANK_TOLERANCE * max(values[0], np.finfo(float).tiny)]
@@ -140,7 +140,7 @@ class RidgeFactor:
         raise ValueError("the features are linearly dependent and the ridge is 0: pass a ridge > 0")
 
     def inverse(self) -> Array:
-        """The inverse itself, for loops whose next step repairs its rounding.
+        """Return the inverse itself, for loops whose next step repairs its rounding.
 
         numpy and scipy each bring a BLAS of their own; one call to scipy's per iteration leaves its threads
         spinning beside numpy's, which then take twice as long.
@@ -154,16 +154,16 @@ class RidgeFactor:
         return inverse
 
     def solve(self, right: Array) -> Array:
-        """(G + ρI)⁻¹ right, in float64 and row by row, as it would come back from a file."""
+        """Return (G + ρI)⁻¹ right, in float64 and C order, as it would come back from a file."""
         return np.ascontiguousarray(linalg.cho_solve(self._factor, right, check_finite=False))
 
 
 def ridge_regression(X: Array, T: Array, ridge: float) -> Array:
-    """(XᵀX + ρI)⁻¹ XᵀT."""
+    """Return (XᵀX + ρI)⁻¹ XᵀT."""
     return RidgeFactor(X.T @ X, ridge).solve(X.T @ T)
 
 
 def orthogonal_procrustes(M: Array) -> Array:
-    """The orthogonal matrix R that maximises tr(Rᵀ M): UWᵀ of the SVD M = UΣWᵀ."""
+    """Return the orthogonal matrix R that maximises tr(Rᵀ M): UWᵀ of the SVD M = UΣWᵀ."""
     U, _, Wt = np.linalg.svd(M, full_matrices=False)
     return U @ Wt

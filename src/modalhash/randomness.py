@@ -53,8 +53,8 @@ def draw(X: Matrix, count: int, seed: int) -> Array:
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     first = np.concatenate([[True], keys[1:] != keys[:-1]])
-    place = np.arange(len(keys))
-    copy = (place - np.maximum.accumulate(np.where(first, place, 0))).astype(np.uint64)
+    position = np.arange(len(keys))
+    copy = (position - np.maximum.accumulate(np.where(first, position, 0))).astype(np.uint64)
     keys = np.where(copy > 0, _mix(keys + copy * np.uint64(0x9E3779B97F4A7C15)), keys)
     return order[np.argsort(keys, kind="stable")[:count]]
 

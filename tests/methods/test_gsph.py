@@ -12,7 +12,7 @@ from contract import block_data, make
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel
 from modalhash.linalg import unit_rows
-from modalhash.methods import _gsph_codes as step1
+from modalhash.methods import gsph as step1
 from modalhash.methods._amsh_codes import label_patterns
 from modalhash.methods._logistic import logistic_regressions
 from modalhash.registry import METHODS

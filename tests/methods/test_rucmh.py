@@ -7,8 +7,8 @@ import pytest
 
 from contract import block_data
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods import _rucmh_steps as steps
 from modalhash.methods import rucmh
+from modalhash.methods import rucmh as steps
 from modalhash.methods.rucmh import RUCMH
 from modalhash.registry import info
 

@@ -15,9 +15,9 @@ import numpy as np
 from modalhash._extras import require
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
-from modalhash.encoders.protocol import EncoderBase, State
-from modalhash.encoders.reading import MAX_PIXELS, read_picture
-from modalhash.encoders.words import words_of
+from modalhash.encoders._pictures import MAX_PIXELS, read_picture
+from modalhash.encoders.base import EncoderBase, State
+from modalhash.encoders.text import words_of
 from modalhash.validation import check_int
 
 AT_ONCE = 4
@@ -31,7 +31,7 @@ class _Weights(EncoderBase):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """The encoder, if the installed weights are those it had."""
+        """Return the encoder, if the installed weights are those it had."""
         config = dict(state.config)
         expected = config.pop("weights")
         encoder = cls(**config)
@@ -72,16 +72,16 @@ class EfficientNetLite0(_Weights):
 
     @property
     def dim(self) -> int:
-        """Always 1,280."""
+        """Return 1,280."""
         return 1280
 
     @property
     def state(self) -> State:
-        """The parameters and the digest of the weights."""
+        """Return the parameters and the digest of the weights."""
         return State({"max_pixels": self.max_pixels, "weights": self._sha256})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Features of paths or bytes of pictures."""
+        """Return features of paths or bytes of pictures."""
         out = np.empty((len(batch), self.dim), dtype=np.float32)
         for rows in row_slices(len(batch), AT_ONCE):
             pictures = [read_picture(source, size=self.size, max_pixels=self.max_pixels) for source in batch[rows]]
@@ -91,7 +91,7 @@ class EfficientNetLite0(_Weights):
     def _features(self, pixels: Array) -> Array:
         values = (pixels.astype(np.float32) - 127) / 128  # as in training
         with self._torch.inference_mode():
-            # a view with the channels second that lie last in memory: what the model was told to expect
+            # a view with the channels second that lie last in memory: what the model expects
             maps = self._model.extract_features(self._torch.from_numpy(values).permute(0, 3, 1, 2))
             means = self._torch.nn.functional.normalize(maps.mean(dim=(2, 3)))
         return np.asarray(means.numpy())
@@ -111,7 +111,7 @@ class MiniLM(_Weights):
         self._sha256 = hashlib.sha256((package.get_model_path() / "model.safetensors").read_bytes()).hexdigest()
         bars = require("transformers", extra="neural", why=why).utils.logging
         shown = bars.is_progress_bar_enabled()
-        bars.disable_progress_bar()  # progress is told through one callback
+        bars.disable_progress_bar()  # progress goes through one callback
         try:
             self._model = package.load_model(device="cpu")
         finally:
@@ -120,21 +120,21 @@ class MiniLM(_Weights):
 
     @property
     def dim(self) -> int:
-        """Always 384."""
+        """Return 384."""
         return 384
 
     @property
     def state(self) -> State:
-        """The digest of the weights."""
+        """Return the digest of the weights."""
         return State({"weights": self._sha256})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Features of texts; one without a word is an error as with the other text encoders."""
+        """Return features of texts; one without a word is an error as with the other text encoders."""
         for text in batch:
             words_of(text)
         if not len(batch):
             return np.empty((0, self.dim), dtype=np.float32)
-        found = self._model.encode(
+        features = self._model.encode(
             list(batch), batch_size=len(batch), show_progress_bar=False, normalize_embeddings=True
         )
-        return np.asarray(found, dtype=np.float32)
+        return np.asarray(features, dtype=np.float32)

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from modalhash._typing import Matrix
-from modalhash.encoders.protocol import EncoderBase, ItemError, State
+from modalhash.encoders.base import EncoderBase, ItemError, State
 from modalhash.validation import check_int
 
 

@@ -1,21 +1,34 @@
-"""Texts without learned weights: TF-IDF, and hashing for streams. Both count words and pieces of words."""
+"""Texts without learned weights: TF-IDF, and hashing for streams. Both count words and pieces of words.
+
+A text is brought to one form (Unicode NFKC, then case-folded: ``Straße`` and ``STRASSE`` are one word) and cut into
+words. Pieces of a word, runs of a few letters with its borders marked by a space, let ``Segelboot`` meet ``Boote``.
+All pieces of a word come with it, so they are counted by one sparse product of words in texts and pieces in words:
+the slow part, in Python, is done once per distinct word and not once per word of every text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction import FeatureHasher
+from sklearn.preprocessing import normalize
 
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
-from modalhash.encoders.protocol import EncoderBase, ItemError, State
-from modalhash.encoders.words import count_terms, count_words, dampened, joined, pieces_of, words_of
+from modalhash.encoders.base import EncoderBase, ItemError, State
 from modalhash.validation import check_int
 
+WORD = re.compile(
+    # all but white space and punctuation; \w would cut words of Hindi or Thai at their vowel signs, and drop emoji
+    r"[^\s\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u200b\u200e-\u206f\u3000-\u3004\u3008-\u3020\u30fb]+"
+)
+SHOWN = 40
 BLOCK = 4096
 """Texts whose pieces are counted at once by ``fit``."""
 
@@ -31,8 +44,8 @@ class TfidfEncoder(EncoderBase):
     ----------
     pieces : shortest and longest piece of a word, or None for words alone
     min_df : texts in which a word or piece has to stand
-    max_words, max_pieces : the most that are kept, those in most texts first. A model holds some thousand anchors
-        as dense rows, so its size grows with them
+    max_words, max_pieces : size of the vocabulary at most, filled with those in most texts. A model holds some
+        thousand anchors as dense rows, so its size grows with them
 
     Examples
     --------
@@ -61,25 +74,25 @@ class TfidfEncoder(EncoderBase):
         self._idf: list[Array] = []
 
     def fit(self, items: Sequence[Any]) -> Self:
-        """Learn vocabulary and weights; texts without a word are passed over here and refused by ``encode``."""
+        """Learn vocabulary and weights; texts without a word are skipped here and refused by ``encode``."""
         texts = [text for text in items if _has_word(text)]
         if not texts:
             raise ValueError(f"'tfidf' learns its vocabulary from texts; none of {len(items)} items has a word")
-        counts, words = count_words(texts)
+        counts, words = _count_words(texts)
         tables = [(sparse.eye_array(len(words), format="csr", dtype=np.float32), words, self.max_words)]
         if self.pieces:
             column: dict[str, int] = {}
             low, high = self.pieces
-            within = count_terms(words, lambda word: pieces_of(word, low, high), column)
+            within = _count_terms(words, lambda word: pieces_of(word, low, high), column)
             tables.append((within, list(column), self.max_pieces))
         columns, weights = [], []
         for within, terms, most in tables:
             frequency = np.zeros(len(terms), dtype=np.int64)
             for rows in row_slices(len(texts), BLOCK):
                 frequency += np.bincount((counts[rows] @ within).indices, minlength=len(terms))
-            kept = _most_frequent(terms, frequency, self.min_df, most)
-            columns.append({terms[i]: place for place, i in enumerate(kept)})
-            weights.append((np.log((1 + len(texts)) / (1 + frequency[kept])) + 1).astype(np.float32))
+            chosen = _most_frequent(terms, frequency, self.min_df, most)
+            columns.append({terms[i]: column for column, i in enumerate(chosen)})
+            weights.append((np.log((1 + len(texts)) / (1 + frequency[chosen])) + 1).astype(np.float32))
         if not any(columns):
             raise ValueError(f"no word or piece stands in {self.min_df} of {len(texts)} texts; take min_df=1")
         self._columns, self._idf = columns, weights
@@ -87,25 +100,25 @@ class TfidfEncoder(EncoderBase):
 
     @property
     def dim(self) -> int:
-        """Words and pieces in the vocabulary."""
+        """Return the size of the vocabulary: words and pieces."""
         return sum(map(len, self._fitted()))
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
-        """TF-IDF of texts."""
+        """Return the TF-IDF rows of texts."""
         columns = self._fitted()
-        counts, words = count_words(batch)
-        tables = [count_terms(words, lambda word: [word], columns[0], fixed=True)]
+        counts, words = _count_words(batch)
+        tables = [_count_terms(words, lambda word: [word], columns[0], fixed=True)]
         if self.pieces:
             low, high = self.pieces
-            tables.append(count_terms(words, lambda word: pieces_of(word, low, high), columns[1], fixed=True))
-        parts = [dampened(counts @ within) for within in tables]
+            tables.append(_count_terms(words, lambda word: pieces_of(word, low, high), columns[1], fixed=True))
+        parts = [_dampened(counts @ within) for within in tables]
         for part, weights in zip(parts, self._idf, strict=True):
             part.data *= weights[part.indices]
-        return joined(parts)
+        return _joined(parts)
 
     @property
     def state(self) -> State:
-        """Parameters and vocabulary as JSON, weights as arrays."""
+        """Return parameters and vocabulary as JSON, weights as arrays."""
         config = {
             "pieces": None if self.pieces is None else list(self.pieces),
             "min_df": self.min_df,
@@ -120,7 +133,7 @@ class TfidfEncoder(EncoderBase):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """The fitted encoder, or an unfitted one where nothing had been learned."""
+        """Return the fitted encoder, or an unfitted one where nothing had been learned."""
         config = dict(state.config)
         vocabulary = config.pop("vocabulary", None)
         encoder = cls(**config)
@@ -129,7 +142,7 @@ class TfidfEncoder(EncoderBase):
             idf = state.arrays["idf"]
             if len(idf) != sum(sizes) or len(sizes) != (2 if encoder.pieces else 1):
                 raise ValueError(f"'tfidf': {len(idf)} weights for a vocabulary of {sizes}; the state is not whole")
-            encoder._columns = [{term: place for place, term in enumerate(terms)} for terms in vocabulary]
+            encoder._columns = [{term: column for column, term in enumerate(terms)} for terms in vocabulary]
             encoder._idf = np.split(idf, np.cumsum(sizes)[:-1])
         return encoder
 
@@ -170,25 +183,53 @@ class HashingEncoder(EncoderBase):
 
     @property
     def dim(self) -> int:
-        """The number of columns."""
+        """Return the number of columns."""
         return self.columns
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
-        """Hashed counts of texts."""
+        """Return the hashed counts of texts."""
         assert self.pieces is not None
         low, high = self.pieces
-        counts, words = count_words(batch)
+        counts, words = _count_words(batch)
         hasher = FeatureHasher(self.columns // 2, input_type="string", dtype=np.float32)
         column: dict[str, int] = {}
-        pieces = count_terms(words, lambda word: pieces_of(word, low, high), column)
+        pieces = _count_terms(words, lambda word: pieces_of(word, low, high), column)
         hashed_words, hashed_pieces = (hasher.transform([[term] for term in terms]) for terms in (words, column))
-        return joined([dampened(counts) @ hashed_words, dampened(counts @ pieces) @ hashed_pieces])
+        return _joined([_dampened(counts) @ hashed_words, _dampened(counts @ pieces) @ hashed_pieces])
 
     @property
     def state(self) -> State:
-        """The parameters; nothing is learned."""
+        """Return the parameters; nothing is learned."""
         assert self.pieces is not None
         return State({"columns": self.columns, "pieces": list(self.pieces)})
+
+
+def words_of(text: Any) -> list[str]:
+    """Return the words of a text in order.
+
+    Examples
+    --------
+    >>> words_of("Die Straße (nach Süden) – 2 Boote; blaue.")
+    ['die', 'strasse', 'nach', 'süden', '2', 'boote', 'blaue']
+    """
+    if not isinstance(text, str):
+        raise ItemError(f"got {type(text).__name__}; expected a text")
+    words = WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    if not words:
+        raise ItemError("the text is empty" if not text.strip() else f"no word in the text {text[:SHOWN]!r}")
+    return words
+
+
+def pieces_of(word: str, low: int, high: int) -> list[str]:
+    """Return the runs of ``low`` to ``high`` characters of a word with a space at both ends.
+
+    Examples
+    --------
+    >>> pieces_of("boot", 3, 4)
+    [' bo', 'boo', 'oot', 'ot ', ' boo', 'boot', 'oot ']
+    """
+    marked = f" {word} "
+    return [marked[i : i + n] for n in range(low, high + 1) for i in range(len(marked) - n + 1)]
 
 
 def _check_pieces(pieces: Sequence[int] | None) -> tuple[int, int] | None:
@@ -207,7 +248,47 @@ def _has_word(text: Any) -> bool:
 
 
 def _most_frequent(terms: list[str], frequency: Array, least: int, most: int) -> list[int]:
-    """Places of the terms to keep, in alphabetical order: the same for the same texts in any order."""
+    """Numbers of the most frequent terms, in alphabetical order: the same for the same texts in any order."""
     enough = np.flatnonzero(frequency >= least).tolist()
     best = sorted(enough, key=lambda i: (-frequency[i], terms[i]))[:most]
     return sorted(best, key=lambda i: terms[i])
+
+
+def _count_words(texts: Sequence[Any]) -> tuple[sparse.csr_array, list[str]]:
+    """How often each distinct word stands in each text: float32 CSR ``(texts, words)``, and the words."""
+    column: dict[str, int] = {}
+    return _count_terms(texts, words_of, column), list(column)
+
+
+def _count_terms(
+    things: Iterable[Any], terms_of: Callable[[Any], list[str]], column: dict[str, int], *, fixed: bool = False
+) -> sparse.csr_array:
+    """Counts of each thing's terms, in the columns that ``column`` gives; it grows by new terms unless ``fixed``."""
+    indices: list[int] = []
+    starts = [0]
+    for thing in things:
+        if fixed:
+            indices.extend(column[term] for term in terms_of(thing) if term in column)
+        else:
+            indices.extend([column.setdefault(term, len(column)) for term in terms_of(thing)])
+        starts.append(len(indices))
+    values = np.ones(len(indices), dtype=np.float32)
+    counts = sparse.csr_array(
+        (values, np.array(indices, dtype=np.int32), np.array(starts)), shape=(len(starts) - 1, len(column))
+    )
+    counts.sum_duplicates()
+    return counts
+
+
+def _joined(parts: Sequence[sparse.csr_array]) -> sparse.csr_array:
+    """Parts next to each other, each row of each part scaled to length 1, and the whole to length 1 if no part is 0."""
+    whole = sparse.hstack([normalize(part, copy=False) for part in parts], format="csr", dtype=np.float32)
+    whole.data /= np.float32(np.sqrt(len(parts)))
+    whole.sort_indices()
+    return sparse.csr_array(whole)
+
+
+def _dampened(counts: sparse.csr_array) -> sparse.csr_array:
+    """Counts c to 1 + log c: the tenth ``the`` says less than the first."""
+    counts.data = 1 + np.log(counts.data, dtype=np.float32)
+    return counts

@@ -6,7 +6,7 @@ to a difference of harmonic numbers; over all orders (expected) to
 
 .. math:: \sum_{i=1}^{g} \frac{q}{g} \cdot \frac{R + 1 + (i-1)\frac{q-1}{g-1}}{s+i}
 
-because a relevant item is at place ``i`` with probability ``q/g`` and then the ``i − 1`` places before
+because a relevant item is at position ``i`` with probability ``q/g`` and then the ``i − 1`` positions before
 hold ``(i−1)(q−1)/(g−1)`` others on average: again harmonic numbers. Nothing is sorted.
 """
 
@@ -25,7 +25,7 @@ QUERIES_AT_ONCE = 1024  # keeps the work space at a few megabytes however many q
 def average_precision(
     ranking: Ranking, *, ties: str = "expected", cutoff: int | None = None, normaliser: str = "relevant"
 ) -> Array:
-    """Average precision of each query, in float64; 0 for a query without relevant items.
+    """Return the average precision of each query, in float64; 0 for a query without relevant items.
 
     Parameters
     ----------
@@ -54,10 +54,10 @@ def average_precision(
 
 
 def precision_sums(histograms: Array, ties: str, depth: int) -> tuple[Array, Array]:
-    """Sum of the precisions at the relevant items up to rank ``depth``, and the number of those items."""
+    """Return the sum of the precisions at the relevant items up to rank ``depth``, and the number of those items."""
     g, q = np.moveaxis(histograms.astype(np.float64), 2, 0)
     s, R = g.cumsum(axis=1) - g, q.cumsum(axis=1) - q
-    m = np.clip(depth - s, 0, g)  # places of each distance inside the cut-off
+    m = np.clip(depth - s, 0, g)  # ranks of each distance inside the cut-off
     if ties == "expected":
         sums, hits = _expected(g, q, s, R, m), q * m / np.maximum(g, 1)
     elif ties == "optimistic":
@@ -71,7 +71,7 @@ def precision_sums(histograms: Array, ties: str, depth: int) -> tuple[Array, Arr
 
 
 def harmonic_difference(a: Array, b: Array) -> Array:
-    """1/(a+1) + … + 1/b for whole numbers 0 ≤ a ≤ b, to full relative precision.
+    """Return 1/(a+1) + … + 1/b for whole numbers 0 ≤ a ≤ b, to full relative precision.
 
     A table of harmonic numbers would lose digits in the difference: the small part is summed, the
     rest comes from their asymptotic series.
@@ -111,17 +111,17 @@ def _expected_ratio(histogram: Array, depth: int) -> float:
     """Expectation of (sum of precisions) / (relevant items retrieved) for one query.
 
     Both depend on how many relevant items of the distance that the cut-off splits come before it:
-    that number is hypergeometric, and given it their places are again uniform.
+    that number is hypergeometric, and given it their positions are again uniform.
     """
     g, q = histogram.T
     depth = min(depth, int(g.sum()))  # a query with an excluded item sees one item less
     split = int(np.searchsorted(g.cumsum(), depth))
     s, R = g[:split].sum(), q[:split].sum()
-    places = depth - s
+    ranks = depth - s
     before = precision_sums(histogram[None, :split], "expected", depth)[0][0]
-    h, probability = _hypergeometric(int(g[split]), int(q[split]), int(places))
+    h, probability = _hypergeometric(int(g[split]), int(q[split]), int(ranks))
     one, s, R = np.ones_like(h), np.full_like(h, s), np.full_like(h, R)
-    inside = _expected(places * one, h, s, R, places * one)
+    inside = _expected(ranks * one, h, s, R, ranks * one)
     return float(probability @ _divide(before + inside, R + h))
 
 

@@ -28,7 +28,7 @@ class Curve:
     recall: Array
 
     def thin(self, points: int = 1000) -> Curve:
-        """At most about this many points: close together where ranks are small, and evenly spread."""
+        """Return at most about this many points, close together where ranks are small and evenly spread."""
         n = len(self.at)
         if n <= points:
             return self
@@ -37,30 +37,30 @@ class Curve:
         return Curve(self.at[index], self.precision[index], self.recall[index])
 
     def on_recall_grid(self, step: float = 0.001) -> tuple[Array, Array]:
-        """Recall 0, step, 2·step … and the precision interpolated there, as BATCH's code draws it."""
+        """Return recall 0, step, 2·step … and the precision interpolated there, as BATCH's code draws it."""
         grid = np.arange(0, self.recall[-1] + step / 2, step)
         recall = np.concatenate([[0.0], self.recall])
         precision = np.concatenate([self.precision[:1], self.precision])
         return grid, np.interp(grid, recall, precision)
 
     def to_json(self) -> dict[str, Any]:
-        """The curve as plain lists."""
+        """Return the curve as plain lists."""
         return {"at": self.at.tolist(), "precision": self.precision.tolist(), "recall": self.recall.tolist()}
 
 
 def by_rank(ranking: Ranking, *, ties: str = "expected", empty: str = "zero") -> Curve:
-    """Mean precision and recall among the first N items, for every N from 1 to the whole database."""
+    """Return mean precision and recall among the first N items, for every N from 1 to the whole database."""
     if ties == "stable":
-        _, _, found, shares = ranking.stable_ranks(depth=ranking.n_items)
+        _, _, relevant, shares = ranking.stable_ranks(depth=ranking.n_items)
     else:
-        found, shares = _gains(ranking, ties)
+        relevant, shares = _gains(ranking, ties)
     ranks = np.arange(1, ranking.n_items + 1)
     queries = _n_counted(ranking, empty)
-    return Curve(ranks, found.cumsum() / ranks / queries, shares.cumsum() / queries)
+    return Curve(ranks, relevant.cumsum() / ranks / queries, shares.cumsum() / queries)
 
 
 def by_radius(ranking: Ranking, *, average: str = "macro", empty: str = "zero") -> Curve:
-    """Precision and recall within each Hamming radius; no ties are involved.
+    """Return precision and recall within each Hamming radius; no ties are involved.
 
     ``"macro"`` averages over the queries, and a query that finds nothing within the radius has
     precision 0 there; ``"micro"`` divides the items of all queries together.
@@ -69,8 +69,8 @@ def by_radius(ranking: Ranking, *, average: str = "macro", empty: str = "zero") 
     items, relevant = np.moveaxis(ranking.histograms.cumsum(axis=1, dtype=np.int64), 2, 0)
     radii = np.arange(items.shape[1])
     if average == "micro":
-        found = relevant.sum(axis=0)
-        return Curve(radii, _ratio(found, items.sum(axis=0)), _ratio(found, ranking.n_relevant.sum()))
+        hits = relevant.sum(axis=0)
+        return Curve(radii, _ratio(hits, items.sum(axis=0)), _ratio(hits, ranking.n_relevant.sum()))
     queries = _n_counted(ranking, empty)
     precision = _ratio(relevant, items).sum(axis=0) / queries
     recall = _ratio(relevant, ranking.n_relevant[:, None]).sum(axis=0) / queries
@@ -97,8 +97,8 @@ def _gains(ranking: Ranking, ties: str) -> tuple[Array, Array]:
         for line, weight in zip(bends, (slope, share), strict=True):
             line += np.bincount(begin.ravel(), weight.ravel(), minlength=n + 1)
             line -= np.bincount(end.ravel(), weight.ravel(), minlength=n + 1)
-    found, shares = bends[:, :n].cumsum(axis=1)
-    return found, shares
+    relevant, shares = bends[:, :n].cumsum(axis=1)
+    return relevant, shares
 
 
 def _n_counted(ranking: Ranking, empty: str) -> int:

@@ -1,4 +1,4 @@
-"""The three databases side by side: what a paper reports, and what a builder gets.
+"""The three databases next to each other: what a paper reports, and what a builder gets.
 
 ``learned``
     the training items with the codes that training made from their labels.
@@ -6,8 +6,8 @@
     the same items with codes from their features alone.
 ``unseen``
     hashed items that training never saw: those of the split's database that are not training items.
-    Where there are none, the query items themselves: each query is asked to all other query items,
-    never to the item with its own id. Nothing is learned at query time, so this leaks nothing; halving
+    Where there are none, the query items themselves: each query is compared with all other query items,
+    never with the item that has its own id. Nothing is learned at query time, so this leaks nothing; halving
     the queries instead would only make the database smaller and the number noisier.
 """
 
@@ -56,11 +56,11 @@ def evaluate_databases(
     if isinstance(protocol, str):
         protocol = Protocol.parse(protocol)
     chosen = None if directions is None else list(directions)
-    found = {}
+    results = {}
     for kind in databases:
         check_choice(kind, "databases", CHOICES["database"])
         items, same_id = unseen_items(parts) if kind == "unseen" else (parts.training, "error")
-        found[kind] = evaluate(
+        results[kind] = evaluate(
             model,
             (parts.query.features, parts.query.relevance),
             (items.features, items.relevance),
@@ -71,11 +71,11 @@ def evaluate_databases(
             database_ids=items.ids,
             same_id=same_id,
         )
-    return found
+    return results
 
 
 def unseen_items(parts: Any) -> tuple[Any, str]:
-    """The unseen database of a split, and what to do about a query that is in it."""
+    """Return the unseen database of a split, and what to do about a query that is in it."""
     rows = {name: np.flatnonzero(~np.isin(ids, parts.training.ids[name])) for name, ids in parts.database.ids.items()}
     if all(len(row) for row in rows.values()):
         return parts.database.select(rows), "error"

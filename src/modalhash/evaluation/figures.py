@@ -14,13 +14,13 @@ from modalhash.evaluation.result import Result
 def plot_precision_recall(
     results: Mapping[str, Result], direction: tuple[str, str], *, by: str = "rank", ax: Any = None
 ) -> Any:
-    """Precision over recall of several methods, by rank or by Hamming radius."""
+    """Draw precision over recall of several methods, by rank or by Hamming radius."""
     if by not in ("rank", "radius"):
         raise ValueError(f"by is {by!r}; expected 'rank' or 'radius'")
     ax = _axes(ax)
     for name, result in results.items():
-        found = result[direction]
-        curve = found.by_rank if by == "rank" else found.by_radius
+        measured = result[direction]
+        curve = measured.by_rank if by == "rank" else measured.by_radius
         ax.plot(curve.recall, curve.precision, label=name, marker=None if by == "rank" else ".")
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1))
     return _finish(ax, results, direction)
@@ -29,7 +29,7 @@ def plot_precision_recall(
 def plot_precision_at(
     results: Mapping[str, Result], direction: tuple[str, str], *, up_to: int | None = 2000, ax: Any = None
 ) -> Any:
-    """Precision among the first N items over N."""
+    """Draw precision among the first N items over N."""
     ax = _axes(ax)
     for name, result in results.items():
         curve = result[direction].by_rank
@@ -40,7 +40,7 @@ def plot_precision_at(
 
 
 def plot_convergence(objectives: Mapping[str, Sequence[float]], *, relative: bool = True, ax: Any = None) -> Any:
-    """Objective over iterations; ``relative`` divides each trace by its first value."""
+    """Draw the objective over iterations; ``relative`` divides each trace by its first value."""
     if not objectives:
         raise ValueError("objectives is empty; expected a dict from name to objective values, e.g. model.objective_")
     ax = _axes(ax)

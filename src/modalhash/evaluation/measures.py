@@ -27,7 +27,7 @@ def measure(
     at: Iterable[int] | None = None,
     radius: int = 2,
 ) -> Direction:
-    """All measures of one ranking."""
+    """Return all measures of one ranking."""
     n = ranking.n_items
     _check_depth(protocol.cutoff, "cutoff", n)
     ranks = [k for k in USUAL_RANKS if k <= n] if at is None else [check_int(k, "at", at_least=1) for k in at]
@@ -58,7 +58,7 @@ def measure(
 
 
 def chance_level(ranking: Ranking, protocol: Protocol) -> float:
-    """The mAP of a random ranking, exactly: all items tied, in expectation over their order."""
+    """Return the mAP of a random ranking, exactly: all items tied, in expectation over their order."""
     random = replace(ranking, histograms=ranking.histograms.sum(axis=1, keepdims=True))
     each = average_precision(random, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
     return protocol.mean(each[protocol.counted(ranking.n_relevant)])

@@ -68,7 +68,7 @@ class Protocol:
 
     @property
     def measure(self) -> str:
-        """``mAP@all`` or ``mAP@k``."""
+        """Return the measure's name: ``mAP@all`` or ``mAP@k``."""
         return f"mAP@{'all' if self.cutoff is None else self.cutoff}"
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Protocol:
 
     @classmethod
     def parse(cls, text: str) -> Protocol:
-        """The protocol that prints as ``text``; the name of a preset may come first.
+        """Return the protocol that prints as ``text``; the name of a preset may come first.
 
         Examples
         --------
@@ -109,15 +109,15 @@ class Protocol:
         return replace(start, **changes)
 
     def with_database(self, database: str) -> Protocol:
-        """The same protocol for another kind of database."""
+        """Return the same protocol for another kind of database."""
         return replace(self, database=database)
 
     def counted(self, n_relevant: Array) -> Array:
-        """Which queries enter the mean."""
+        """Return which queries enter the mean."""
         return np.asarray(n_relevant > 0) if self.empty == "skip" else np.ones(len(n_relevant), dtype=bool)
 
     def mean(self, average_precisions: Array) -> float:
-        """The mean over the queries that count, divided as the protocol says."""
+        """Return the mean over the queries that count, divided as the protocol says."""
         if not len(average_precisions):
             raise ValueError(
                 "no query has a relevant item in the database and empty='skip' leaves all of them out; "

@@ -39,21 +39,21 @@ class Ranking:
 
     @property
     def n_queries(self) -> int:
-        """Number of queries."""
+        """Return the number of queries."""
         return int(self.query_codes.shape[0])
 
     @cached_property
     def n_items(self) -> int:
-        """Number of items that a query is compared with: the database without the excluded one."""
+        """Return the number of items that a query is compared with: the database without the excluded one."""
         return int(self.histograms[:, :, 0].sum(axis=1, dtype=np.int64).max())
 
     @cached_property
     def n_relevant(self) -> Array:
-        """Relevant items of each query."""
+        """Return the number of relevant items of each query."""
         return np.asarray(self.histograms[:, :, 1].sum(axis=1, dtype=np.int64))
 
     def stable_ranks(self, *, cutoff: int | None = None, depth: int = 0) -> tuple[Array, Array, Array, Array]:
-        """See :func:`modalhash.kernels.stable_ranks`."""
+        """Rank the relevant items with ties in database order; see :func:`modalhash.kernels.stable_ranks`."""
         from modalhash import kernels
 
         ranks: tuple[Array, Array, Array, Array] = kernels.stable_ranks(
@@ -79,7 +79,7 @@ def rank(
     excluded: Any = None,
     names: tuple[str, str] = ("queries", "database"),
 ) -> Ranking:
-    """Walk over the database once for all queries.
+    """Scan the database once for all queries.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def mean_average_precision(
     n_bits: int | None = None,
     ties: str = "expected",
 ) -> float:
-    """Mean average precision over the whole ranking; a query without relevant items counts as 0.
+    """Return the mean average precision over the whole ranking; a query without relevant items counts as 0.
 
     Examples
     --------

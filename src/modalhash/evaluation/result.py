@@ -1,4 +1,4 @@
-"""What an evaluation found."""
+"""Results of an evaluation: by direction, and as tables."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Direction:
 
     @property
     def name(self) -> str:
-        """E.g. ``image→text``."""
+        """Return the direction as text, e.g. ``image→text``."""
         return f"{self.query}→{self.database}"
 
     def interval(self, *, level: float = 0.95, draws: int = 2000, random_state: int = 0) -> tuple[float, float]:
-        """Bootstrap interval of the mAP over the queries."""
+        """Return the bootstrap interval of the mAP over the queries."""
         low, high = bootstrap_interval(self.average_precision, level=level, draws=draws, random_state=random_state)
         # a protocol that divides by more than its queries shrinks the interval as it shrinks the mean
         mean = float(np.nanmean(self.average_precision, dtype=np.float64))
@@ -54,7 +54,7 @@ class Direction:
         return low * scale, high * scale
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Return everything as plain values."""
         values = {**vars(self), "by_rank": self.by_rank.to_json(), "by_radius": self.by_radius.to_json()}
         values["average_precision"] = [None if np.isnan(x) else float(x) for x in self.average_precision]
         return values
@@ -77,11 +77,11 @@ class Result:
 
     @property
     def map(self) -> float:
-        """Mean of the directions."""
+        """Return the mean over the directions."""
         return float(np.mean([direction.map for direction in self.directions.values()]))
 
     def table(self, title: str = "Retrieval") -> Table:
-        """One row per direction."""
+        """Return a table with one row per direction."""
         at = list(next(iter(self.directions.values())).precision_at)
         columns = ["direction", self.protocol.measure, "95 % interval", "chance", *(f"P@{n}" for n in at)]
         radius = min(direction.radius for direction in self.directions.values())
@@ -98,7 +98,7 @@ class Result:
         return Table(title, [*columns, f"P(d≤{radius})"], rows, notes)
 
     def to_json(self) -> str:
-        """Protocol, measures, curves and the average precision of every query."""
+        """Return protocol, measures, curves and the average precision of every query."""
         content = {
             "protocol": {"text": str(self.protocol), **asdict(self.protocol)},
             "n_bits": self.n_bits,
@@ -114,7 +114,7 @@ class Result:
 
 
 def compare(first: Result, second: Result, *, draws: int = 10_000, random_state: int = 0) -> Table:
-    """Two methods on the same queries: difference of the mAP and its p-value, per direction."""
+    """Compare two methods on the same queries: difference of the mAP and its p-value, per direction."""
     if first.protocol != second.protocol:
         raise ValueError(f"the protocols differ: {first.protocol!s} and {second.protocol!s}; measure both alike")
     if set(first.directions) != set(second.directions):

@@ -85,7 +85,7 @@ def evaluate(
             raise TypeError(f"{name}: codes are {type(part).__name__}; expected a dict by modality, not empty")
     if n_bits is None:
         n_bits = _bits(query_codes)
-    found = {}
+    results = {}
     for source, target in _directions(directions, query_codes, database_codes, intra):
         names = (f"queries, {source!r}", f"database, {target!r}")
         labels = _of(query_Y, source, names[0]), _of(database_Y, target, names[1])
@@ -100,8 +100,8 @@ def evaluate(
         )
         if protocol.relevance == "same-class":
             _check_one_label(labels, names)
-        found[source, target] = measure(ranking, protocol, source, target, at=at, radius=radius)
-    return Result(protocol, n_bits, found)
+        results[source, target] = measure(ranking, protocol, source, target, at=at, radius=radius)
+    return Result(protocol, n_bits, results)
 
 
 def _pair(value: Any, name: str) -> tuple[Any, Any]:
@@ -166,25 +166,25 @@ def _own_items(
     target: str,
     same_id: str,
 ) -> Array | None:
-    """Where each query stands in the database, −1 for nowhere; an error if it must not be there."""
+    """Row of each query in the database, −1 where it is not in it; an error if it must not be."""
     check_choice(same_id, "same_id", ("error", "exclude"))
     if query_ids is None or database_ids is None:
         if same_id == "exclude":
             raise ValueError("same_id='exclude' needs query_ids and database_ids to know which items are the same")
         return None
-    asked = np.asarray(_of(query_ids, source, f"query_ids, {source!r}", "ids"))
-    held = np.asarray(_of(database_ids, target, f"database_ids, {target!r}", "ids"))
-    both, places, where = np.intersect1d(asked, held, return_indices=True)
+    queries = np.asarray(_of(query_ids, source, f"query_ids, {source!r}", "ids"))
+    items = np.asarray(_of(database_ids, target, f"database_ids, {target!r}", "ids"))
+    both, query_rows, item_rows = np.intersect1d(queries, items, return_indices=True)
     if len(both) and same_id == "error":
         raise ValueError(
-            f"{source}→{target}: {len(both)} of {len(asked)} queries are in the database, e.g. the id "
+            f"{source}→{target}: {len(both)} of {len(queries)} queries are in the database, e.g. the id "
             f"{both[0]}: a query would find itself. Take them out of one side, or pass same_id='exclude'"
         )
-    for name, ids in ((f"query_ids, {source!r}", asked), (f"database_ids, {target!r}", held)):
+    for name, ids in ((f"query_ids, {source!r}", queries), (f"database_ids, {target!r}", items)):
         if len(np.unique(ids)) != len(ids):
             raise ValueError(f"{name}: some ids occur twice; every id must occur once")
-    own = np.full(len(asked), -1)
-    own[places] = where
+    own = np.full(len(queries), -1)
+    own[query_rows] = item_rows
     return own
 
 

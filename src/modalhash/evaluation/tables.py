@@ -44,7 +44,7 @@ class Table:
             raise ValueError("a table without notes does not say what was measured; put the protocol there")
 
     def to_markdown(self) -> str:
-        """GitHub's pipe table."""
+        """Return a pipe table as GitHub reads it."""
         cells = [[text.replace("|", "\\|") for text in row] for row in self._texts()]
         aligned = ["---" if self._is_text(j) else "---:" for j in range(len(self.columns))]
         lines = [f"**{self.title}**", ""]
@@ -52,7 +52,7 @@ class Table:
         return "\n".join([*lines, "", *(f"{note}  " for note in self.notes)]).rstrip() + "\n"
 
     def to_latex(self) -> str:
-        """A ``table`` environment; needs the package booktabs."""
+        """Return a ``table`` environment; it needs the package booktabs."""
         layout = "".join("l" if self._is_text(j) else "r" for j in range(len(self.columns)))
         body = [" & ".join(text.translate(_LATEX) for text in row) + r" \\" for row in (self.columns, *self._texts())]
         caption = ". ".join(text.rstrip(".") for text in (self.title, *self.notes)).translate(_LATEX) + "."
@@ -74,12 +74,12 @@ class Table:
         )
 
     def to_json(self) -> str:
-        """Title, notes and one object per row; numbers keep all their digits."""
+        """Return title, notes and one object per row; numbers keep all their digits."""
         rows = [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
         return json.dumps({"title": self.title, "notes": list(self.notes), "rows": rows}, indent=2, ensure_ascii=False)
 
     def to_rich(self) -> Any:
-        """A :class:`rich.table.Table`, for ``rich.print``."""
+        """Return a :class:`rich.table.Table`, for ``rich.print``."""
         from rich.markup import escape
         from rich.table import Table as RichTable
 

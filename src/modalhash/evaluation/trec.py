@@ -24,7 +24,7 @@ def write_run(
     k: int | None = None,
     tag: str = "modalhash",
 ) -> None:
-    """The first ``k`` items of each query (all by default), ties in the order of the database.
+    """Write the first ``k`` items of each query (all by default), ties in the order of the database.
 
     The score is ``k + 1 − rank``, so that no two are equal: a reader that breaks ties its own way finds
     none to break.
@@ -40,13 +40,13 @@ def write_run(
             order = np.argsort(distances, kind="stable")
             order = order[order != ranking.excluded[query]][:depth]
             file.writelines(
-                f"{queries[query]} Q0 {item} {place} {depth + 1 - place} {tag}\n"
-                for place, item in enumerate(items[order], start=1)
+                f"{queries[query]} Q0 {item} {rank} {depth + 1 - rank} {tag}\n"
+                for rank, item in enumerate(items[order], start=1)
             )
 
 
 def write_qrels(path: str | Path, ranking: Ranking, *, query_ids: Any, database_ids: Any) -> None:
-    """The relevant items of each query; what is not listed is not relevant."""
+    """Write the relevant items of each query; what is not listed is not relevant."""
     queries, items = _ids(query_ids, database_ids, ranking)
     with open(path, "w", encoding="utf-8") as file:
         for query, _, relevant in _rows(ranking):

@@ -9,18 +9,18 @@ hinge loss over one constant Gram matrix. Alternating Eq. (26) for F and Eq. (27
 
 .. math:: F \leftarrow F + (\Phi^T\Phi + \rho I)^{-1}(\Phi^T R - \rho F),\qquad R = B\circ\max(0, 1 - B\circ\Phi F)
 
-exactly (put M into Eq. (26) and subtract F = G⁻¹GF). This form needs one walk over the data per iteration,
+exactly (put M into Eq. (26) and subtract F = G⁻¹GF). This form needs one pass over the data per iteration,
 no M, and repairs the rounding of float32 blocks: its fixed point does not depend on the factor's accuracy.
 The curvature being constant, Nesterov's extrapolation costs nothing and needs about half the iterations.
 
-Bits know nothing of each other here. Codes of several lengths for the same items are learned side by side: each
-walk over the data serves the bits of all of them.
+Bits know nothing of each other here. Codes of several lengths for the same items are learned together: each pass over
+the data serves the bits of all of them.
 
 =============  ================  ==============================================
 paper          here              is
 =============  ================  ==============================================
-:math:`\phi(X)`  ``phi`` (n, d)  kernel features, walked in blocks
-:math:`B`      ``B`` (n, r)      codes, ±1; those of several lengths side by side
+:math:`\phi(X)`  ``phi`` (n, d)  kernel features, in blocks
+:math:`B`      ``B`` (n, r)      codes, ±1; those of several lengths next to each other
 :math:`F`      ``F`` (d, r)      the hash functions
 :math:`B\circ M`  inside ``R``   R = B + B∘M − ΦF, with the best M
 =============  ================  ==============================================
@@ -34,14 +34,14 @@ from functools import partial
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.blocks import FeatureBlocks, product, row_slices
+from modalhash.blocks import Parts, product, row_slices
 
 STRIP_BYTES = 2**21
 """Features worked on at once: from ΦF to ΦᵀR they stay in the cache."""
 
 
 def learn_functions(
-    phi: FeatureBlocks,
+    phi: Parts,
     codes: Sequence[Array],
     inverse: Array,
     *,
@@ -59,10 +59,10 @@ def learn_functions(
     that is returned.
     """
     if tol > 0 and len(codes) > 1:  # each ends at an iteration of its own
-        alone = partial(
+        learn = partial(
             learn_functions, ridge=ridge, max_iter=max_iter, tol=tol, margins=margins, accelerated=accelerated
         )
-        return [alone(phi, [B], inverse, report=report)[0] for B in codes]
+        return [learn(phi, [B], inverse, report=report)[0] for B in codes]
     if not margins:  # AMSH-m: M = 0, plain ridge regression
         max_iter = 1
     B = np.asarray(codes[0] if len(codes) == 1 else np.hstack(codes), dtype=np.int8)
@@ -92,38 +92,35 @@ def learn_functions(
 
 
 def hinge_pass(
-    phi: FeatureBlocks, B: Array, F: Array, *, margins: bool = True, first: bool = False, gradient: bool = True
+    phi: Parts, B: Array, F: Array, *, margins: bool = True, first: bool = False, gradient: bool = True
 ) -> tuple[Array, Array]:
-    """One walk over the data: Φᵀ R, and ‖R‖² of each bit, at F. ``first``: F is zero, so R = B."""
-    dtype = phi.dtype
-    F = F.astype(dtype)
+    """One pass over the data: Φᵀ R, and ‖R‖² of each bit, at F. ``first``: F is zero, so R = B."""
+    work = partial(hinge_terms, margins=margins, first=first, gradient=gradient)
+    total, values = phi.total(work, per_item=(B,), shared=(F.astype(phi.dtype),))
+    return total, values
+
+
+def hinge_terms(block: Array, B: Array, F: Array, *, margins: bool, first: bool, gradient: bool) -> tuple[Array, Array]:
+    """φᵀR and ‖R‖² of each bit for one block φ, its codes B and the functions F, strip by strip."""
+    dtype = F.dtype
     zeros = np.zeros(F.shape[1], dtype=dtype)  # a row: numpy's maximum with a single number is not vectorised
-    size = max(1, STRIP_BYTES // (phi.width * dtype.itemsize))
-
-    def work(rows: slice, block: Array) -> tuple[Array, Array]:
-        total, values = np.zeros(F.shape, dtype=dtype), np.zeros(F.shape[1])
-        codes = B[rows]
-        for strip in row_slices(len(block), size):
-            features, R = block[strip], codes[strip].astype(dtype)
-            if first:
-                values += len(R)
-            else:
-                target = R
-                R = features @ F
-                R *= target
-                np.subtract(1, R, out=R)
-                if margins:
-                    np.maximum(R, zeros, out=R)  # B∘M takes what exceeds the code: Eq. (27)
-                values += _squares(R)
-                R *= target
-            if gradient:
-                total += features.T @ R
-        return total, values
-
-    total, values = np.zeros(F.shape), np.zeros(F.shape[1])
-    for part, squares in phi.map(work):
-        total += part
-        values += squares
+    size = max(1, STRIP_BYTES // (block.shape[1] * dtype.itemsize))
+    total, values = np.zeros(F.shape, dtype=dtype), np.zeros(F.shape[1])
+    for strip in row_slices(len(block), size):
+        features, R = block[strip], B[strip].astype(dtype)
+        if first:
+            values += len(R)
+        else:
+            target = R
+            R = features @ F
+            R *= target
+            np.subtract(1, R, out=R)
+            if margins:
+                np.maximum(R, zeros, out=R)  # B∘M takes what exceeds the code: Eq. (27)
+            values += _squares(R)
+            R *= target
+        if gradient:
+            total += features.T @ R
     return total, values
 
 

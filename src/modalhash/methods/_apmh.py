@@ -6,16 +6,22 @@ n_c + n_1 + n_2 rows (any number of modalities), the pairs first, and each modal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.base import Training
+from modalhash._typing import Array, Matrix, PerModality
+from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import FeatureBlocks
-from modalhash.features import AnchorKernel
-from modalhash.linalg import RidgeFactor, squared
+from modalhash.codes import pack_signs
+from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.linalg import RidgeFactor, sign, squared
 from modalhash.methods._factors import CACHE, cross
+from modalhash.progress import Reporter
+from modalhash.randomness import RandomState, root_seed
+from modalhash.validation import check_int, per_modality
 
 PROXIMAL = 1e-6
 """Weight of ‖H − H_old‖² and ‖W − W_old‖², as a share of the mean eigenvalue: more latent dimensions than the
@@ -160,3 +166,69 @@ def encode(phi: Array, P: Array, Q: Array) -> Array:
     for _ in range(ENCODER_ITER):
         y = features + np.where(y > 0, 1.0, -1.0) @ Q
     return y
+
+
+class PartialHasher(CrossModalHasher):
+    """Base of both forms; a subclass fills in the steps."""
+
+    latent: int
+    n_anchors: PerModality[int]
+    bandwidth: PerModality[float | str]
+    random_state: RandomState
+
+    objective_: Array
+    n_iter_: int
+    projections_: dict[str, Array]
+    feedback_: dict[str, Array]
+
+    def _project(self, name: str, X: Matrix) -> Array:
+        return encode(self.maps_[name].map(X), self.projections_[name], self.feedback_[name])
+
+    def _start(self, data: Training) -> tuple[dict[str, AnchorKernel], Layout, State, np.random.Generator]:
+        """Feature maps; H normal, B random signs, μ = 0.5, as in the authors' code; W is still to be made."""
+        k, seed = check_int(self.latent, "latent", at_least=1), root_seed(self.random_state)
+        anchors = anchors_by_modality(self.n_anchors, data.X)
+        widths: dict[str, float | str] = per_modality(self.bandwidth, data.X, "bandwidth")
+        maps = {
+            name: AnchorKernel(anchors[name], bandwidth=widths[name], centred=False, dtype="float64", random_state=seed)
+            for name in data.X
+        }
+        layout = lay_out(data, maps)
+        rng = np.random.default_rng([seed, 0])
+        H, B = rng.standard_normal((layout.size, k)), sign(rng.standard_normal((layout.size, data.n_bits)))
+        return maps, layout, State(H, B, np.zeros((k, data.n_bits))), rng
+
+    def _iterate(
+        self, step: Callable[[], float], report: Reporter, *, max_iter: int, tol: float, relative: bool
+    ) -> Array:
+        """Steps until the watched value falls by less than tol, after the third at the earliest."""
+        trace: list[float] = []
+        for t in range(1, max_iter + 1):
+            trace.append(step())
+            report("codes", t, max_iter, trace[-1])
+            scale = abs(trace[-1]) if relative else 1.0
+            if tol and t > 3 and trace[-2] - trace[-1] < tol * scale:
+                break
+        return np.array(trace)
+
+    def _learned(
+        self,
+        maps: dict[str, AnchorKernel],
+        layout: Layout,
+        state: State,
+        theta: float,
+        trace: Array,
+        ridge: float = 0.0,
+    ) -> dict[str, Any]:
+        P, Q = {}, {}
+        for name, view in layout.views.items():
+            prior = latent_prior(view, state.H, ridge)
+            P[name], Q[name] = encoder(view, state.W, theta, prior, layout.proximal)
+        return {
+            "codes_": {name: pack_signs(state.B[view.rows]) for name, view in layout.views.items()},
+            "maps_": maps,
+            "projections_": P,
+            "feedback_": Q,
+            "objective_": trace,
+            "n_iter_": len(trace),
+        }

@@ -19,7 +19,7 @@ from modalhash.features import Linear
 SPARSE_BELOW = 0.1
 """CSR features with a larger share of values ≠ 0 are faster as dense blocks."""
 CACHE = 2**30
-"""Bytes of dense features kept during a fit, per modality."""
+"""Bytes of dense features held in memory during a fit, per modality."""
 BLOCK_VALUES = 2**22
 
 

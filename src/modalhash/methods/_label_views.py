@@ -32,7 +32,7 @@ class LabelView:
     Lt: sparse.csr_array
     phi: FeatureBlocks
     factor: RidgeFactor
-    order: Array  # which row of the data stands at each place
+    order: Array  # the row of the data at each position
     rng: np.random.Generator
 
     @property

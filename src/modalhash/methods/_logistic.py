@@ -10,7 +10,7 @@ Lindsay, 1988), constant, and the same for all bits. So
 
 .. math:: W \leftarrow W + M^{-1}\left(K^T(B\circ\sigma(-B\circ KW)) - 2CK_0W\right)
 
-lowers the objective from any W by at least half of ⟨descent direction, step⟩, with one factorisation and one walk
+lowers the objective from any W by at least half of ⟨descent direction, step⟩, with one factorisation and one pass
 over the data per iteration. Nesterov's extrapolation makes it fast: 20 to 40 iterations where the authors' L-BFGS,
 bit by bit, runs into its cap of 500.
 """
@@ -74,7 +74,7 @@ def curvature(K: FeatureBlocks, K0: Array, penalty: float) -> Array:
 
 
 def logistic_pass(K: FeatureBlocks, B: Array, W: Array) -> tuple[Array, float]:
-    """One walk over the data: Kᵀ(B∘σ(−B∘KW)) and Σ log(1 + exp(−B∘KW))."""
+    """One pass over the data: Kᵀ(B∘σ(−B∘KW)) and Σ log(1 + exp(−B∘KW))."""
     W = W.astype(K.dtype)
     total, loss = np.zeros(W.shape), 0.0
     for rows, block in K:

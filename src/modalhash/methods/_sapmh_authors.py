@@ -44,7 +44,7 @@ def authors_step(layout: Layout, state: State, S: Similarity, w: Weights, split:
     state.W = authors_W(state.H, B, S, w, views[-1].mu)
     Y = state.H @ state.W
     A = Y.T @ Y
-    data = 2 * w.theta * Y + 2 * w.rho * r * S.times(Y)  # the one place with the factor r
+    data = 2 * w.theta * Y + 2 * w.rho * r * S.times(Y)  # the only line with the factor r
     state.B = B = sign(data - w.rho * (split.Z @ A) + B_PENALTY * split.Z - split.G)
     split.Z = sign(-w.rho * (B @ A) + Z_PENALTY * B + split.G)
     split.G = split.G + Z_PENALTY * (B - split.Z)

@@ -90,7 +90,7 @@ def neighbours(X: Matrix, k: int) -> sparse.csr_array:
 
     if k >= X.shape[0]:
         raise ValueError(f"n_neighbors is {k}, but there are only {X.shape[0]} pairs: take n_neighbors < pairs")
-    # brute force walks in blocks, in bounded memory; trees are slower in more than some 15 dimensions
+    # brute force works in blocks, in bounded memory; trees are slower in more than some 15 dimensions
     graph = sparse.csr_array(NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors_graph())
     return graph.maximum(graph.T)
 

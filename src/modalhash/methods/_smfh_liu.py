@@ -81,7 +81,7 @@ def learn(
 ) -> tuple[Array, list[Array], list[float]]:
     """V and P of the sweep before a stop rule fires, and the objective's trace up to there."""
     trace: list[float] = []
-    kept = state.V, state.P
+    best = state.V, state.P
     for sweep in range(1, max_iter + 1):
         sample = np.sort(rng.choice(len(state.V), n_samples, replace=False))
         update_V(state, sample)  # step 1
@@ -91,10 +91,10 @@ def learn(
         value, graph = watched(state, sample)
         if tol and sweep >= FIRST_STOP and (trace[-1] - value < tol or graph < SMALL_GRAPH):
             break
-        kept = state.V, state.P
+        best = state.V, state.P
         trace.append(value)
         report(sweep, value)
-    return *kept, trace
+    return *best, trace
 
 
 def update_V(state: State, sample: Array) -> None:

@@ -28,21 +28,22 @@ The sum over i ≠ j of Eq. (10) is over unordered pairs, for which the printed 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
+from modalhash._parallel import parallel_map, worker_threads
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import FeatureBlocks, side_by_side, workers
+from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_codes import Weights, learn_codes
+from modalhash.methods._amsh_codes import Start, Weights, learn_codes
 from modalhash.methods._amsh_functions import learn_functions
-from modalhash.methods._amsh_start import Start
 from modalhash.progress import Callback, Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
@@ -86,7 +87,7 @@ class AMSH(CrossModalHasher):
     tol : stop a step when its objective falls by less than this share; 0 never stops early
     cross_pairs : "unordered" or "ordered"
     precision : "float32" or "float64", of the heavy products in step 2; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept during the fit; what does not
+    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
         fit is computed anew in every iteration. None for no limit
     unlabelled : "error" or "allow", for items without any label
     random_state : int, Generator or None
@@ -172,10 +173,10 @@ class AMSH(CrossModalHasher):
         pairs: Any = None,
         callback: Callback | None = None,
     ) -> dict[int, Self]:
-        """One fitted model for each code length, from one walk over the data per iteration for all of them.
+        """Return one fitted model for each code length, from one pass over the data per iteration for all of them.
 
         Anchors, kernel features and their Gram matrix do not depend on the length and are made once; lengths share
-        the cores in step 1 and every walk over the features in step 2. The models are those that :meth:`fit` gives
+        the cores in step 1 and every pass over the features in step 2. The models are those that :meth:`fit` gives
         at each length with the same int as ``random_state``, bit for bit where both round alike (with the label
         patterns they did). This estimator itself stays as it was.
 
@@ -215,17 +216,18 @@ class AMSH(CrossModalHasher):
         memory = check_memory(self.memory_limit)
         phi: dict[str, FeatureBlocks] = {}
         Y, longest = data.Y or {}, max(lengths)
-        with workers():
+        with worker_threads():
             if self.init == "pca":  # step 1 begins with the features of all modalities
                 share = None if memory is None else memory // len(maps)
                 phi = {name: self._features(maps[name], X, share, report) for name, X in data.X.items()}
-            made = side_by_side(lambda name: Start.of(data.X[name], Y[name], phi.get(name), longest, seed), list(Y))
+            rows, features = (data.X[name] for name in Y), (phi.get(name) for name in Y)
+            made = parallel_map(Start.of, rows, Y.values(), features, repeat(longest), repeat(seed))
             starts = dict(zip(Y, made, strict=True))
         learned: dict[int, dict[str, Any]] = {}
         codes: dict[int, dict[str, Array]] = {}
         by_cost = sorted(lengths, reverse=True)
-        found = side_by_side(lambda n_bits: self._learn_codes(starts, weights, n_bits, report), by_cost)
-        for n_bits, (solver, trace, codes[n_bits]) in zip(by_cost, found, strict=True):
+        results = parallel_map(self._learn_codes, repeat(starts), repeat(weights), by_cost, repeat(report))
+        for n_bits, (solver, trace, codes[n_bits]) in zip(by_cost, results, strict=True):
             learned[n_bits] = {
                 "codes_": {name: pack_signs(B) for name, B in codes[n_bits].items()},
                 "functions_": {},
@@ -235,12 +237,12 @@ class AMSH(CrossModalHasher):
                 "n_iter_": {"codes": len(trace), "functions": {}},
             }
         for name, X in data.X.items():
-            with workers():
+            with worker_threads():
                 blocks = phi.pop(name) if phi else self._features(maps[name], X, memory, report)
                 own = [codes[n_bits].pop(name) for n_bits in lengths]
-                results = self._hash_functions(name, blocks, own, ridge[name], report)
+                functions = self._hash_functions(name, blocks, own, ridge[name], report)
             del blocks  # before those of the next modality are made
-            for n_bits, (F, steps) in zip(lengths, results, strict=True):
+            for n_bits, (F, steps) in zip(lengths, functions, strict=True):
                 learned[n_bits]["functions_"][name] = F.astype(self.precision)
                 learned[n_bits]["objective_"]["functions"][name] = np.array(steps)
                 learned[n_bits]["n_iter_"]["functions"][name] = len(steps)

@@ -216,7 +216,7 @@ def gram(X1: Rows, X2: Rows) -> Array:
 
 
 def update_U(XtV: Array, VtV: Array, w: Weights) -> Array:
-    """U_t = (VᵀV + γI)⁻¹ VᵀX_t, both modalities side by side."""
+    """U_t = (VᵀV + γI)⁻¹ VᵀX_t, both modalities next to each other."""
     return RidgeFactor(VtV, w.ridge).solve(XtV.T)
 
 

@@ -77,7 +77,7 @@ class EDMH(CrossModalHasher):
         many as items (the default, on small data) the functions know the training items by heart: hashed codes of
         these are close to the learned ones, those of new items are not (Wiki, text to image: mAP .72 and .24)
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept during the fit; what does not fit is
+    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not fit is
         computed anew in every sweep. None for no limit
     random_state : int, Generator or None
 

@@ -80,7 +80,7 @@ class FMH(CrossModalHasher):
     ridge : γ; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept during the fit; what does not fit is
+    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not fit is
         computed anew in every sweep. None for no limit
     random_state : int, Generator or None
 

@@ -1,6 +1,6 @@
 r"""FSH: Fusion Similarity Hashing (Liu et al., CVPR 2017).
 
-Unsupervised, from pairs. How alike two pairs are is told by a few anchor pairs, in a graph that takes an
+Unsupervised, from pairs. How alike two pairs are is measured by a few anchor pairs, in a graph that takes an
 item's neighbours from one modality and the anchors' neighbours from the other; codes of pairs and of
 anchors are to agree where that fused graph says so, and to be linear in the features of either modality.
 
@@ -24,7 +24,7 @@ ran. Departures from it: affinities are two matrix products instead of a double 
 :func:`affinity`); the least squares of the W-step have a tiny ridge (the release has none and inverts a
 singular matrix where a feature is constant); anchors are drawn by content, so that the order of the pairs
 does not matter; the sweeps end at a fixed point, which all further sweeps would repeat. The release throws B
-away and hashes its database: that is ``transform``; B is kept as the learned codes.
+away and hashes its database: that is ``transform``; B is the learned codes.
 """
 
 from __future__ import annotations

@@ -4,11 +4,23 @@ Two steps. The first factorises the similarity by labels between two modalities 
 which needs no item of one to belong to an item of the other. The second fits, per modality and bit, a kernel
 logistic regression from features to codes. Where pairs are known, the two regressions of a pair vote on one code.
 
+Step 1, for modalities i < j with codes A, is
+
+.. math:: \min_{A_i\in[-1,1]^{n_i\times q}}\ \sum_{i<j}\lVert qS_{ij} - A_iA_j^T\rVert^2
+
+column by column: with all else fixed, the best column of A is a clipped quotient, whatever the others are. It needs
+the other modalities only through two small matrices, G = Σ AⱼᵀAⱼ and C = Σ L̃ⱼᵀAⱼ, so that S is never formed. It sees
+nothing of an item but its labels, so its rows are *label patterns*: distinct label rows, each weighted with the number
+of items that carry it.
+
 ====================  =====================  ============================================================
 paper                 here                   is
 ====================  =====================  ============================================================
-:math:`q`             ``n_bits``
-:math:`S, A, B`       :mod:`._gsph_codes`    step 1: qS ≈ ABᵀ, A and B within [−1, 1], signs at the end
+:math:`q`             ``n_bits``, ``q``
+:math:`S`             L̃ᵢ L̃ⱼᵀ                 cosine of the label rows; 0 or 1 where items have one label each
+--                    ``Lt`` (rows, c)       labels with rows of length 1, CSR where sparse
+--                    ``w`` (rows,)          items behind each row
+:math:`A, B`          ``A`` (rows, q)        codes of one modality: qS ≈ ABᵀ, within [−1, 1], signs at the end
 :math:`K, K_0`        ``K``, ``K0``          exp(−d²/s) between items and anchors, anchors and anchors;
                                              s is the mean squared distance over all pairs of items
 :math:`w_b`           ``functions_[name]``   logistic regressions, one column per bit (anchors, q)
@@ -34,21 +46,29 @@ paper has two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from modalhash._typing import Array, Codes, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
+from modalhash.blocks import row_slices
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.linalg import unit_rows
 from modalhash.methods._amsh_codes import label_patterns
-from modalhash.methods._gsph_codes import View, learn_codes, sum_of
 from modalhash.methods._logistic import logistic_regressions
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_memory, check_number
+
+SPARSE_BELOW = 0.15
+"""Share of ones below which labels are stored as CSR."""
+ROWS, COLUMNS = 1024, 8
+"""What one step of a sweep works on: small enough for the cache, wide enough for a matrix product."""
 
 
 class GSPH(CrossModalHasher):
@@ -78,7 +98,7 @@ class GSPH(CrossModalHasher):
     max_iter, tol : of step 1: sweeps, and the relative fall of the objective's root at which it ends
     function_iter, function_tol : of step 2: iterations, and the share of the objective a step must promise
     precision : "float32" or "float64", of the kernel features; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept during the fit; what does not
+    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
         fit is computed anew in every iteration. None for no limit
     random_state : int, Generator or None
 
@@ -218,3 +238,90 @@ class GSPH(CrossModalHasher):
         )
         W = W.astype(self.precision)
         return W, trace, K.project(W)
+
+
+@dataclass
+class View:
+    """Step 1's state of one modality."""
+
+    Lt: Matrix
+    w: Array
+    A: Array
+
+    @classmethod
+    def start(cls, L: Array, w: Array, q: int, rng: np.random.Generator) -> View:
+        """Random signs for every row of L."""
+        Lt = unit_rows(L)
+        A = rng.choice([-1.0, 1.0], size=(len(L), q))
+        return cls(sparse.csr_array(Lt) if L.mean() < SPARSE_BELOW else Lt, np.asarray(w, dtype=np.float64), A)
+
+    def gram(self) -> Array:
+        """AᵀWA (q, q)."""
+        product: Array = self.A.T @ (self.w[:, None] * self.A)
+        return product
+
+    def semantic_sum(self) -> Array:
+        """L̃ᵀWA (c, q): with it, SA = L̃ (L̃ᵀWA)."""
+        return np.asarray(self.Lt.T @ (self.w[:, None] * self.A))
+
+    def label_gram(self) -> Array:
+        """L̃ᵀWL̃ (c, c): the only trace of S in the objective."""
+        Lt = self.Lt.toarray() if sparse.issparse(self.Lt) else self.Lt
+        return np.asarray(self.Lt.T @ (self.w[:, None] * Lt))
+
+
+def learn_codes(
+    views: list[View],
+    *,
+    max_iter: int,
+    tol: float,
+    report: Callable[[int, float], None] = lambda step, objective: None,
+) -> list[float]:
+    """Alternate over the modalities. Returns the trace of the objective's square root, which never rises."""
+    label_grams = [view.label_gram() for view in views]
+    grams, sums = [view.gram() for view in views], [view.semantic_sum() for view in views]
+    trace: list[float] = []
+    for step in range(max_iter):
+        for i, view in enumerate(views):
+            others = [j for j in range(len(views)) if j != i]
+            G, C = sum_of([grams[j] for j in others]), sum_of([sums[j] for j in others])
+            sweep(view.A, view.Lt, G, C)  # A from B, then B from the new A
+            grams[i], sums[i] = view.gram(), view.semantic_sum()
+        trace.append(objective(grams, sums, label_grams))
+        report(step + 1, trace[-1])
+        if step and trace[-2] - trace[-1] <= tol * trace[-2]:
+            break
+    return trace
+
+
+def sweep(A: Array, Lt: Matrix, G: Array, C: Array) -> None:
+    """One pass over the columns of A, in place.
+
+    A_l ← clip((q S B_l − Σ_{k≠l} A_k B_kᵀB_l) / ‖B_l‖²) = clip(A_l + H_l / G_ll) with H = q L̃ C − A G, in which
+    the columns before l are new already. A few columns of H are formed at once and corrected as A changes.
+    """
+    q = A.shape[1]
+    size = np.maximum(np.diag(G), np.finfo(float).tiny)  # a column of zeros has nothing to say: H_l is 0, too
+    for rows in row_slices(A.shape[0], ROWS):
+        a, target = A[rows], q * (Lt[rows] @ C)
+        for columns in row_slices(q, COLUMNS):
+            H = target[:, columns] - a @ G[:, columns]
+            for k, column in enumerate(range(columns.start, columns.stop)):
+                new = np.clip(a[:, column] + H[:, k] / size[column], -1, 1)
+                H[:, k + 1 :] -= (new - a[:, column])[:, None] * G[column, column + 1 : columns.stop]
+                a[:, column] = new
+
+
+def objective(grams: list[Array], sums: list[Array], label_grams: list[Array]) -> float:
+    """The root of Σ_{i<j} ‖qSᵢⱼ − AᵢAⱼᵀ‖², from q × q and c × c products."""
+    total, q = 0.0, len(grams[0])
+    for i in range(len(grams)):
+        for j in range(i):
+            labels = q * q * float(np.vdot(label_grams[i], label_grams[j]))
+            total += labels - 2 * q * float(np.vdot(sums[i], sums[j])) + float(np.vdot(grams[i], grams[j]))
+    return float(np.sqrt(max(total, 0.0)))  # an exact fit leaves rounding of either sign
+
+
+def sum_of(matrices: list[Array]) -> Array:
+    """Σ of one or more matrices."""
+    return np.add.reduce(matrices)

@@ -52,8 +52,7 @@ from typing import Any, ClassVar
 from modalhash._typing import Array, PerModality
 from modalhash.base import Training
 from modalhash.linalg import RidgeFactor, sign, squared
-from modalhash.methods._apmh import State, shared_labels, update_H, update_mu, update_U
-from modalhash.methods._apmh_base import PartialHasher
+from modalhash.methods._apmh import PartialHasher, State, shared_labels, update_H, update_mu, update_U
 from modalhash.methods._sapmh_authors import NO_RIDGE, Multipliers, authors_step, authors_W
 from modalhash.methods._sapmh_codes import Similarity, Weights, balanced_step, code_target, update_W
 from modalhash.progress import Reporter

@@ -53,7 +53,7 @@ from modalhash.validation import check_choice, check_int, check_memory, check_nu
 PCA_SAMPLE = 2000
 """Items from which the directions of a PCA start are taken."""
 SPARSE_BELOW = 0.15
-"""Share of ones below which labels are kept as CSR."""
+"""Share of ones below which labels are stored as CSR."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class UCMH(CrossModalHasher):
     init : "random" start of V, or "pca" of the features
     max_iter : sweeps at most
     tol : stop when the objective falls by less than this share; 0 never stops early
-    memory_limit : bytes, or a text such as "2GB", for kernel features kept during the fit; what does not
+    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
         fit is computed anew in every sweep. None for no limit
     random_state : int, Generator or None
 
@@ -206,7 +206,7 @@ class UCMH(CrossModalHasher):
                 break
 
         for view in views.values():
-            view.update_UW()  # projections to the V that is kept
+            view.update_UW()  # projections to the last V
         return {
             "codes_": {name: pack_signs(view.V - view.V.mean(axis=0)) for name, view in views.items()},
             "functions_": {name: view.W for name, view in views.items()},

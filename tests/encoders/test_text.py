@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from modalhash.encoders import HashingEncoder, ItemError, TfidfEncoder
-from modalhash.encoders.words import pieces_of, words_of
+from modalhash.encoders.text import pieces_of, words_of
 
 TEXTS = [
     "Ein rotes Boot im Hafen; im Hintergrund ein Haus.",

@@ -27,12 +27,12 @@ class State:
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What the search engine asks of an encoder; a class needs no base class to be one.
+    """What the search engine requires of an encoder; a class needs no base class to be one.
 
     ``encode`` takes a sequence of raw items (paths or bytes of pictures, texts, rows of numbers …) and returns
     float32 ``(n, dim)``: a dense array or, where most features are zero, a CSR array. It raises ``ValueError``
     or ``OSError`` where an item cannot be read. Equal state means equal features: a model is only good with
-    the encoder it was trained with, which ``name``, ``version``, ``dim`` and ``digest`` tell.
+    the encoder it was trained with; ``name``, ``version``, ``dim`` and ``digest`` identify it.
     """
 
     name: str
@@ -42,25 +42,25 @@ class Encoder(Protocol):
 
     @property
     def dim(self) -> int:
-        """Features per item."""
+        """Return the number of features per item."""
 
     @property
     def state(self) -> State:
-        """What :meth:`restore` needs to make the same encoder again."""
+        """Return what :meth:`restore` needs to make the same encoder again."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of name, version and state, in hexadecimal."""
+        """Return the SHA-256 of name, version and state, in hexadecimal."""
 
     def fit(self, items: Sequence[Any]) -> Self:
-        """Learn from training items what has to be learned, which may be nothing; returns the encoder."""
+        """Learn from training items what has to be learned, which may be nothing, and return the encoder."""
 
     def encode(self, batch: Sequence[Any]) -> Matrix:
-        """Features of raw items, float32 ``(n, dim)``, dense or CSR."""
+        """Return features of raw items, float32 ``(n, dim)``, dense or CSR."""
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """The encoder that has this state."""
+        """Return the encoder that has this state."""
 
 
 class ItemError(ValueError):
@@ -92,16 +92,16 @@ class EncoderBase(ABC):
     @property
     @abstractmethod
     def dim(self) -> int:
-        """Features per item."""
+        """Return the number of features per item."""
 
     @property
     @abstractmethod
     def state(self) -> State:
-        """What :meth:`restore` needs."""
+        """Return what :meth:`restore` needs."""
 
     @abstractmethod
     def encode(self, batch: Sequence[Any]) -> Matrix:
-        """Features of raw items, float32 ``(n, dim)``."""
+        """Return features of raw items, float32 ``(n, dim)``."""
 
     def fit(self, items: Sequence[Any]) -> Self:
         """Learn nothing."""
@@ -109,12 +109,12 @@ class EncoderBase(ABC):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """The encoder that has this state."""
+        """Return the encoder that has this state."""
         return cls(**state.config)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of name, version and state, in hexadecimal."""
+        """Return the SHA-256 of name, version and state, in hexadecimal."""
         return digest_of(self.name, self.version, self.state, without=self.limits)
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class EncoderBase(ABC):
 
 
 def digest_of(name: str, version: int, state: State, *, without: frozenset[str] = frozenset()) -> str:
-    """SHA-256 over everything that decides the features."""
+    """Return the SHA-256 over everything that decides the features."""
     config = {key: value for key, value in state.config.items() if key not in without}
     total = hashlib.sha256(json.dumps([name, version, config], sort_keys=True).encode())
     for key in sorted(state.arrays):

@@ -13,7 +13,7 @@ from pictures import as_bytes, scene
 from PIL import Image
 
 from modalhash.encoders import ItemError
-from modalhash.encoders.reading import read_picture
+from modalhash.encoders._pictures import read_picture
 
 SCENE = Image.fromarray(scene())
 PLAIN = read_picture(as_bytes(SCENE), size=64).astype(int)

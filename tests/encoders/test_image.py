@@ -9,8 +9,7 @@ from PIL import Image
 
 from modalhash.data.pictures import picture_features
 from modalhash.encoders import ImageEncoder
-from modalhash.encoders.gist import DIRECTIONS, GRID, SCALES, gist
-from modalhash.encoders.image import features_of
+from modalhash.encoders.image import DIRECTIONS, GIST_GRID, SCALES, features_of, gist
 
 EDGES, STRUCTURE, COLOUR = slice(0, 512), slice(512, 1024), slice(1024, 1249)
 
@@ -25,7 +24,9 @@ def stripes(cycles: float, degrees: float, size: int = 64) -> np.ndarray:
 @pytest.mark.parametrize("scale", range(SCALES))
 @pytest.mark.parametrize("direction", [0, 2, 4])
 def test_gist_knows_size_and_direction(scale, direction):
-    features = gist(stripes(0.3 / 1.85**scale, -180 * direction / DIRECTIONS)).reshape(SCALES, DIRECTIONS, GRID * GRID)
+    features = gist(stripes(0.3 / 1.85**scale, -180 * direction / DIRECTIONS)).reshape(
+        SCALES, DIRECTIONS, GIST_GRID * GIST_GRID
+    )
     strength = features.mean(axis=2)
     assert np.unravel_index(strength.argmax(), strength.shape) == (scale, direction)
 
@@ -33,17 +34,17 @@ def test_gist_knows_size_and_direction(scale, direction):
 def test_gist_knows_the_place():
     grey = np.full((64, 64), 0.5, dtype=np.float32)
     grey[:16, 48:] = stripes(0.3, 0, 16)
-    fields = gist(grey).reshape(SCALES, DIRECTIONS, GRID, GRID)[0].mean(axis=0)
+    fields = gist(grey).reshape(SCALES, DIRECTIONS, GIST_GRID, GIST_GRID)[0].mean(axis=0)
     assert np.unravel_index(fields.argmax(), fields.shape) == (0, 3)
 
 
 def test_gist_on_coarser_grids_is_that_of_the_whole_grid():
     """Against all filters sampled at every pixel: what the smaller grids leave out is little."""
-    from modalhash.encoders import gist as module
+    from modalhash.encoders import image as module
 
     grey = np.random.default_rng(0).random((64, 64)).astype(np.float32)
     quick = gist(grey).reshape(SCALES, -1)
-    spectrum = np.fft.fft2(module._even_contrast(np.pad(np.log1p(255 * grey), module.PAD, mode="symmetric")))
+    spectrum = np.fft.fft2(module._even_contrast(np.pad(np.log1p(255 * grey), module.GIST_PAD, mode="symmetric")))
     across = np.fft.fftfreq(80)
     frequency, angle = np.hypot(across[:, None], across), np.arctan2(across[:, None], across)
     slow = []

@@ -16,7 +16,7 @@ import numpy as np
 
 from modalhash._extras import require
 from modalhash._typing import Array
-from modalhash.encoders.protocol import ItemError
+from modalhash.encoders.base import ItemError
 
 MAX_PIXELS = 64_000_000
 """More than any camera of today in its usual mode; decoded, a picture of this size takes about 200 MB."""
@@ -28,7 +28,7 @@ TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 def read_picture(source: str | os.PathLike[str] | bytes, *, size: int, max_pixels: int = MAX_PIXELS) -> Array:
-    """A picture as uint8 ``(size, size, 3)``; its sides are scaled independently, so that nothing is cut off.
+    """Return a picture as uint8 ``(size, size, 3)``; its sides are scaled independently, so that nothing is cut off.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _orientation(picture: Any) -> int:
 
 
 def _rgb(picture: Any) -> Any:
-    """Decode the first frame and convert it; this is where a truncated file is found out."""
+    """Decode the first frame and convert it; this is where a truncated file shows."""
     from PIL import Image
 
     picture.load()

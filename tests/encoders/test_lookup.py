@@ -24,7 +24,7 @@ from modalhash.encoders import (
     load_encoder,
     save_encoder,
 )
-from modalhash.encoders.storage import EncoderFileError, describe, mismatch
+from modalhash.encoders.saved import EncoderFileError, describe, mismatch
 
 TEXTS = ["ein rotes Boot", "ein Haus an der Straße", "rote Häuser"]
 MADE = {
@@ -157,6 +157,6 @@ def test_precomputed():
 
 
 def test_all_names_lead_to_classes():
-    from modalhash.encoders.finding import encoder_class
+    from modalhash.encoders.lookup import encoder_class
 
     assert {encoder_class(name).name for name in ENCODERS} == set(ENCODERS)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from modalhash._config import read_config
-from modalhash.encoders.finding import ENCODERS, encoder_class, name_of
-from modalhash.encoders.protocol import Encoder, State
+from modalhash._files import write_atomically
+from modalhash.encoders.base import Encoder, State
+from modalhash.encoders.lookup import ENCODERS, encoder_class, name_of
 
 FORMAT = 1
 KIND = "modalhash encoder"
@@ -23,14 +23,13 @@ class EncoderFileError(ValueError):
 
 
 def save_encoder(encoder: Encoder, folder: str | Path) -> None:
-    """Write an encoder into a folder, in place of one that is there.
+    """Write an encoder into a folder; one that is there is replaced.
 
-    The JSON, which carries the digest of everything, is written last: a copy that was interrupted is found out.
+    The JSON, which carries the digest of everything, is written last: loading detects a copy that was interrupted.
     """
     from safetensors.numpy import save
 
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     state = encoder.state
     description = {
         "format": FORMAT,
@@ -40,8 +39,8 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
         "config": dict(state.config),
     }
     arrays = save({key: np.ascontiguousarray(values) for key, values in state.arrays.items()})
-    _write(folder / ARRAYS, arrays)
-    _write(folder / CONFIG, (json.dumps(description, ensure_ascii=False, indent=1) + "\n").encode())
+    write_atomically(folder / ARRAYS, arrays)
+    write_atomically(folder / CONFIG, (json.dumps(description, ensure_ascii=False, indent=1) + "\n").encode())
 
 
 def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
@@ -85,7 +84,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
 
 
 def mismatch(encoder: Encoder, description: dict[str, Any]) -> list[str]:
-    """In what an encoder differs from the description of one: name, version, dim, digest; empty if in nothing."""
+    """Return how an encoder differs from a description in name, version, dim or digest; empty if it does not."""
     return [
         f"{key} is {_short(value)}, expected {_short(description[key])}"
         for key, value in describe(encoder).items()
@@ -94,17 +93,8 @@ def mismatch(encoder: Encoder, description: dict[str, Any]) -> list[str]:
 
 
 def describe(encoder: Encoder) -> dict[str, Any]:
-    """What a model remembers of its encoder; see :func:`mismatch`."""
+    """Return what a model remembers of its encoder; see :func:`mismatch`."""
     return {"name": encoder.name, "version": encoder.version, "dim": encoder.dim, "digest": encoder.digest}
-
-
-def _write(path: Path, content: bytes) -> None:
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with scratch.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
 
 
 def _short(value: Any) -> str:

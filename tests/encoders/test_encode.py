@@ -117,7 +117,7 @@ def test_faults_of_the_encoder_are_not_blamed_on_items(monkeypatch):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_processes_give_the_same(monkeypatch, strict):
-    monkeypatch.setattr("modalhash.encoders.batches.PROCESSES_FROM", 1)
+    monkeypatch.setattr("modalhash.encoders.encode.PROCESSES_FROM", 1)
     contents = [as_bytes(scene(60 + i, 90), "JPEG") for i in range(5)]
     contents[3] = b"no picture"
     if strict:

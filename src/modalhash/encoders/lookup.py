@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from modalhash.encoders.protocol import Encoder
+from modalhash.encoders.base import Encoder
 
 ENCODERS = {
     "image": "modalhash.encoders.image:ImageEncoder",
@@ -22,7 +22,7 @@ NEEDED = ("name", "version", "reads", "dim", "state", "digest", "fit", "encode",
 
 
 def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
-    """A new encoder, or a saved one.
+    """Return a new encoder, or a saved one.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
     text = str(name_or_path)
     if text not in ENCODERS and ":" not in text.removeprefix(Path(text).drive):
         if Path(name_or_path).is_dir():
-            from modalhash.encoders.storage import load_encoder
+            from modalhash.encoders.saved import load_encoder
 
             return load_encoder(name_or_path, **options)
         near = get_close_matches(text, ENCODERS, n=1)
@@ -61,7 +61,7 @@ def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
 
 
 def encoder_class(name: str) -> type[Any]:
-    """The class of a registered name or of ``module:Class``."""
+    """Return the class of a registered name or of ``module:Class``."""
     module, _, attribute = ENCODERS.get(name, name).partition(":")
     try:
         kind = getattr(import_module(module), attribute)
@@ -83,7 +83,7 @@ def encoder_class(name: str) -> type[Any]:
 
 
 def name_of(encoder: Any) -> str:
-    """The registered name of an encoder, or its ``module:Class``."""
+    """Return the registered name of an encoder, or its ``module:Class``."""
     kind = type(encoder)
-    place = f"{kind.__module__}:{kind.__qualname__}"
-    return next((name for name, own in ENCODERS.items() if own == place), place)
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    return next((name for name, own in ENCODERS.items() if own == path), path)
