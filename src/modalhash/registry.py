@@ -13,8 +13,9 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from modalhash._imports import import_class
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -394,19 +395,7 @@ def _path_outside(name: str) -> str:
 
 def _import_method(name: str, path: str) -> type[CrossModalHasher]:
     """Import the class at ``module:Class``, or say why that is no method."""
-    module, _, attribute = path.partition(":")
-    if not all(part.isidentifier() for part in f"{module}.{attribute}".split(".")):
-        raise ValueError(f"method {name!r}: expected 'module:Class', e.g. 'mypackage.module:Mine'")
-    try:
-        import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # the module is there and misses one of its own
-        raise ValueError(f"method {name!r}: there is no module {module!r} to import") from error
-    cls = _find(path)
-    if cls is None:
-        raise ValueError(f"method {name!r}: the module {module!r} has no {attribute!r}")
-    return _check_method(name, cls)
+    return _check_method(name, import_class(path, f"method {name!r}"))
 
 
 def _find(path: str) -> Any:
@@ -423,8 +412,6 @@ def _same_package(path: str, other: str) -> bool:
 
 
 def _check_method(name: str, cls: Any) -> type[CrossModalHasher]:
-    if not isinstance(cls, type):
-        raise TypeError(f"method {name!r} is a {type(cls).__name__}; expected a class")
     lacking = [part for part in INTERFACE if not hasattr(cls, part)]
     lacking += sorted(getattr(cls, "__abstractmethods__", ()))
     if lacking:

@@ -11,7 +11,7 @@ from data_files import parts
 from scipy.io import savemat
 from typer.testing import CliRunner
 
-from modalhash._extras import MissingExtraError
+from modalhash._imports import MissingExtraError
 from modalhash.cli.datasets import app
 from modalhash.data import NAMED, NamedDataset, convert, is_present, load_dataset, read
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pictures import as_bytes, scene
 
-from modalhash._extras import MissingExtraError
+from modalhash._imports import MissingExtraError
 from modalhash.encoders import ItemError, State, get_encoder
 
 PACKAGES = {

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from modalhash._extras import MissingExtraError
+from modalhash._imports import MissingExtraError
 from modalhash.index import FaissIndex, HammingIndex, make_index
 
 faiss = pytest.importorskip("faiss", reason="the extra 'faiss' is not installed")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._extras import require
+from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.encoders.base import ItemError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from modalhash._imports import import_class
 from modalhash.encoders.base import Encoder
 
 ENCODERS = {
@@ -62,17 +62,7 @@ def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
 
 def encoder_class(name: str) -> type[Any]:
     """Return the class of a registered name or of ``module:Class``."""
-    module, _, attribute = ENCODERS.get(name, name).partition(":")
-    try:
-        kind = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # the module is there and misses one of its own
-        raise ValueError(f"encoder {name!r}: there is no module {module!r} to import") from error
-    except AttributeError:
-        raise ValueError(f"encoder {name!r}: the module {module!r} has no {attribute!r}") from None
-    if not isinstance(kind, type):
-        raise TypeError(f"encoder {name!r} is a {type(kind).__name__}; expected a class")
+    kind = import_class(ENCODERS.get(name, name), f"encoder {name!r}")
     known = {*dir(kind), *(key for base in kind.__mro__ for key in inspect.get_annotations(base))}
     if lacking := [part for part in NEEDED if part not in known]:
         raise TypeError(

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from modalhash._extras import require
+from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
 from modalhash.encoders._pictures import MAX_PIXELS, read_picture

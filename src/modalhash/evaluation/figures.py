@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._extras import require
+from modalhash._imports import require
 from modalhash.evaluation.result import Result
 
 

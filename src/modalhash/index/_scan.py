@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
+from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
 from modalhash.index._layout import Table, chunks_for
 from modalhash.index.base import RadiusPart, offsets_of
@@ -68,12 +67,13 @@ def scan_tiles(
     if not len(queries):
         return []
     n_bytes = sum(table.n for table in tables) * queries.nbytes
-    n_threads = 1 if n_bytes < MIN_BYTES_FOR_THREADS else n_threads or default_threads()
+    n_threads = 1 if n_bytes < MIN_BYTES_FOR_THREADS else n_threads or numba_threads()
     share = max(MIN_QUERY_TILE, -(-len(queries) // (4 * n_threads)))  # several tiles a thread: some take longer
     tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
     if len(tiles) < n_threads:
         tables = [part for table in tables for part in split_table(table, n_threads)]
-    results = run_tasks(scan, [(tile, table) for table in tables for tile in tiles], n_threads)
+    tasks = [(tile, table) for table in tables for tile in tiles]
+    results = pool_map(scan, *zip(*tasks, strict=True), n_threads=n_threads) if tasks else []
     return [results[start : start + len(tiles)] for start in range(0, len(results), len(tiles))]
 
 
@@ -98,32 +98,3 @@ def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
     if offsets:
         stacked.append(offsets_of(np.concatenate([np.diff(part) for part in offsets[0]])))
     return tuple(stacked)
-
-
-# -- threads
-
-
-def run_tasks(work: Callable[..., T], tasks: list[tuple[Any, ...]], n_threads: int) -> list[T]:
-    """Call ``work`` with each task's arguments, in up to ``n_threads`` threads, and return the results in order."""
-    if n_threads == 1 or len(tasks) < 2:
-        return [work(*task) for task in tasks]
-    return list(_pool(n_threads).map(lambda task: work(*task), tasks))
-
-
-def default_threads() -> int:
-    """Return as many threads as numba would use."""
-    import numba
-
-    return int(numba.get_num_threads())
-
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
-    os.register_at_fork(after_in_child=_pools.clear)
-
-
-def _pool(n_threads: int) -> ThreadPoolExecutor:
-    """Return a pool that lives on: starting threads takes longer than a short search. Tasks must not await others."""
-    if n_threads not in _pools:
-        _pools.setdefault(n_threads, ThreadPoolExecutor(n_threads, thread_name_prefix="modalhash-search"))
-    return _pools[n_threads]

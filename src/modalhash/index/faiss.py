@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._extras import require
+from modalhash._imports import require
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
 from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, merge_nearest

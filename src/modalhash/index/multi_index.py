@@ -25,14 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import repeat
 from math import ceil, comb, log2
 from typing import NamedTuple
 
 import numpy as np
 
+from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
 from modalhash.index._layout import GroupRows, Table, word_type
-from modalhash.index._scan import default_threads, run_tasks, scan_within, stack_tiles, tiles_of
+from modalhash.index._scan import scan_within, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, offsets_of
 
 MAX_SUBSTRINGS = 4  # each takes 4 bytes per row
@@ -293,9 +295,9 @@ class MultiIndex:
 
 def _look_up(queries: Array, tables: SubstringTables, radius: int, n_threads: int | None) -> tuple[RadiusPart, Array]:
     """Return the hits from tables, and which queries are left to a scan."""
-    tiles = [(tile,) for tile in tiles_of(queries)]
-    n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or default_threads()
-    results = run_tasks(lambda tile: tables.search(tile, radius), tiles, n_threads)
+    tiles = tiles_of(queries)
+    n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or numba_threads()
+    results = pool_map(tables.search, tiles, repeat(radius), n_threads=n_threads)
     hits = [(tables.source.ids[rows], distances, offsets) for rows, distances, offsets, _ in results]
     return stack_tiles(hits), np.concatenate([left_out for *_, left_out in results])
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from modalhash._extras import require
+from modalhash._imports import require
 
 INK = "#010203"
 """Stands for the text colour; becomes ``currentColor``, so that a figure follows the page into the dark."""

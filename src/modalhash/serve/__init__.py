@@ -32,7 +32,7 @@ _get, __dir__, __all__ = lazy_exports(
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from modalhash._extras import require
+        from modalhash._imports import require
 
         for package in _REQUIRED:
             require(package, extra="serve", why="the service")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._extras import require
+from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.data.formats._variables import Variable, unreadable, variable_of
 from modalhash.data.formats.matlab import cell_variables, stripped

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from modalhash._extras import require
+from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.data.dataset import Split
 from modalhash.data.pictures import N_FEATURES, picture_features

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._extras import require
 from modalhash._files import cache_folder, write_atomically
+from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.data._read import read
 from modalhash.data.catalog import NamedDataset

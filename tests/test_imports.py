@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from modalhash._extras import MissingExtraError, require
+from modalhash._imports import MissingExtraError, require
 
 
 def test_a_missing_extra_is_named_with_the_install_line(monkeypatch):

@@ -1,0 +1,63 @@
+"""Imports that may fail: optional dependencies, and classes that a user names."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class MissingExtraError(ImportError):
+    """A feature needs a package that is not installed; the message carries the install line."""
+
+
+def require(module: str, *, extra: str, why: str) -> Any:
+    """Import ``module``, or say which extra brings it.
+
+    Examples
+    --------
+    >>> require("json", extra="data", why="reading JSON").__name__
+    'json'
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # the package is there but broken: its own error says more
+        raise MissingExtraError(
+            f"{why} needs the package '{module.partition('.')[0]}', which is not installed. "
+            f"Install the extra '{extra}': pip install 'modalhash[{extra}]'",
+            name=error.name,
+        ) from error
+
+
+def import_class(path: str, what: str) -> type[Any]:
+    """Import the class at ``module:Class``, or say why there is none.
+
+    Parameters
+    ----------
+    path : str
+        Module and class, e.g. ``"mypackage.module:Mine"``; the class may be nested.
+    what : str
+        How an error names it, e.g. ``"encoder 'mine'"``.
+
+    Examples
+    --------
+    >>> import_class("json:JSONDecoder", "decoder").__name__
+    'JSONDecoder'
+    """
+    module, _, attribute = path.partition(":")
+    if not all(part.isidentifier() for part in f"{module}.{attribute}".split(".")):
+        raise ValueError(f"{what}: expected 'module:Class', e.g. 'mypackage.module:Mine'")
+    try:
+        value: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise  # the module is there and misses one of its own
+        raise ValueError(f"{what}: there is no module {module!r} to import") from error
+    for part in attribute.split("."):
+        value = getattr(value, part, None)
+    if value is None:
+        raise ValueError(f"{what}: the module {module!r} has no {attribute!r}")
+    if not isinstance(value, type):
+        raise TypeError(f"{what} is a {type(value).__name__}; expected a class")
+    return value
