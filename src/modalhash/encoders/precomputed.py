@@ -51,18 +51,18 @@ class Precomputed(EncoderBase):
 
     @property
     def dim(self) -> int:
-        """Features per item."""
+        """Return the number of features per item."""
         if self._dim is None:
             raise NotFittedError("the encoder 'precomputed' does not know its dim; pass dim=, or call fit(features)")
         return self._dim
 
     @property
     def state(self) -> State:
-        """The number of features and their source."""
+        """Return the number of features and their source."""
         return State({"dim": self._dim, "source": self.source})
 
     def encode(self, batch: Sequence[Any] | Matrix) -> Matrix:
-        """The same numbers as float32, dense or CSR as they came."""
+        """Return the same numbers as float32, dense or CSR as they came."""
         if sparse.issparse(batch):
             rows = sparse.csr_array(batch).astype(np.float32)
             values = rows.data
