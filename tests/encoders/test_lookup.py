@@ -24,7 +24,7 @@ from modalhash.encoders import (
     load_encoder,
     save_encoder,
 )
-from modalhash.encoders.saved import EncoderFileError, describe, mismatch
+from modalhash.encoders.lookup import EncoderFileError, describe, mismatch
 
 TEXTS = ["ein rotes Boot", "ein Haus an der Straße", "rote Häuser"]
 MADE = {

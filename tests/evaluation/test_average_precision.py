@@ -8,7 +8,7 @@ from slow_ranking import average_precision as slow
 from slow_ranking import distances, mean_over_orders, random_case, tied_orders
 
 from modalhash.evaluation import mean_average_precision, rank
-from modalhash.evaluation.average_precision import average_precision, harmonic_difference
+from modalhash.evaluation.precision import average_precision, harmonic_difference
 
 NORMALISERS = ("relevant", "retrieved", "smaller")
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no label")

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from modalhash.encoders.encode import encode_items as encode_items
     from modalhash.encoders.image import ImageEncoder as ImageEncoder
     from modalhash.encoders.lookup import ENCODERS as ENCODERS
+    from modalhash.encoders.lookup import EncoderFileError as EncoderFileError
+    from modalhash.encoders.lookup import describe as describe
     from modalhash.encoders.lookup import get_encoder as get_encoder
+    from modalhash.encoders.lookup import load_encoder as load_encoder
+    from modalhash.encoders.lookup import mismatch as mismatch
+    from modalhash.encoders.lookup import save_encoder as save_encoder
     from modalhash.encoders.precomputed import Precomputed as Precomputed
-    from modalhash.encoders.saved import EncoderFileError as EncoderFileError
-    from modalhash.encoders.saved import describe as describe
-    from modalhash.encoders.saved import load_encoder as load_encoder
-    from modalhash.encoders.saved import mismatch as mismatch
-    from modalhash.encoders.saved import save_encoder as save_encoder
     from modalhash.encoders.text import HashingEncoder as HashingEncoder
     from modalhash.encoders.text import TfidfEncoder as TfidfEncoder
 
@@ -34,9 +34,16 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State"],
         "encode": ["Encoded", "Failure", "encode_dataset", "encode_items"],
         "image": ["ImageEncoder"],
-        "lookup": ["ENCODERS", "get_encoder"],
+        "lookup": [
+            "ENCODERS",
+            "EncoderFileError",
+            "describe",
+            "get_encoder",
+            "load_encoder",
+            "mismatch",
+            "save_encoder",
+        ],
         "precomputed": ["Precomputed"],
-        "saved": ["EncoderFileError", "describe", "load_encoder", "mismatch", "save_encoder"],
         "text": ["HashingEncoder", "TfidfEncoder"],
     },
 )

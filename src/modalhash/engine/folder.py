@@ -3,7 +3,7 @@
 =================  ==========================================================================
 ``config.json``    format, code length, modalities with name, version, dimension and digest of their encoders
 ``model/``         the hasher, as :mod:`modalhash.persistence` writes it
-``encoders/``      what each encoder learned, as :mod:`modalhash.encoders.storage` writes it: ``0/``, ``1/`` …
+``encoders/``      what each encoder learned, as :mod:`modalhash.encoders.lookup` writes it: ``0/``, ``1/`` …
 ``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`)
 ``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================

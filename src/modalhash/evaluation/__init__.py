@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from modalhash.evaluation.average_precision import average_precision as average_precision
     from modalhash.evaluation.curves import Curve as Curve
     from modalhash.evaluation.curves import by_radius as by_radius
     from modalhash.evaluation.curves import by_rank as by_rank
@@ -21,11 +20,12 @@ if TYPE_CHECKING:
     from modalhash.evaluation.figures import plot_precision_recall as plot_precision_recall
     from modalhash.evaluation.measures import chance_level as chance_level
     from modalhash.evaluation.measures import measure as measure
+    from modalhash.evaluation.precision import average_precision as average_precision
+    from modalhash.evaluation.precision import mean_average_precision as mean_average_precision
     from modalhash.evaluation.protocol import CHOICES as CHOICES
     from modalhash.evaluation.protocol import PRESETS as PRESETS
     from modalhash.evaluation.protocol import Protocol as Protocol
     from modalhash.evaluation.ranking import Ranking as Ranking
-    from modalhash.evaluation.ranking import mean_average_precision as mean_average_precision
     from modalhash.evaluation.ranking import rank as rank
     from modalhash.evaluation.result import Direction as Direction
     from modalhash.evaluation.result import Result as Result
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "average_precision": ["average_precision"],
+        "precision": ["average_precision", "mean_average_precision"],
         "curves": ["Curve", "by_radius", "by_rank"],
         "databases": ["evaluate_databases", "unseen_items"],
         "figures": ["plot_convergence", "plot_precision_at", "plot_precision_recall"],
         "measures": ["chance_level", "measure"],
         "protocol": ["CHOICES", "PRESETS", "Protocol"],
-        "ranking": ["Ranking", "mean_average_precision", "rank"],
+        "ranking": ["Ranking", "rank"],
         "result": ["Direction", "Result", "compare"],
         "retrieval": ["evaluate"],
         "significance": ["Spread", "bootstrap_interval", "holm", "randomisation_test", "randomisation_tests"],

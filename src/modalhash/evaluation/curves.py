@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.evaluation.average_precision import QUERIES_AT_ONCE
+from modalhash.evaluation.precision import QUERIES_AT_ONCE
 from modalhash.evaluation.ranking import Ranking
 from modalhash.validation import check_choice
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.evaluation.average_precision import average_precision
 from modalhash.evaluation.curves import by_radius, by_rank
+from modalhash.evaluation.precision import average_precision
 from modalhash.evaluation.protocol import Protocol
 from modalhash.evaluation.ranking import Ranking
 from modalhash.evaluation.result import Direction

@@ -14,7 +14,7 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, to_words
-from modalhash.validation import check_choice, check_int, check_labels
+from modalhash.validation import check_int, check_labels
 
 TIES = ("expected", "stable", "optimistic", "pessimistic")
 
@@ -115,30 +115,6 @@ def rank(
     counts = kernels.histograms(query, query_label, item, item_label, n_bits)
     kernels.forget(counts, query, query_label, item, item_label, own)
     return Ranking(query, query_label, item, item_label, counts, own)
-
-
-def mean_average_precision(
-    query_codes: Codes,
-    query_labels: Any,
-    database_codes: Codes,
-    database_labels: Any,
-    *,
-    n_bits: int | None = None,
-    ties: str = "expected",
-) -> float:
-    """Return the mean average precision over the whole ranking; a query without relevant items counts as 0.
-
-    Examples
-    --------
-    >>> codes, labels = np.array([[0], [1], [3]], dtype=np.uint8), np.array([[1, 0], [0, 1], [1, 0]])
-    >>> mean_average_precision(codes[:1], labels[:1], codes[1:], labels[1:])
-    0.5
-    """
-    from modalhash.evaluation.average_precision import average_precision
-
-    check_choice(ties, "ties", TIES)
-    ranking = rank(query_codes, query_labels, database_codes, database_labels, n_bits=n_bits)
-    return float(average_precision(ranking, ties=ties).mean())
 
 
 def _check_excluded(excluded: Any, n_queries: int, n_items: int) -> Array:

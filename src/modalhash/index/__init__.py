@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from modalhash.index.base import BACKENDS as BACKENDS
+    from modalhash.index.backends import BACKENDS as BACKENDS
+    from modalhash.index.backends import make_index as make_index
     from modalhash.index.base import BuildReport as BuildReport
     from modalhash.index.base import Hits as Hits
     from modalhash.index.base import Index as Index
-    from modalhash.index.base import make_index as make_index
     from modalhash.index.faiss import FaissIndex as FaissIndex
     from modalhash.index.hamming import HammingIndex as HammingIndex
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "base": ["BACKENDS", "BuildReport", "Hits", "Index", "make_index"],
+        "backends": ["BACKENDS", "make_index"],
+        "base": ["BuildReport", "Hits", "Index"],
         "faiss": ["FaissIndex"],
         "hamming": ["HammingIndex"],
     },

@@ -1,4 +1,4 @@
-"""What every index does, what its searches return, and how an index is made by the name of its backend."""
+"""What every index does, and what its searches return."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from modalhash._typing import Array, Codes
-from modalhash.validation import check_choice
 
-BACKENDS = ("exact", "faiss-ivf")
 PADDING = -1  # fills rows of Hits where there are fewer than k items
 RadiusPart = tuple[Array, Array, Array]  # ids, distances and offsets: the hits of all queries in one part of a database
 
@@ -107,29 +105,6 @@ class Index(Protocol):
         group: int | Collection[int] | None = None,
     ) -> Hits:
         """Return the k nearest items of each query, or all within a radius."""
-
-
-def make_index(n_bits: int, *, backend: str = "exact", n_threads: int | None = None) -> Index:
-    """Return an empty index.
-
-    Parameters
-    ----------
-    n_bits : int
-        Length of the codes.
-    backend : {"exact", "faiss-ivf"}
-        :class:`~modalhash.index.hamming.HammingIndex`, or :class:`~modalhash.index.faiss.FaissIndex` for many millions
-        of codes (extra ``faiss``), which answers exactly until its ``build()`` is called.
-    n_threads : int, optional
-        Threads of one large exact search.
-    """
-    check_choice(backend, "backend", BACKENDS)
-    if backend == "exact":
-        from modalhash.index.hamming import HammingIndex
-
-        return HammingIndex(n_bits, n_threads=n_threads)
-    from modalhash.index.faiss import FaissIndex
-
-    return FaissIndex(n_bits, n_threads=n_threads)
 
 
 def check_ids(ids: Any) -> Array:

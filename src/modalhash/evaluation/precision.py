@@ -13,11 +13,13 @@ hold ``(i−1)(q−1)/(g−1)`` others on average: again harmonic numbers. Nothi
 from __future__ import annotations
 
 from math import lgamma
+from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.evaluation.ranking import Ranking
+from modalhash._typing import Array, Codes
+from modalhash.evaluation.ranking import TIES, Ranking, rank
+from modalhash.validation import check_choice
 
 QUERIES_AT_ONCE = 1024  # keeps the work space at a few megabytes however many queries there are
 
@@ -51,6 +53,28 @@ def average_precision(
         sums, hits = precision_sums(ranking.histograms[rows], ties, depth)
         out[rows] = _divide(sums, _divisor(hits, ranking.n_relevant[rows], depth, normaliser))
     return out
+
+
+def mean_average_precision(
+    query_codes: Codes,
+    query_labels: Any,
+    database_codes: Codes,
+    database_labels: Any,
+    *,
+    n_bits: int | None = None,
+    ties: str = "expected",
+) -> float:
+    """Return the mean average precision over the whole ranking; a query without relevant items counts as 0.
+
+    Examples
+    --------
+    >>> codes, labels = np.array([[0], [1], [3]], dtype=np.uint8), np.array([[1, 0], [0, 1], [1, 0]])
+    >>> mean_average_precision(codes[:1], labels[:1], codes[1:], labels[1:])
+    0.5
+    """
+    check_choice(ties, "ties", TIES)
+    ranking = rank(query_codes, query_labels, database_codes, database_labels, n_bits=n_bits)
+    return float(average_precision(ranking, ties=ties).mean())
 
 
 def precision_sums(histograms: Array, ties: str, depth: int) -> tuple[Array, Array]:
