@@ -1,10 +1,15 @@
-"""Dependencies point one way, and importing is cheap."""
+"""Dependencies point one way, between rooms and inside them, and importing is cheap.
+
+A room is a package of modalhash, or a module at its top.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,59 +17,143 @@ import pytest
 import modalhash
 
 SOURCE = Path(modalhash.__file__).parent
-MAY_IMPORT = {  # a room of the package -> the rooms it may know
+MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it does
+    "_config": set(),
+    "_files": set(),
+    "_imports": set(),
+    "_lazy": set(),
+    "_parallel": set(),
+    "_typing": set(),
+    "progress": set(),
     "codes": {"_typing"},
     "kernels": {"_typing"},
-    "_parallel": set(),
+    "linalg": {"_typing"},
     "blocks": {"_parallel", "_typing"},
-    "progress": set(),
-    "_imports": set(),
-    "_files": set(),
-    "_config": set(),
-    "_lazy": set(),
     "validation": {"_typing", "blocks"},
     "randomness": {"_typing", "blocks"},
-    "linalg": {"_typing"},
-    "registry": {"_imports", "base"},  # for types only
     "features": {"_typing", "blocks", "randomness", "validation"},
     "items": {"_typing", "validation"},
-    "base": {"items", "_typing", "blocks", "codes", "features", "progress", "validation", "persistence", "evaluation", "data"},
-    "persistence": {"_config", "_files", "_typing", "base", "features", "registry"},
-    "methods": {"_parallel", "_typing", "base", "blocks", "codes", "features", "linalg", "progress", "randomness", "validation", "methods", "data"},
-    "data": {"_lazy", "_files", "_typing", "_imports", "data", "validation", "progress", "randomness", "blocks"},
-    "encoders": {"_config", "_lazy", "_files", "_typing", "_imports", "blocks", "data", "encoders", "progress", "validation"},
-    "evaluation": {"_lazy", "_typing", "_imports", "blocks", "codes", "evaluation", "kernels", "progress", "validation"},
-    "reproduce": {"_files", "_typing", "_imports", "__version__", "data", "evaluation", "progress", "registry", "reproduce", "validation"},
-    "index": {"_lazy", "_parallel", "_typing", "_imports", "codes", "index", "kernels", "validation"},
-    "store": {"_lazy", "_typing", "codes", "store", "validation"},
-    "engine": {"_config", "_files", "_lazy", "_typing", "__version__", "base", "codes", "data", "encoders", "engine", "index", "persistence", "progress", "registry", "store", "validation"},
-    "serve": {"__version__", "_imports", "_lazy", "codes", "engine", "serve", "store"},
+    "registry": {"_imports", "base"},  # base for types only
+    "persistence": {"_config", "_files", "_typing", "base", "features", "registry"},  # base for types only
+    "base": {"_typing", "blocks", "codes", "evaluation", "features", "items", "persistence", "progress", "validation"},
+    "methods": {"_parallel", "_typing", "base", "blocks", "codes", "features", "linalg", "progress", "randomness", "validation"},
+    "data": {"_files", "_imports", "_lazy", "_typing", "blocks", "progress", "validation"},
+    "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
+    "encoders": {"_config", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
+    "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
+    "store": {"_lazy", "_typing", "codes", "validation"},
+    "engine": {"_config", "_files", "_lazy", "_typing", "base", "codes", "data", "encoders", "index", "persistence", "progress", "registry", "store", "validation"},
+    "experiments": {"_files", "_typing", "data", "evaluation", "progress", "registry", "validation"},
+    "serve": {"_imports", "_lazy", "codes", "engine", "store"},
 }  # fmt: skip
+TOPMOST = "cli"  # knows every room, and no room knows it
+FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
+    "data": [
+        "_checks labels pictures formats._variables",
+        "_layouts dataset formats.matlab formats.npz",
+        "_assemble formats.hdf5 formats.manifest scenarios sets._official synthetic write",
+        "_read sets.mirflickr sets.nuswide",
+        "catalog sets.wiki",
+        "sets.iapr sets.openmoji",
+    ],
+    "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
+    "engine": ["folder query sources", "answer ingest training", "engine"],
+    "evaluation": [
+        "ranking significance tables",
+        "precision protocol trec",
+        "curves",
+        "result",
+        "figures measures",
+        "retrieval",
+        "databases",
+    ],
+    "experiments": [],
+    "index": ["_layout base", "_kernels", "_scan", "multi_index", "hamming", "faiss", "backends"],
+    "serve": [
+        "batching monitoring settings",
+        "errors schemas",
+        "http media openapi pages searcher uploads",
+        "service",
+        "routes_items routes_search routes_state",
+        "app",
+        "server",
+    ],
+    "store": ["base", "sqlite"],
+}
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
+    for path in sorted(SOURCE.rglob("*.py"))
+    if path.name != "__init__.py"
+}
+PACKAGES = {".".join(path.parent.relative_to(SOURCE).parts): path for path in sorted(SOURCE.rglob("*/__init__.py"))}
 
 
-def imports(path: Path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "modalhash":
-            if node.module == "modalhash":
-                yield from (alias.name for alias in node.names)
-            else:
-                yield node.module.split(".")[1]
-        elif isinstance(node, ast.Import):
-            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("modalhash."))
+def imports(path: Path, *, for_types: bool = True) -> set[str]:
+    """What a file imports of modalhash: modules, or packages where it takes a name from one."""
+    found = set()
+
+    def visit(node: ast.AST) -> None:
+        if not for_types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if isinstance(node, ast.Import):
+            found.update(a.name.removeprefix("modalhash.") for a in node.names if a.name.startswith("modalhash."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "modalhash":
+            package = node.module.removeprefix("modalhash").lstrip(".")
+            for name in (alias.name for alias in node.names):
+                module = f"{package}.{name}".lstrip(".")
+                found.add(module if module in {*MODULES, *PACKAGES} else package)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found - {""}  # names of modalhash itself
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_dependencies_point_one_way(path):
-    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    known = set(imports(path))
-    if room in MAY_IMPORT:
-        assert known <= MAY_IMPORT[room], f"{room} must not know {known - MAY_IMPORT[room]}"
-    else:
-        assert room in {"__init__", "_typing", "cli"}, f"say in MAY_IMPORT what {room!r} may import"
-    if room != "cli":
-        assert "cli" not in known, "nobody knows the command line"
-    if room not in {"cli", "serve"}:
-        assert "serve" not in known, "only the command line knows the service"
+def rooms_known(room: str) -> set[str]:
+    files = [path for name, path in {**MODULES, **PACKAGES}.items() if name.split(".")[0] == room]
+    return {known.split(".")[0] for path in files for known in imports(path)} - {room}
+
+
+def test_every_room_has_a_row():
+    assert {name.split(".")[0] for name in MODULES} == {*MAY_IMPORT, TOPMOST}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_knows_what_its_row_says(room):
+    assert rooms_known(room) == MAY_IMPORT[room]
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_modules_know_only_lower_floors(room):
+    floor = {module: level for level, names in enumerate(FLOORS[room]) for module in names.split()}
+    own = {name.removeprefix(f"{room}."): path for name, path in MODULES.items() if name.startswith(f"{room}.")}
+    assert floor.keys() == own.keys()
+    for module, path in own.items():
+        for known in imports(path, for_types=False):
+            if known.startswith(f"{room}."):
+                below = known.removeprefix(f"{room}.")
+                assert floor[below] < floor[module], f"{room}.{module} must not know {known}"
+
+
+def test_rooms_know_each_other_by_exported_names():
+    """A module imports another room's package, not what is inside; methods have no package to speak of."""
+    for name, path in MODULES.items():
+        room = name.split(".")[0]
+        inside = {known for known in imports(path) if "." in known and known.split(".")[0] not in {room, "methods"}}
+        assert inside <= {"data.pictures", "data.scenarios"}, f"{name} imports {inside}"
+
+
+def test_no_cycles():
+    graph = {name: imports(path, for_types=False) & MODULES.keys() for name, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
+
+
+def test_no_two_modules_share_a_name():
+    names = Counter(name.split(".")[-1] for name in MODULES)
+    assert {name for name, n in names.items() if n > 1} <= {"base"}
 
 
 def loaded_by(statement: str) -> set[str]:
