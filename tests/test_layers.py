@@ -32,7 +32,7 @@ MAY_IMPORT = {  # a room of the package -> the rooms it may know
     "data": {"_lazy", "_files", "_typing", "_extras", "data", "validation", "progress", "randomness", "blocks"},
     "encoders": {"_lazy", "_files", "_typing", "_extras", "blocks", "data", "encoders", "progress", "validation"},
     "evaluation": {"_lazy", "_typing", "_extras", "blocks", "codes", "evaluation", "kernels", "progress", "validation"},
-    "reproduce": {"_files", "_typing", "_extras", "__version__", "data", "evaluation", "progress", "registry", "reproduce", "validation"},
+    "experiments": {"_files", "_lazy", "_typing", "data", "evaluation", "experiments", "progress", "registry", "validation"},
     "index": {"_lazy", "_typing", "_extras", "codes", "index", "kernels", "validation"},
     "store": {"_lazy", "_typing", "codes", "store", "validation"},
     "engine": {"_lazy", "_typing", "__version__", "base", "codes", "data", "encoders", "engine", "index", "persistence", "progress", "registry", "store", "validation"},

@@ -9,10 +9,11 @@ import typer
 from modalhash import __version__
 from modalhash.cli import datasets as datasets_commands
 from modalhash.cli import engine_items
+from modalhash.cli import experiment as experiment_commands
 from modalhash.cli.demo import demo
 from modalhash.cli.evaluate import evaluate
 from modalhash.cli.methods import methods
-from modalhash.cli.reproduce import reproduce
+from modalhash.cli.reproduce import OPTIONS, reproduce
 from modalhash.cli.search import search
 from modalhash.cli.serve import serve
 from modalhash.cli.train import train
@@ -58,7 +59,8 @@ app.command(rich_help_panel=ENGINE)(engine_items.info)
 app.command()(methods)
 app.add_typer(datasets_commands.app, name="datasets")
 app.command()(evaluate)
-app.command()(reproduce)
+app.add_typer(experiment_commands.app, name="experiment")
+app.command(context_settings=OPTIONS)(reproduce)
 
 
 def main() -> None:

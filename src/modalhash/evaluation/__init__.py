@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from modalhash.evaluation.retrieval import evaluate as evaluate
     from modalhash.evaluation.significance import Spread as Spread
     from modalhash.evaluation.significance import bootstrap_interval as bootstrap_interval
+    from modalhash.evaluation.significance import holm as holm
     from modalhash.evaluation.significance import randomisation_test as randomisation_test
+    from modalhash.evaluation.significance import randomisation_tests as randomisation_tests
     from modalhash.evaluation.tables import Table as Table
     from modalhash.evaluation.trec import write_qrels as write_qrels
     from modalhash.evaluation.trec import write_run as write_run
@@ -50,7 +52,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "ranking": ["Ranking", "mean_average_precision", "rank"],
         "result": ["Direction", "Result", "compare"],
         "retrieval": ["evaluate"],
-        "significance": ["Spread", "bootstrap_interval", "randomisation_test"],
+        "significance": ["Spread", "bootstrap_interval", "holm", "randomisation_test", "randomisation_tests"],
         "tables": ["Table"],
         "trec": ["write_qrels", "write_run"],
     },

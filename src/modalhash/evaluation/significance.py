@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from modalhash._typing import Array
 from modalhash.validation import check_int, check_number
 
 AT_ONCE = 2**20  # random numbers held in memory
+TOSSES_AT_ONCE = 1000  # fixed, as the tosses depend on it
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,51 @@ def randomisation_test(first: Any, second: Any, *, draws: int = 10_000, random_s
         signs = 2.0 * rng.integers(2, size=(some, n), dtype=np.int8) - 1
         extreme += int((np.abs(signs @ difference) >= observed).sum())
     return (extreme + 1) / (draws + 1)
+
+
+def randomisation_tests(differences: Sequence[Array], *, draws: int = 20_000, random_state: int = 0) -> list[float]:
+    """Return the two-sided p-values of many paired comparisons, given as differences per query.
+
+    The test is that of :func:`randomisation_test`; comparisons of one length share their tosses, which makes
+    hundreds of them affordable. NaN stands for a query that the protocol leaves out.
+
+    Examples
+    --------
+    >>> randomisation_tests([np.zeros(9), np.ones(40)], draws=999)
+    [1.0, 0.001]
+    """
+    p_values = [1.0] * len(differences)
+    groups: dict[int, list[int]] = {}
+    for number, difference in enumerate(differences):
+        groups.setdefault(len(difference), []).append(number)
+    for length, members in groups.items():
+        rng = np.random.default_rng([random_state, length])
+        columns = np.nan_to_num(np.stack([differences[number] for number in members], axis=1))
+        observed = np.abs(columns.sum(axis=0)) * (1 - 1e-9)
+        extreme = np.zeros(len(members), dtype=np.int64)
+        for start in range(0, draws, TOSSES_AT_ONCE):
+            some = min(TOSSES_AT_ONCE, draws - start)
+            signs = 2.0 * rng.integers(2, size=(some, length), dtype=np.int8) - 1
+            extreme += (np.abs(signs @ columns) >= observed).sum(axis=0)
+        for number, count in zip(members, extreme.tolist(), strict=True):
+            p_values[number] = (count + 1) / (draws + 1)
+    return p_values
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number by Holm's step-down rule.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    corrected = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
+    corrected = np.minimum(np.maximum.accumulate(corrected), 1.0) if len(corrected) else corrected
+    found = np.empty(len(p_values))
+    found[order] = corrected
+    return [float(f"{p:.12g}") for p in found]
 
 
 def _clean(values: Any, name: str) -> Array:
