@@ -33,7 +33,7 @@ lint: $(READY)  ## check style and types
 BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed import_speed serve_load speed_table
 
 bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
-	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/speed/$$name.py || exit 1; done
 
 reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/reproduction
 	$(BIN)/python -m reproduction --quick --report docs/reproduction

@@ -378,7 +378,8 @@ def environments(results: Iterable[Result]) -> dict[str, int]:
 def describe(environment: Mapping[str, Any]) -> str:
     """Return machine, threads, versions and commit as one line."""
     versions = ", ".join(f"{name} {value}" for name, value in environment["versions"].items())
-    blas = f" ({', '.join(environment['blas'])})" if environment.get("blas") else ""
-    threads = f"{environment['threads']} BLAS thread{'s' if environment['threads'] != 1 else ''}{blas}"
+    threads = f"thread{'s' if environment['threads'] != 1 else ''}"
+    if "blas" in environment:
+        threads = f"BLAS {threads} ({', '.join(environment['blas'])})"
     commit = f", commit {environment['commit']}" if environment["commit"] else ""
-    return f"{environment['machine']}, {threads}; {versions}{commit}"
+    return f"{environment['machine']}, {environment['threads']} {threads}; {versions}{commit}"

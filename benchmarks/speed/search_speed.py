@@ -1,8 +1,8 @@
 """Exact search: HammingIndex against FAISS's IndexBinaryFlat, with the same threads.
 
-    python benchmarks/search_speed.py            # 2,000,000 codes of 16 to 256 bits, 1,000 queries, the 100 nearest
-    python benchmarks/search_speed.py --quick    # a tenth of the codes and queries, nothing is written
-    python benchmarks/search_speed.py --lists    # FAISS's inverted lists as well; a file of their own
+    python benchmarks/speed/search_speed.py # 2,000,000 codes of 16 to 256 bits, 1,000 queries, the 100 nearest
+    python benchmarks/speed/search_speed.py --quick    # a tenth of the codes and queries, nothing is written
+    python benchmarks/speed/search_speed.py --lists    # FAISS's inverted lists as well; a file of their own
 
 Both take turns, with one thread and with two, all queries together and one by one; the shortest run counts. Every
 distance is compared. FAISS leaves the order of equal distances open: ids are compared as sets below the k-th distance,

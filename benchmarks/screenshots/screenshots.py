@@ -1,8 +1,9 @@
 """Screenshots of the page of a running service: every state, at three widths, in both themes.
 
     modalhash demo &                                                     # or: modalhash serve ENGINE
-    python benchmarks/screenshots.py http://127.0.0.1:8000/ --out shots
-    python benchmarks/screenshots.py http://127.0.0.1:8000/ --picture demo/pictures/1F697.png --readme docs/images
+    python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ --out shots
+    python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ \\
+        --picture demo/pictures/1F697.png --readme docs/images
 
 The last makes the three that the README shows, of the engine that `modalhash demo` makes.
 

@@ -1,6 +1,6 @@
 """How long the package and its help page take to load, and a search in a fresh process.
 
-    python benchmarks/import_speed.py [--quick]
+    python benchmarks/speed/import_speed.py [--quick]
 
 Each command runs in processes of its own, start of the interpreter included, and the shortest counts. They have one
 thread: processor seconds are what the clock shows on a quiet machine, and they decide; the clock is in the note.

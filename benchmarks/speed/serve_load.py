@@ -1,7 +1,7 @@
 """Many clients at once against the service, and the same engine called in process.
 
-    python benchmarks/serve_load.py                                  # 1,000,000 codes, 64 clients, 30 s
-    python benchmarks/serve_load.py --items 100000 --clients 8 --seconds 5
+    python benchmarks/speed/serve_load.py                                  # 1,000,000 codes, 64 clients, 30 s
+    python benchmarks/speed/serve_load.py --items 100000 --clients 8 --seconds 5
 
 An engine with random codes of 64 bits is made in a temporary folder and served by `modalhash serve`, a process of its
 own. The clients are another process: each keeps its connection and sends the next search when the last one is

@@ -1,6 +1,6 @@
 """Ours against the authors' own code, cell by cell, on the same data and splits.
 
-    python benchmarks/fidelity.py RESULTS.csv [METHOD ...] [--dataset wiki] [--bits 16] [--seeds 3]
+    python benchmarks/quality/fidelity.py RESULTS.csv [METHOD ...] [--dataset wiki] [--bits 16] [--seeds 3]
 
 RESULTS.csv holds what the authors' code gives: method, variant, dataset, bits, database, task, runs, map, sd.
 Every variant of it that is listed in VARIANTS is fitted with the same parameters and evaluated alike:

@@ -1,7 +1,7 @@
 """Full-ranking mAP: histograms against distances by matrix product and argsort.
 
-    python benchmarks/evaluation_speed.py            # 2,000 queries, 184,577 items (NUS-WIDE's size), 16 to 128 bits
-    python benchmarks/evaluation_speed.py --quick    # 200 queries, 20,000 items, nothing is written
+    python benchmarks/speed/evaluation_speed.py # 2,000 queries, 184,577 items (NUS-WIDE's size), 16 to 128 bits
+    python benchmarks/speed/evaluation_speed.py --quick    # 200 queries, 20,000 items, nothing is written
 
 The sorted way is what research code does: ±1 codes in float32, ``d = (n_bits − Q Bᵀ) / 2`` for blocks of queries,
 ``argsort`` per query, cumulative precision. It sorts for some of the queries only, in turn with ours, and its time is

@@ -1,7 +1,7 @@
 """Hashing new items: ``AMSH.transform`` against the matrix products that it cannot do without.
 
-    python benchmarks/transform_speed.py            # 200,000 items of 500 features, 64 bits, 1,500 anchors
-    python benchmarks/transform_speed.py --quick    # a tenth of the items, nothing is written
+    python benchmarks/speed/transform_speed.py            # 200,000 items of 500 features, 64 bits, 1,500 anchors
+    python benchmarks/speed/transform_speed.py --quick    # a tenth of the items, nothing is written
 
 The floor is one float32 product for the distances to the anchors and one for the projection, of the same shapes, into
 arrays that are there already, in blocks of the best of four sizes. Norms, exponentials, centring, signs and packing,

@@ -1,8 +1,8 @@
 """Training AMSH: against a textbook implementation, against itself on samples, against the machine.
 
-    python benchmarks/training_speed.py                 # about ten minutes on two quiet cores
-    python benchmarks/training_speed.py --quick         # small twins, nothing is written
-    python benchmarks/training_speed.py --only path floor
+    python benchmarks/speed/training_speed.py                 # about ten minutes on two quiet cores
+    python benchmarks/speed/training_speed.py --quick         # small twins, nothing is written
+    python benchmarks/speed/training_speed.py --only path floor
 
 Data are the synthetic twins of MIRFlickr-25K and NUS-WIDE: their sizes, not their contents. The textbook is
 tests/reference/amsh.py: dense float64, R, E and M as matrices, the Gram matrix formed and inverted in every iteration,
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import training_memory
 from modalhash import AMSH

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def environment() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def environment() -> dict[str, Any]:
 
 def commit() -> str:
     """The commit that was measured, and "changed" if the sources are no longer those; empty outside of git."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
 
     def git(*args: str) -> str:
         return subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,7 +1,7 @@
 """A hostile client against the service: nothing may be a 500, take long, take memory or end it.
 
-    python benchmarks/serve_hostile.py                    # 10,000 requests by schemathesis, then attacks one by one
-    python benchmarks/serve_hostile.py --requests 500
+    python benchmarks/robustness/serve_hostile.py # 10,000 requests by schemathesis, then attacks one by one
+    python benchmarks/robustness/serve_hostile.py --requests 500
 
 schemathesis draws requests from the service's own OpenAPI description, half of them as described and half with
 something wrong, and checks every answer against it. Then come a picture of 400 megapixels in a few kilobytes, uploads
@@ -30,6 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from modalhash import Engine
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+
 from record import write
 
 TOKEN = "a-token-for-this-run"

@@ -1,6 +1,6 @@
 """How well AMSH does with each encoder: IAPR TC-12 photos and captions, 64 bits, no pairs given.
 
-    python benchmarks/encoders.py DATA [--photos image efficientnet-lite0] [--texts tfidf hashing minilm]
+    python benchmarks/quality/encoders.py DATA [--photos image efficientnet-lite0] [--texts tfidf hashing minilm]
                                   [--languages de en] [--items 4000] [--seeds 1] [--cache FOLDER]
 
 DATA holds ``images.zip`` and ``items.jsonl``. Every pair of a photo and a text encoder is measured: tie-expected mAP
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 import warnings
 import zipfile
@@ -26,6 +27,9 @@ from modalhash import AMSH
 from modalhash.data import Dataset, Split
 from modalhash.encoders import encode_items, get_encoder
 from modalhash.evaluation import evaluate_databases
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+
 from record import RESULTS, write
 
 BITS = 64

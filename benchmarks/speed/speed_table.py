@@ -1,7 +1,7 @@
 """One table of all speed measurements, from the result files; nothing is measured here.
 
-    python benchmarks/speed_table.py                  # print it, and write docs/speed.md
-    python benchmarks/speed_table.py --no-page        # only print it
+    python benchmarks/speed/speed_table.py                  # print it, and write docs/speed.md
+    python benchmarks/speed/speed_table.py --no-page        # only print it
 
 A result file takes part if its rows have the form that :mod:`speed_rows` describes. Rows that miss their mark stay,
 with what their note says.
@@ -16,7 +16,7 @@ from typing import Any
 
 from record import RESULTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+PAGE = Path(__file__).parents[2] / "docs" / "speed.md"
 KEYS = {"row", "measure", "against", "ours", "theirs", "unit", "ratio", "reach", "met", "note"}
 SECTIONS = {  # result file -> heading, in this order; others follow under their own names
     "training_speed": "Training",

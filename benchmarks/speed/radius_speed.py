@@ -1,7 +1,7 @@
 """Searches within a small radius: the tables of ``HammingIndex.build_radius`` against a walk over all codes.
 
-    python benchmarks/radius_speed.py            # 20,000,000 codes of 64 bits, radius 0 to 4
-    python benchmarks/radius_speed.py --quick    # a twentieth of the codes, nothing is written
+    python benchmarks/speed/radius_speed.py            # 20,000,000 codes of 64 bits, radius 0 to 4
+    python benchmarks/speed/radius_speed.py --quick    # a twentieth of the codes, nothing is written
 
 Queries are stored codes with a few bits flipped. The walk is the same index without tables, one thread both,
 all queries at once (256 of them walk over a block of codes while it is in the first cache, its best case) and one

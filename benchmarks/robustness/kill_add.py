@@ -1,7 +1,7 @@
 """Kill -9 while 100,000 items are added, again and again: what was committed must be there, and nothing by halves.
 
-    python benchmarks/kill_add.py                          # twenty kills, 100,000 items in batches of 1,000
-    python benchmarks/kill_add.py --kills 5 --items 20000
+    python benchmarks/robustness/kill_add.py                          # twenty kills, 100,000 items in batches of 1,000
+    python benchmarks/robustness/kill_add.py --kills 5 --items 20000
 
 Each round starts a process that adds the items that are still missing and kills it at a random moment: while it
 loads, creates, writes, commits or tidies the log. Then the store is opened as any user would, without repair, read
@@ -25,6 +25,9 @@ import numpy as np
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
 from modalhash.store import Record, Store
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+
 from record import write
 
 N_BITS = 64
