@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import takewhile
 from pathlib import Path
 
 NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?")
@@ -40,11 +41,8 @@ def read_tables(text: str) -> Iterator[ReportTable]:
             title = line.strip("* ")
         if not line.startswith("|") or (number and lines[number - 1].startswith("|")):
             continue
-        rows = []
-        for row in lines[number:]:
-            if not row.startswith("|"):
-                break
-            rows.append([cell.strip() for cell in row.strip().strip("|").split(" | ")])
+        table = takewhile(lambda row: row.startswith("|"), lines[number:])
+        rows = [[cell.strip() for cell in row.strip().strip("|").split(" | ")] for row in table]
         head, body = rows[0], rows[2:]
         cells: dict[tuple[str, str], str] = {}
         for row in body:

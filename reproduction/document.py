@@ -179,6 +179,13 @@ class Report:
                 if isinstance(block, Figure) and not block.main:
                     continue
                 lines += [block if isinstance(block, str) else block.to_markdown(), ""]
+        if any(not figure.main for figure in self.figures):
+            lines += [
+                "## More figures",
+                "",
+                "Those of the other data sets are on [a page of their own](more/figures.md).",
+                "",
+            ]
         return "\n".join(lines).rstrip() + "\n"
 
     def more_figures(self) -> str:

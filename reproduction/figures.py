@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from reproduction.tables.quality import label_of, seeds_of, task_of
 from reproduction.tables.sweeps import surface
 
 INK, FAINT = "#1c1c1c", "#dedede"
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+GEOMETRY = {"d", "x", "y", "width", "height", "points", "transform"}
+"""Attributes that hold coordinates."""
 COLOURS = {
     "AMSH": "#c8321f", "BATCH": "#2f6db5", "SCRATCH": "#2a9d77", "SRLCH": "#b07aa1", "DCH": "#d98c1f",
     "SMFH": "#8c6d4f", "CRE": "#7f7f9c", "FSH": "#4fb3c9", "CMFH": "#9aa13b", "FMH": "#2f6db5", "EDMH": "#2a9d77",
@@ -72,14 +76,42 @@ def canvas(name: str, width: float, height: float) -> Iterator[tuple[Any, list[s
 
 
 def small(svg: str) -> str:
-    """Return the drawing without what nobody sees: metadata, ids of groups, digits beyond a tenth of a point."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' id="(?:[A-Za-z0-9.]+_\d+|Quad\w*)"', "", svg)
-    # texts are no attributes and keep their digits
-    svg = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\d\.\d)\d+", r"\1", found[0]), svg)
-    svg = re.sub(r"\s*\n([ML]) ", r"\1", svg)
-    svg = re.sub(r"<g>\s*</g>", "", svg)
-    return re.sub(r"\n\s+", "\n", svg).strip() + "\n"
+    """Return the same drawing in less than half the bytes.
+
+    Styles that repeat become classes; groups without attributes, metadata, ids that nothing refers to and digits
+    beyond a tenth of a point go.
+    """
+    for prefix, address in (("", SVG), ("xlink", XLINK)):
+        ElementTree.register_namespace(prefix, address)
+    root = ElementTree.fromstring(svg)
+    referred = set(re.findall(r"#([\w-]+)", svg))
+    classes: dict[str, str] = {}
+    for element in list(root.iter()):
+        _unwrap(element)
+        if element.attrib.get("id") not in referred:
+            element.attrib.pop("id", None)
+        if style := element.attrib.pop("style", None):
+            element.attrib["class"] = classes.setdefault(style, f"s{len(classes)}")
+        for name in GEOMETRY & element.attrib.keys():
+            digits = re.sub(r"(\d\.\d)\d+", r"\1", element.attrib[name])
+            element.attrib[name] = re.sub(r"\s*([MLz])\s*", r"\1", digits).replace("\n", " ")
+        element.text, element.tail = (text if text and text.strip() else None for text in (element.text, element.tail))
+    sheet = ElementTree.Element(f"{{{SVG}}}style")
+    sheet.text = "".join(f".{name}{{{style.replace(': ', ':').replace('; ', ';')}}}" for style, name in classes.items())
+    root.insert(0, sheet)
+    return ElementTree.tostring(root, encoding="unicode").replace("><", ">\n<") + "\n"
+
+
+def _unwrap(parent: ElementTree.Element) -> None:
+    """Put the children of groups that only group into their parent."""
+    children = list(parent)
+    while any(_only_groups(child) for child in children):
+        children = [inner for child in children for inner in (child if _only_groups(child) else [child])]
+    parent[:] = [child for child in children if not child.tag.endswith("}metadata")]
+
+
+def _only_groups(element: ElementTree.Element) -> bool:
+    return element.tag == f"{{{SVG}}}g" and not set(element.attrib) - {"id"}
 
 
 def colour(label: str) -> str:

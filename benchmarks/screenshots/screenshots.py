@@ -2,10 +2,10 @@
 
     modalhash demo &                                                     # or: modalhash serve ENGINE
     python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ --out shots
-    python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ \\
-        --picture demo/pictures/1F697.png --readme docs/images
+    python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ --picture PICTURE.png --readme docs/images
 
-The last makes the three that the README shows, of the engine that `modalhash demo` makes.
+The last makes the three that the README shows, of the engine that `modalhash demo` makes, with one of its pictures
+(demo/pictures/1F697.png).
 
 Needs Playwright and Chromium. What a page looks like is judged by looking at it; the tests of the page
 are in tests/serve.
