@@ -155,7 +155,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it."""
+    """A whole report."""
 
     title: str
     subtitle: str

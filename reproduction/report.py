@@ -68,7 +68,7 @@ def write_report(results: Results, experiments: Mapping[str, Experiment], folder
 
 
 def build(found: Evidence) -> Report:
-    """All sections, from what was gathered and from nothing else."""
+    """Put all sections together, from what was gathered and from nothing else."""
     verdicts = {
         name: {dataset: against_ours(study) for dataset, study in found.studies[name].items()}
         for name in ("table2", "table3", "table5")
@@ -94,7 +94,7 @@ def build(found: Evidence) -> Report:
 
 
 def summary(found: Evidence, said: Sequence[Claims]) -> list[tuple[str, str]]:
-    """Facts for the head of the page."""
+    """Return the facts for the head of the page."""
     results = found.cells
     good = [result for result in results if "error" not in result]
     days = sorted({datetime.fromtimestamp(r["started"], UTC).date().isoformat() for r in results if "started" in r})
@@ -118,7 +118,7 @@ def _used(found: Evidence, dataset: str) -> bool:
 
 
 def tally(said: Sequence[Claims]) -> GroupedTable:
-    """Verdicts by data set."""
+    """Count the verdicts by data set."""
     verdicts = ("confirmed", "not confirmed", "not testable")
     titles = [source.title for source in SOURCES.values()]
     titles.append(PAPERS)
@@ -144,7 +144,7 @@ def tally(said: Sequence[Claims]) -> GroupedTable:
 
 
 def in_short(said: Sequence[Claims]) -> list[str]:
-    """Whom AMSH beats, a line per data set: what most readers came for."""
+    """Say whom AMSH beats, a line per data set: what most readers came for."""
     beaten: dict[str, dict[str, list[str]]] = {}
     for group in said:
         for claim in group.claims:
@@ -162,7 +162,7 @@ def in_short(said: Sequence[Claims]) -> list[str]:
 
 
 def beyond(found: Evidence) -> Section:
-    """What learned database codes bring."""
+    """Show what learned database codes bring."""
     blocks: list[Block] = [BEYOND]
     for name in ("table2", "table3"):
         complete = [s for s in found.studies[name].values() if {"learned", "hashed"} <= set(s.databases)]
@@ -172,7 +172,7 @@ def beyond(found: Evidence) -> Section:
 
 
 def experiment_section(found: Evidence, name: str, verdicts: Verdicts) -> Section:
-    """One table or figure of the paper."""
+    """Show one table or figure of the paper."""
     experiment, studies = found.experiments[name], found.studies[name]
     blocks: list[Block] = []
     if experiment.kind == "statistics":
@@ -197,7 +197,7 @@ def experiment_section(found: Evidence, name: str, verdicts: Verdicts) -> Sectio
 
 
 def of_study(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: bool) -> list[Block]:
-    """The tables and figures of one experiment on one data set."""
+    """Return the tables and figures of one experiment on one data set."""
     kind = study.experiment.kind
     if kind == "comparison":
         return [quality.comparison(study, verdicts, brief=brief)]
@@ -235,7 +235,7 @@ def wins(
 
 
 def how_to_read(found: Evidence) -> list[Block]:
-    """Databases, tests, marks and cautions."""
+    """Explain databases, tests, marks and cautions."""
     methods = {row.method for e in found.experiments.values() for row in e.rows if row.method}
     again = sorted(name.upper() for name in methods if info(name).reimplementation)
     cautions = [
@@ -261,7 +261,7 @@ def how_to_read(found: Evidence) -> list[Block]:
 
 
 def _gsph(found: Evidence) -> str:
-    """GSPH gains nothing from pairs where its learned codes are searched: with the numbers, where they are known."""
+    """Say that GSPH gains nothing from pairs where its learned codes are searched, with the numbers where known."""
     examples = []
     for study in found.studies["table3"].values():
         bits = 64 if 64 in study.bits else max(study.bits)
@@ -273,7 +273,7 @@ def _gsph(found: Evidence) -> str:
 
 
 def what_is_absent(found: Evidence) -> list[Block]:
-    """Data that are not here, with how to get them; cells that failed."""
+    """Name the data that are not here, with how to get them, and the cells that failed."""
     used = list(dict.fromkeys(name for e in found.experiments.values() for name in e.datasets))
     missing = [name for name in used if name not in found.facts]
     blocks: list[Block] = []
@@ -304,7 +304,7 @@ def what_is_absent(found: Evidence) -> list[Block]:
 
 
 def how_it_was_made(found: Evidence) -> list[Block]:
-    """Versions, machines, commands."""
+    """Name versions, machines and commands."""
     counts = sorted(environments(found.cells).items(), key=lambda item: -item[1])
     lines = [f"{count} cells: {text}" for text, count in counts]
     heard = Counter(

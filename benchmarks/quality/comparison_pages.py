@@ -140,8 +140,8 @@ def paired_page(studies: Studies) -> str:
 def unpaired_page(table: Studies, shares: Studies, six: Studies) -> str:
     source = (
         "Every number is in `benchmarks/results/` (`unpaired.json.xz`, `pair_shares.json.xz`, "
-        "`six_modalities.json.xz`), made by `modalhash experiment run` of the grids in `benchmarks/quality/`; this page "
-        "and its figure by `python benchmarks/quality/comparison_pages.py`."
+        "`six_modalities.json.xz`), made by `modalhash experiment run` of the grids in `benchmarks/quality/`; this "
+        "page and its figure by `python benchmarks/quality/comparison_pages.py`."
     )
     return "\n".join(
         [

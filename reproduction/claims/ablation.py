@@ -10,7 +10,7 @@ from reproduction.study import OURS, Evidence, Study
 
 
 def ablation_claims(found: Evidence, verdicts: Verdicts) -> Claims:
-    """Section IV-H."""
+    """Check the claims of section IV-H."""
     experiment, studies = found.experiments["table5"], found.studies["table5"]
     data, where = experiment.datasets, "IV-H, Table V"
     claims = [

@@ -155,7 +155,7 @@ def is_low(label: str) -> Rule:
 
 
 def paired_claims(found: Evidence, verdicts: Verdicts) -> Claims:
-    """Section IV-D."""
+    """Check the claims of section IV-D."""
     experiment, studies = found.experiments["table2"], found.studies["table2"]
     data, section = experiment.datasets, "IV-D, Table II"
     claims = [
@@ -178,7 +178,7 @@ def paired_claims(found: Evidence, verdicts: Verdicts) -> Claims:
 
 
 def unpaired_claims(found: Evidence, verdicts: Verdicts) -> Claims:
-    """Section IV-E."""
+    """Check the claims of section IV-E."""
     experiment, studies = found.experiments["table3"], found.studies["table3"]
     data, section = experiment.datasets, "IV-E, Table III"
     claims = [

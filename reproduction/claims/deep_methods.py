@@ -8,7 +8,7 @@ from reproduction.study import Evidence, Study
 
 
 def deep_claims(found: Evidence) -> Claims:
-    """Section IV-I: measured here against the paper's quoted numbers, so only on the paper's data."""
+    """Check the claims of section IV-I: measured against quoted numbers, so only on the paper's data."""
     experiment = found.experiments["table6"]
     studies = {name: study for name, study in found.studies["table6"].items() if study.same}
     where = "IV-I, Table VI"

@@ -15,7 +15,7 @@ from reproduction.tables.sweeps import surface
 
 
 def sensitivity_claims(found: Evidence) -> Claims:
-    """Section IV-F."""
+    """Check the claims of section IV-F."""
     experiment, studies = found.experiments["sensitivity"], found.studies["sensitivity"]
     data, where = experiment.datasets, "IV-F, Fig. 5"
     claims = []

@@ -14,7 +14,7 @@ STABLE = 1e-3
 
 
 def time_claims(found: Evidence) -> Claims:
-    """Section IV-G, Table IV."""
+    """Check the claims of section IV-G on time."""
     experiment, studies = found.experiments["table4"], found.studies["table4"]
     data, where = experiment.datasets, "IV-G, Table IV"
     flickr = {name: study for name, study in studies.items() if name.startswith("mirflickr25k")}
@@ -54,7 +54,7 @@ def within(limit: float) -> Rule:
 
 
 def convergence_claims(found: Evidence) -> Claims:
-    """Section IV-G, Fig. 6."""
+    """Check the claims of section IV-G on convergence."""
     experiment, studies = found.experiments["convergence"], found.studies["convergence"]
     data, where = experiment.datasets, "IV-G, Fig. 6"
     return Claims("Convergence", [

@@ -20,7 +20,7 @@ STATISTICS = {
 
 
 def statistics(experiment: Experiment, facts: Mapping[str, Mapping[str, Any]]) -> GroupedTable:
-    """What the data sets hold: the paper's as published, what is here as counted."""
+    """Tabulate what the data sets hold: the paper's as published, what is here as counted."""
     here = [name for name in experiment.datasets if name in facts]
     published = [
         (SOURCES[name].title, [*(Entry(f"{tasks['statistics'][key][0]:,}") for key in STATISTICS), Entry()])

@@ -8,12 +8,12 @@ from reproduction.tables.quality import label_of, seeds_of, task_of
 
 
 def share_bits(study: Study) -> int:
-    """64 where it was run, else the longest."""
+    """Return the code length that is shown: 64 where it was run, else the longest."""
     return 64 if 64 in study.bits else max(study.bits)
 
 
 def lost(study: Study, label: str, task: str, bits: int, kind: str) -> float | None:
-    """Part of the learned database's mAP above chance that another database does not have, above its own chance."""
+    """Return the part of the learned database's mAP above chance that another does not have, above its own chance."""
     learned, other = (study.mean(label, bits, task, k) for k in ("learned", kind))
     chance, own = (study.chance(task, k) for k in ("learned", kind))
     if learned is None or other is None or chance is None or own is None or learned - chance < 0.02:
@@ -22,12 +22,12 @@ def lost(study: Study, label: str, task: str, bits: int, kind: str) -> float | N
 
 
 def percent(share: float) -> str:
-    """E.g. ``−7 %``, never a negative nought."""
+    """Write a share, e.g. ``−7 %``, never a negative nought."""
     return f"{round(100 * share) + 0:d} %".replace("-", "−")
 
 
 def shares(study: Study) -> GroupedTable:
-    """How much of each method's mAP comes from learned database codes."""
+    """Tabulate how much of each method's mAP comes from learned database codes."""
     bits = share_bits(study)
     rows = []
     for label in study.labels:

@@ -23,7 +23,7 @@ KINDS = {
 
 
 def label_of(experiment: Experiment, label: str) -> str:
-    """A row's name, marked where the method is a re-implementation or quoted."""
+    """Return a row's name, marked where the method is a re-implementation or quoted."""
     row = experiment.row(label)
     if row.quoted:
         return f"{label} (quoted)"
@@ -31,13 +31,13 @@ def label_of(experiment: Experiment, label: str) -> str:
 
 
 def task_of(study: Study, task: str) -> str:
-    """E.g. ``image → text``."""
+    """Return the names of a task's modalities, e.g. ``image → text``."""
     first, second = study.source.modalities
     return f"{first} → {second}" if task == "I2T" else f"{second} → {first}"
 
 
 def comparison(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: bool = False) -> GroupedTable:
-    """Measured mAP, the databases side by side; published numbers and differences where they may stand beside.
+    """Tabulate measured mAP, the databases side by side; published numbers and differences where they may stand beside.
 
     ``brief`` leaves out the notes that the first table of a section has.
     """
@@ -83,7 +83,7 @@ def published_heading(study: Study) -> str:
 
 
 def seeds_of(study: Study) -> str:
-    """E.g. ``3 seeds``; a fit that another table has with more seeds brings them along, so they may differ."""
+    """Say how many seeds there are; a fit that another table has with more seeds brings them along."""
     counts = Counter((point.sweep, point.label, point.bits) for point in study.results)
     low, high = min(counts.values()), max(counts.values())
     if high == 1:
@@ -92,7 +92,7 @@ def seeds_of(study: Study) -> str:
 
 
 def notes_of(study: Study, *, brief: bool = False) -> list[str]:
-    """What was measured, how marks are to be read, what the paper is silent on."""
+    """Say what was measured, how marks are to be read, and what the paper is silent on."""
     notes = [f"{_chance(study)} Protocol and marks as above."] if brief else _general_notes(study)
     if any(label_of(study.experiment, label).endswith(REIMPLEMENTED) for label in study.labels):
         notes.append(f"{REIMPLEMENTED} re-implementation: neither the authors' code nor the full text was at hand.")
@@ -172,7 +172,7 @@ def _difference(study: Study, label: str, task: str, bits: int) -> Entry:
 
 
 def as_published(experiment: Experiment, datasets: Sequence[str]) -> GroupedTable:
-    """The paper's table for data that are not here, and nothing beside it."""
+    """Tabulate the paper's numbers for data that are not here, and nothing beside them."""
     bits = list(experiment.published_bits)
     columns = [(dataset, n) for dataset in datasets for n in bits]
     sections = []

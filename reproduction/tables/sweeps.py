@@ -13,7 +13,7 @@ from reproduction.tables.quality import seeds_of, task_of
 
 
 def single_sweep(study: Study, sweep: Sweep) -> GroupedTable:
-    """Quality over one parameter."""
+    """Tabulate quality over one parameter."""
     ((name, values),) = sweep.values.items()
     bits = study.bits[0]
     sections = []
@@ -35,7 +35,7 @@ def single_sweep(study: Study, sweep: Sweep) -> GroupedTable:
 
 
 def surface(study: Study, sweep: Sweep, task: str, database: str = "learned") -> np.ndarray[Any, Any]:
-    """Mean mAP over two parameters: rows are the first's values; NaN where nothing was measured."""
+    """Return the mean mAP over two parameters: rows are the first's values; NaN where nothing was measured."""
     (first, rows), (second, columns) = sweep.values.items()
     bits = study.bits[0]
     found = [
@@ -46,7 +46,7 @@ def surface(study: Study, sweep: Sweep, task: str, database: str = "learned") ->
 
 
 def double_sweep(study: Study, sweep: Sweep) -> GroupedTable:
-    """Quality over two parameters, as numbers."""
+    """Tabulate quality over two parameters."""
     (first, rows), (second, columns) = sweep.values.items()
     sections = []
     for task in TASKS:
@@ -68,7 +68,7 @@ def double_sweep(study: Study, sweep: Sweep) -> GroupedTable:
 
 
 def ratio_reading(study: Study, sweep: Sweep) -> str | None:
-    """What a map over two weights shows when it is read along its diagonals; None where it has holes."""
+    """Say what a map over two weights shows when it is read along its diagonals; None where it has holes."""
     (first, rows), (second, columns) = sweep.values.items()
     values = np.mean([surface(study, sweep, task) for task in TASKS], axis=0)
     if np.isnan(values).any():

@@ -9,7 +9,7 @@ from reproduction.tables.quality import label_of, seeds_of
 
 
 def times(study: Study, *, brief: bool = False) -> GroupedTable:
-    """Seconds here and in the paper, each also as a multiple of AMSH's, which is what can be compared."""
+    """Tabulate seconds here and in the paper, each also as a multiple of AMSH's, which is what can be compared."""
     experiment = study.experiment
     quoted = [bits for bits in study.bits if bits in experiment.published_bits] if study.quotes else []
     groups = [("CPU seconds here", len(study.bits)), ("times AMSH, here", len(study.bits))]
@@ -55,7 +55,7 @@ def times(study: Study, *, brief: bool = False) -> GroupedTable:
 
 
 def _whose_seconds(study: Study) -> str:
-    """Heading of published seconds: never of this machine, and often not of these data."""
+    """Return the heading of published seconds: never of this machine, and often not of these data."""
     if study.same:
         return "published — other machine"
     title = SOURCES[study.quotes].title

@@ -62,7 +62,7 @@ def changed(module: str, change):
 
 
 def digest(method: str, read=None) -> str:
-    return source_digest([registry.get(method).__module__, *MEASURING], read)
+    return source_digest([registry.get(method).__module__, MEASURING], read)
 
 
 def comment(text: str) -> str:
@@ -112,3 +112,5 @@ def test_a_method_outside_the_package_counts_with_its_own_package(tmp_path, monk
     first = source_digest(["outside.mine"], changed("", str))
     assert source_digest(["outside.mine"], changed("outside.steps", number)) != first
     assert source_digest(["outside.mine"], changed("outside.steps", comment)) == first
+    with pytest.raises(ValueError, match=r"no source of outside\.yours"):
+        source_digest(["outside.yours"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from modalhash.experiments import Event, Plan, Results
+    from modalhash.experiments import Event, Grid, Plan, Results
 
 EXAMPLE = """\
 Measure a grid of methods, data sets, code lengths and seeds from a TOML file, and report it.
@@ -68,10 +70,10 @@ def run_grid(
     """Measure what is not measured yet. Every result is a file: stop it whenever you like."""
     from rich.console import Console
 
-    from modalhash.experiments import Results, load_grid, make_plan
+    from modalhash.experiments import Results, make_plan
 
     console = Console(highlight=False, soft_wrap=True)
-    grid = load_grid(file)
+    grid = open_grid(file)
     store = Results(results or default_folder(file))
     with console.status("looking at the data"):
         plan = make_plan([grid], root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
@@ -90,11 +92,11 @@ def list_cells(file: File, results: Folder = None, root: Root = None, quick: Qui
     """List the cells of a grid, and which of them are done."""
     from rich.console import Console
 
-    from modalhash.experiments import Results, load_grid, make_plan
+    from modalhash.experiments import Results, make_plan
 
     console = Console(highlight=False, soft_wrap=True)
     store = Results(results or default_folder(file))
-    plan = make_plan([load_grid(file)], root=root, quick=quick)
+    plan = make_plan([open_grid(file)], root=root, quick=quick)
     counts = {"done": 0, "failed": 0, "to do": 0}
     for cell in plan.cells:
         known = store.read(cell)
@@ -116,9 +118,9 @@ def report(
 ) -> None:
     """Print mAP, mean ± standard deviation over seeds, on learned, hashed and unseen databases. Nothing is fitted."""
     from modalhash._files import write_atomically
-    from modalhash.experiments import Results, environments, load_grid, quality_tables, read_studies, seconds_table
+    from modalhash.experiments import Results, environments, quality_tables, read_studies, seconds_table
 
-    grid = load_grid(file)
+    grid = open_grid(file)
     store = Results(results or default_folder(file))
     studies = read_studies(store, grid)
     if not studies:
@@ -182,6 +184,15 @@ def keys() -> None:
     for name, meaning in KEYS.items():
         table.add_row(name, escape(meaning))
     Console(highlight=False).print(table)
+
+
+def open_grid(file: Path) -> Grid:
+    """Read a grid; ``module:Class`` may be a module in the current folder too, what is installed comes first."""
+    from modalhash.experiments import load_grid
+
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+    return load_grid(file)
 
 
 def default_folder(file: Path) -> Path:

@@ -12,7 +12,7 @@ from modalhash._typing import Array
 from modalhash.validation import check_int, check_number
 
 AT_ONCE = 2**20  # random numbers held in memory
-TOSSES_AT_ONCE = 1000  # fixed, as the tosses depend on it
+TOSSES_AT_ONCE = 1000  # draws of randomisation_tests held in memory, for all comparisons of one length
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Any) -> Spread:
-        """The spread of these numbers."""
+        """Return the spread of these numbers."""
         numbers = np.asarray(values, dtype=np.float64)
         if numbers.ndim != 1 or not len(numbers):
             raise ValueError(f"values have shape {numbers.shape}; expected at least one number per run")
@@ -46,7 +46,7 @@ class Spread:
 def bootstrap_interval(
     values: Any, *, level: float = 0.95, draws: int = 2000, random_state: int = 0
 ) -> tuple[float, float]:
-    """Percentile interval of the mean, over queries drawn anew with replacement.
+    """Return the percentile interval of the mean, over queries drawn anew with replacement.
 
     NaN stands for a query that the protocol leaves out.
 
@@ -63,19 +63,24 @@ def bootstrap_interval(
     if level >= 1:
         raise ValueError(f"level is {level}; expected a number between 0 and 1, e.g. 0.95")
     draws = check_int(draws, "draws", at_least=1)
-    rng = np.random.default_rng(random_state)
-    means = np.concatenate(
-        [
-            numbers[rng.integers(len(numbers), size=(some, len(numbers)))].mean(axis=1)
-            for some in _batches(draws, numbers)
-        ]
-    )
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    if len(numbers) == 1:  # scipy asks for two
+        return float(numbers[0]), float(numbers[0])
+    from scipy import stats
+
+    interval = stats.bootstrap(
+        (numbers,),
+        np.mean,
+        method="percentile",
+        confidence_level=level,
+        n_resamples=draws,
+        batch=max(1, AT_ONCE // len(numbers)),
+        random_state=np.random.default_rng(random_state),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
 
 
 def randomisation_test(first: Any, second: Any, *, draws: int = 10_000, random_state: int = 0) -> float:
-    """Two-sided p-value for "both methods are alike", from the same queries asked to both.
+    """Return the two-sided p-value for "both methods are alike", from the same queries put to both.
 
     If they were, which of the two got which average precision on a query would be a coin's toss: the
     p-value is how often tosses make the means differ as much. All tosses are tried when there are no
@@ -95,52 +100,52 @@ def randomisation_test(first: Any, second: Any, *, draws: int = 10_000, random_s
     if not np.array_equal(np.isnan(a), np.isnan(b)):
         raise ValueError("the protocol leaves out different queries for the two; expected the same ones")
     difference = (a - b)[~np.isnan(a)]
-    n = len(difference)
-    if not n:
+    if not len(difference):
         raise ValueError("no query counts; there is nothing to compare")
-    observed = abs(difference.sum()) * (1 - 1e-12)  # equal sums may differ in the last bit
-    if 2**n <= draws:
-        tosses = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        return float(np.mean(np.abs((2 * tosses - 1) @ difference) >= observed))
-    rng = np.random.default_rng(random_state)
-    extreme = 0
-    for some in _batches(draws, difference):
-        signs = 2.0 * rng.integers(2, size=(some, n), dtype=np.int8) - 1
-        extreme += int((np.abs(signs @ difference) >= observed).sum())
-    return (extreme + 1) / (draws + 1)
+    rng, at_once = np.random.default_rng(random_state), max(1, AT_ONCE // len(difference))
+    return float(_p_values(difference[:, None], draws, at_once, rng)[0])
 
 
-def randomisation_tests(differences: Sequence[Array], *, draws: int = 20_000, random_state: int = 0) -> list[float]:
-    """Return the two-sided p-values of many paired comparisons, given as differences per query.
+def randomisation_tests(differences: Sequence[Array], *, draws: int = 10_000, random_state: int = 0) -> list[float]:
+    """Return the p-value of :func:`randomisation_test` for many comparisons; those of one length share their tosses.
 
-    The test is that of :func:`randomisation_test`; comparisons of one length share their tosses, which makes
-    hundreds of them affordable. NaN stands for a query that the protocol leaves out.
+    Each comparison is the difference of two methods on every query, NaN where the protocol leaves the query out.
 
     Examples
     --------
     >>> randomisation_tests([np.zeros(9), np.ones(40)], draws=999)
     [1.0, 0.001]
     """
+    draws = check_int(draws, "draws", at_least=1)
     p_values = [1.0] * len(differences)
-    groups: dict[int, list[int]] = {}
+    by_length: dict[int, list[int]] = {}
     for number, difference in enumerate(differences):
-        groups.setdefault(len(difference), []).append(number)
-    for length, members in groups.items():
-        rng = np.random.default_rng([random_state, length])
+        by_length.setdefault(len(difference), []).append(number)
+    for length, members in by_length.items():
         columns = np.nan_to_num(np.stack([differences[number] for number in members], axis=1))
-        observed = np.abs(columns.sum(axis=0)) * (1 - 1e-9)
-        extreme = np.zeros(len(members), dtype=np.int64)
-        for start in range(0, draws, TOSSES_AT_ONCE):
-            some = min(TOSSES_AT_ONCE, draws - start)
-            signs = 2.0 * rng.integers(2, size=(some, length), dtype=np.int8) - 1
-            extreme += (np.abs(signs @ columns) >= observed).sum(axis=0)
-        for number, count in zip(members, extreme.tolist(), strict=True):
-            p_values[number] = (count + 1) / (draws + 1)
+        rng = np.random.default_rng([random_state, length])
+        for number, p in zip(members, _p_values(columns, draws, TOSSES_AT_ONCE, rng).tolist(), strict=True):
+            p_values[number] = p
     return p_values
 
 
+def _p_values(columns: Array, draws: int, at_once: int, rng: np.random.Generator) -> Array:
+    """Two-sided p-values of columns of differences under random signs, the same signs for all columns."""
+    n = len(columns)
+    observed = np.abs(columns.sum(axis=0)) * (1 - 1e-9)  # equal sums may differ by rounding
+    if 2**n <= draws:
+        tosses = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+        return np.asarray(np.mean(np.abs((2 * tosses - 1) @ columns) >= observed, axis=0))
+    extreme = np.zeros(columns.shape[1], dtype=np.int64)
+    for done in range(0, draws, at_once):
+        some = min(at_once, draws - done)
+        signs = 2.0 * rng.integers(2, size=(some, n), dtype=np.int8) - 1
+        extreme += (np.abs(signs @ columns) >= observed).sum(axis=0)
+    return np.asarray((extreme + 1) / (draws + 1))
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number by Holm's step-down rule.
+    """Return the p-values corrected for their number by Holm's step-down rule, in the order given.
 
     Examples
     --------
@@ -148,11 +153,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     order = np.argsort(p_values, kind="stable")
-    corrected = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
-    corrected = np.minimum(np.maximum.accumulate(corrected), 1.0) if len(corrected) else corrected
-    found = np.empty(len(p_values))
-    found[order] = corrected
-    return [float(f"{p:.12g}") for p in found]
+    rising = np.asarray(p_values, dtype=np.float64)[order] * np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(np.maximum.accumulate(rising), 1.0) if len(rising) else rising
+    return [float(f"{p:.12g}") for p in corrected]
 
 
 def _clean(values: Any, name: str) -> Array:
@@ -160,8 +164,3 @@ def _clean(values: Any, name: str) -> Array:
     if numbers.ndim != 1 or not len(numbers):
         raise ValueError(f"{name}: got shape {numbers.shape}; expected one number per query, at least one")
     return numbers
-
-
-def _batches(draws: int, values: Array) -> list[int]:
-    size = max(1, AT_ONCE // len(values))
-    return [min(size, draws - done) for done in range(0, draws, size)]

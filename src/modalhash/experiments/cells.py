@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from modalhash import registry
 from modalhash.experiments.config import Grid, Row
 
-MEASURING = ("modalhash.experiments.measure", "modalhash.evaluation.databases", "modalhash.data.scenarios")
-"""Modules that turn a data set and a model into numbers, with what they import."""
+MEASURING = "modalhash.experiments.measure"
+"""The module that turns a data set and a model into numbers, with all it imports: scenarios, measures, kernels."""
 NOT_NUMERICAL = re.compile(
     r"modalhash(\.(_extras|_files|_lazy|_typing|cli|encoders|engine|index|persistence|progress|registry|serve|store)"
     r"(\..*)?|\.evaluation\.(figures|significance|tables|trec)|\.experiments\.(cells|config|inputs))?"
@@ -143,7 +143,7 @@ def code_digest(method: str) -> str:
     it imports, directly or not. What is only for people or for files is left out, so that a change of the command
     line, or of a comment, throws no result away.
     """
-    return source_digest([registry.get(method).__module__, *MEASURING])
+    return source_digest([registry.get(method).__module__, MEASURING])
 
 
 Reader = Callable[[str], tuple[str, bool] | None]
@@ -157,6 +157,8 @@ def source_digest(modules: Iterable[str], read: Reader | None = None) -> str:
     """
     read = read or _read
     roots = list(modules)
+    if lost := [name for name in roots if read(name) is None]:
+        raise ValueError(f"no source of {', '.join(lost)}: a method must be in a file, to know when it changed")
     packages = {"modalhash", *(name.partition(".")[0] for name in roots)}
     found: dict[str, str] = {}
     waiting = roots
