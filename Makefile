@@ -34,12 +34,14 @@ lint: $(READY)  ## check style and types
 BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed import_speed serve_load speed_table
 
 bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
-	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/speed/$$name.py || exit 1; done
 
 reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/reproduction
-	$(BIN)/modalhash reproduce --quick --report docs/reproduction
+	$(BIN)/python -m reproduction --quick --report docs/reproduction
 
-docs: $(READY)  ## build the documentation into site/
+docs: $(READY)  ## build the documentation into site/, the report's other figures included
+	test ! -f reproduction/results/quick.json.xz || \
+		$(BIN)/python -m reproduction --from reproduction/results/quick.json.xz --report docs/reproduction
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove .venv and everything that was built

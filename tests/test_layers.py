@@ -43,7 +43,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_lazy", "_typing", "codes", "validation"},
     "engine": {"_config", "_files", "_lazy", "_typing", "base", "codes", "data", "encoders", "index", "persistence", "progress", "registry", "store", "validation"},
-    "experiments": {"_files", "_typing", "data", "evaluation", "progress", "registry", "validation"},
+    "experiments": {"_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
     "serve": {"_imports", "_lazy", "codes", "engine", "store"},
 }  # fmt: skip
 TOPMOST = "cli"  # knows every room, and no room knows it
@@ -67,7 +67,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "retrieval",
         "databases",
     ],
-    "experiments": [],
+    "experiments": ["environment provenance", "inputs", "config", "cells measure", "results", "run"],
     "index": ["_layout base", "_kernels", "_scan", "multi_index", "hamming", "faiss", "backends"],
     "serve": [
         "batching monitoring settings",

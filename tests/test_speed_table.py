@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "speed"
 
 
 @pytest.fixture
@@ -71,4 +71,4 @@ def test_a_mark_that_nobody_can_read(table):
 def test_the_page_is_that_of_the_results(table):
     found = table.load()
     table.check(found)
-    assert table.PAGE.read_text(encoding="utf-8") == table.as_page(found), "run benchmarks/table.py"
+    assert table.PAGE.read_text(encoding="utf-8") == table.as_page(found), "run benchmarks/speed/speed_table.py"

@@ -1,11 +1,16 @@
-"""Draws docs/images/architecture.svg: the rooms on their floors. Run: python docs/images/make_architecture.py"""
+"""Draws docs/images/architecture.svg, the rooms on their floors.
+
+python docs/images/make_architecture.py
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 FLOORS = [  # from the top down: floor, [(room, what it is)]
-    ("what people touch", [("cli", "a module per command"), ("serve", "HTTP API and page"), ("reproduction", "the AMSH paper")]),
+    ("what people touch", [
+        ("cli", "a module per command"), ("serve", "HTTP API and page"), ("reproduction", "the AMSH paper"),
+    ]),
     ("what joins", [("engine", "train, add, search"), ("experiments", "grids to results")]),
     ("usable alone", [
         ("methods", "one file each"), ("evaluation", "honest measures"), ("index", "codes in memory"),
@@ -29,6 +34,7 @@ STYLE = """
 
 
 def main() -> None:
+    """Write the drawing beside this file."""
     total = len(FLOORS) * (HEIGHT + 34) - 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {total}" role="img" '

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from modalhash import __version__
-from modalhash.cli import add, datasets, demo, evaluate, export, info, methods, remove, reproduce, search, serve, train
+from modalhash.cli import (
+    add,
+    datasets,
+    demo,
+    evaluate,
+    experiment,
+    export,
+    info,
+    methods,
+    remove,
+    reproduce,
+    search,
+    serve,
+    train,
+)
 from modalhash.cli._common import Commands
 
 app = typer.Typer(
@@ -52,7 +66,8 @@ app.command(rich_help_panel=ENGINE)(info.info)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)
-app.command()(reproduce.reproduce)
+app.add_typer(experiment.app, name="experiment")
+app.command(context_settings=reproduce.OPTIONS)(reproduce.reproduce)
 
 
 def main() -> None:

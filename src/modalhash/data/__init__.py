@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from modalhash.data.dataset import Dataset as Dataset
     from modalhash.data.dataset import Parts as Parts
     from modalhash.data.dataset import Split as Split
+    from modalhash.data.dataset import with_split as with_split
     from modalhash.data.formats.manifest import is_manifest as is_manifest
     from modalhash.data.formats.manifest import manifest_columns as manifest_columns
     from modalhash.data.formats.manifest import manifest_lines as manifest_lines
@@ -42,7 +43,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     {
         "_read": ["read"],
         "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "is_present", "load_dataset"],
-        "dataset": ["Dataset", "Parts", "Split"],
+        "dataset": ["Dataset", "Parts", "Split", "with_split"],
         "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines"],
         "labels": ["label_matrix", "label_names", "parse_labels"],
         "scenarios": ["missing_labels", "noisy_labels", "paired", "semi_paired", "unequal", "unpaired"],

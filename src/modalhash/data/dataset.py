@@ -342,3 +342,32 @@ def _clean_part(part: Any, name: str) -> dict[str, Array]:
         modality: clean_ids(ids if len(ids) else np.empty(0, dtype=np.int64), f"{name} ids of {modality!r}")
         for modality, ids in check_mapping(part, name).items()
     }
+
+
+def with_split(
+    dataset: Dataset, name: str, *, seed: int, queries: int | None = None, training: int | None = None
+) -> Dataset:
+    """Return the data set with its own split, or with one drawn at random.
+
+    Parameters
+    ----------
+    dataset
+        if it has no split, its modalities must have the same ids
+    name
+        part of the seed, so that two data sets of one size are not split alike
+    queries
+        how many; a tenth of the items by default
+    training
+        how many of the rest; all of it by default. The rest is the database in any case
+    """
+    if dataset.split is not None:
+        return dataset
+    if not dataset.paired:
+        raise ValueError(f"{name}: no split, and not the same ids in all modalities; write it with a split")
+    ids = np.random.default_rng([seed, *name.encode()]).permutation(next(iter(dataset.ids.values())))
+    count = queries or round(len(ids) / 10)
+    query, rest = ids[:count], ids[count:]
+    chosen = rest if training is None else rest[:training]
+    names = dataset.modalities
+    database = None if len(chosen) == len(rest) else dict.fromkeys(names, rest)
+    return replace(dataset, split=Split(dict.fromkeys(names, chosen), dict.fromkeys(names, query), database))

@@ -1,0 +1,182 @@
+"""Screenshots of the page of a running service: every state, at three widths, in both themes.
+
+    modalhash demo &                                                     # or: modalhash serve ENGINE
+    python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ --out shots
+    python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ --picture PICTURE.png --readme docs/images
+
+The last makes the three that the README shows, of the engine that `modalhash demo` makes, with one of its pictures
+(demo/pictures/1F697.png).
+
+Needs Playwright and Chromium. What a page looks like is judged by looking at it; the tests of the page
+are in tests/serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+SIZES = {"phone": (390, 844), "laptop": (1280, 800), "wide": (1920, 1080), "tall": (1280, 1072)}
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+COLOURS = 200
+"""Of a kept screenshot: few enough for a small file, enough for drawings."""
+SCALE = 1.75
+"""Pixels of a kept screenshot per pixel of the page: sharp on most screens."""
+README = {
+    "page-words": ("tall", "light", "words, a card pointed at", "medal"),
+    "page-picture": ("laptop", "dark", "a picture", ""),
+    "page-phone": ("phone", "light", "words, scrolled", "fruit"),
+}
+
+
+class Photographer:
+    """Brings a page into a state and takes its picture."""
+
+    def __init__(self, browser: Any, url: str, text: str, picture: Path | dict[str, Any]) -> None:
+        self.browser, self.url, self.text, self.picture = browser, url, text, picture
+        self.states: dict[str, Callable[[Any], None]] = {
+            "start": self.start,
+            "words": self.words,
+            "a picture": self.a_picture,
+            "everything": self.everything,
+            "error": self.error,
+            "nothing": self.nothing,
+            "words, a card pointed at": self.pointing,
+            "words, scrolled": self.scrolled,
+        }
+
+    def take(self, width: str, theme: str, state: str, *, scale: float = 1) -> bytes:
+        """A PNG of the page in one state."""
+        size = dict(zip(("width", "height"), SIZES[width], strict=True))
+        context = self.browser.new_context(viewport=size, color_scheme=theme, device_scale_factor=scale)
+        try:
+            page = context.new_page()
+            self.states[state](page)
+            page.wait_for_load_state("networkidle")
+            page.wait_for_function("() => document.getAnimations().every(one => one.playState === 'finished')")
+            return bytes(page.screenshot())
+        finally:
+            context.close()
+
+    def start(self, page: Any) -> None:
+        page.goto(self.url)
+        page.wait_for_selector("#taste a")
+
+    def words(self, page: Any) -> None:
+        self.start(page)
+        page.fill("#query", self.text)
+        page.press("#query", "Enter")
+        page.wait_for_selector("#results a.card")
+        page.evaluate("document.activeElement.blur()")
+
+    def a_picture(self, page: Any) -> None:
+        self.start(page)
+        page.set_input_files("#file", self.picture)
+        page.wait_for_selector("#results a.card")
+
+    def everything(self, page: Any) -> None:
+        self.words(page)
+        page.get_by_label("everything").check()
+        page.wait_for_function("() => document.querySelector('#summary').textContent.includes(' items')")
+        page.evaluate("document.activeElement.blur()")
+
+    def error(self, page: Any) -> None:
+        page.goto(f"{self.url}?id=no+such+item")
+        page.wait_for_selector("#message h2")
+
+    def nothing(self, page: Any) -> None:
+        """No engine finds nothing unless it is empty, so the answer is emptied on its way."""
+        self.start(page)
+
+        def empty(route: Any) -> None:
+            answer = route.fetch()
+            route.fulfill(response=answer, json={**answer.json(), "hits": []})
+
+        page.route("**/search", empty)
+        page.fill("#query", self.text)
+        page.press("#query", "Enter")
+        page.wait_for_selector("#message h2")
+
+    def pointing(self, page: Any) -> None:
+        self.words(page)
+        page.hover("#results li:nth-child(9) a")
+        page.evaluate("scrollTo(0, 0)")
+
+    def scrolled(self, page: Any) -> None:
+        self.words(page)
+        page.evaluate("scrollTo(0, document.querySelector('#asked').offsetTop)")
+
+
+def ask(url: str, **fields: Any) -> dict[str, Any]:
+    request = Request(f"{url}search", json.dumps(fields).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=60) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def picture_of(url: str, text: str) -> dict[str, Any]:
+    """The nearest picture to a text, to be given as if it were somebody's own."""
+    media = next(hit["media"] for hit in ask(url, text=text, k=1, want=["image"])["hits"])
+    with urlopen(f"{url.rstrip('/')}{media}", timeout=60) as answer:
+        return {"name": f"{text}.png", "mimeType": "image/png", "buffer": answer.read()}
+
+
+def small(png: bytes) -> bytes:
+    """The same picture in few colours."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as picture:
+        few = picture.convert("RGB").quantize(COLOURS, kmeans=2, dither=Image.Dither.NONE)
+        few.save(out, "PNG", optimize=True)
+    return out.getvalue()
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("url", help="of a running service, with a slash at its end")
+    parser.add_argument("--text", default="medal", help="what to search for")
+    parser.add_argument("--picture", type=Path, help="what to search by; the nearest to --picture-of if left out")
+    parser.add_argument("--picture-of", default="red car", help="words for the picture to search by")
+    parser.add_argument("--out", type=Path, help="folder for all states, widths and themes")
+    parser.add_argument("--readme", type=Path, help="folder for the three that the README shows")
+    args = parser.parse_args()
+    picture = args.picture or picture_of(args.url, args.picture_of)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        photographer = Photographer(browser, args.url, args.text, picture)
+        for folder in filter(None, (args.out, args.readme)):
+            folder.mkdir(parents=True, exist_ok=True)
+        if args.out:
+            for width in ("phone", "laptop", "wide"):
+                for theme in ("light", "dark"):
+                    for state in photographer.states:
+                        name = f"{width}-{theme}-{state.replace(', ', '-').replace(' ', '-')}.png"
+                        (args.out / name).write_bytes(photographer.take(width, theme, state))
+        if args.readme:
+            for name, (width, theme, state, text) in README.items():
+                photographer.text = text
+                content = small(photographer.take(width, theme, state, scale=SCALE))
+                (args.readme / f"{name}.png").write_bytes(content)
+                print(f"{name}.png: {len(content) / 1000:.0f} kB")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

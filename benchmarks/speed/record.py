@@ -1,0 +1,54 @@
+"""Results of a benchmark as JSON, with the machine and the versions that made them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def environment() -> dict[str, Any]:
+    model = ""
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    packages = ("modalhash", "numpy", "scipy", "scikit-learn", "numba")
+    versions = {name: version(name) for name in packages}
+    if "faiss" in sys.modules:
+        versions["faiss-cpu"] = version("faiss-cpu")
+    return {
+        "processor": model or platform.processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def commit() -> str:
+    """The commit that was measured, and "changed" if the sources are no longer those; empty outside of git."""
+    root = Path(__file__).parents[2]
+
+    def git(*args: str) -> str:
+        return subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + (", changed" if git("status", "--porcelain", "src") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    content = {"benchmark": name, "environment": environment(), "rows": rows}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,145 @@
+"""Exact search: HammingIndex against FAISS's IndexBinaryFlat, with the same threads.
+
+    python benchmarks/speed/search_speed.py # 2,000,000 codes of 16 to 256 bits, 1,000 queries, the 100 nearest
+    python benchmarks/speed/search_speed.py --quick    # a tenth of the codes and queries, nothing is written
+    python benchmarks/speed/search_speed.py --lists    # FAISS's inverted lists as well; a file of their own
+
+Both take turns, with one thread and with two, all queries together and one by one; the shortest run counts. Every
+distance is compared. FAISS leaves the order of equal distances open: ids are compared as sets below the k-th distance,
+and at it each id is looked up. Codes are random; those "clustered" have 1,000 centres and a tenth of the bits flipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before FAISS is loaded, or its threads spin
+
+from typing import Any
+
+import faiss
+import numpy as np
+
+from modalhash.index import FaissIndex, HammingIndex, Hits
+from record import write
+from speed_rows import best, in_turn, row, show, timed
+
+K = 100
+BITS = (64, 16, 32, 128, 256)
+N_SINGLE_QUERIES = 100  # queries that come one by one
+
+
+def random_codes(n: int, n_bits: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+
+
+def in_clusters(n: int, n_bits: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centres = random_codes(1000, n_bits, seed=7)
+    flips = np.zeros((n, n_bits // 8), dtype=np.uint8)
+    for bit in range(n_bits):  # one bit at a time: a matrix of all of them would not fit
+        flips[:, bit // 8] |= (rng.random(n, dtype=np.float32) < 0.1).astype(np.uint8) << (bit % 8)
+    return centres[rng.integers(1000, size=n)] ^ flips
+
+
+def same_answer(hits: Hits, distances: np.ndarray, ids: np.ndarray, codes: np.ndarray, queries: np.ndarray) -> float:
+    """Raise unless both answers are the same; return the share of queries whose ids at the k-th distance agree too."""
+    assert (hits.distances == distances).all()
+    agree = 0
+    for q in range(len(queries)):
+        last = distances[q, -1]
+        nearer = distances[q] < last
+        assert set(hits.ids[q][nearer].tolist()) == set(ids[q][nearer].tolist())
+        assert (np.bitwise_count(codes[ids[q][~nearer]] ^ queries[q]).sum(axis=1) == last).all()
+        assert (np.diff(np.rec.fromarrays([distances[q], hits.ids[q]]).argsort()) == 1).all(), "not canonical"
+        agree += set(hits.ids[q].tolist()) == set(ids[q].tolist())
+    return agree / len(queries)
+
+
+def compare(codes, queries, n_bits: int, *, alone: bool, repeat: int, kind: str = "") -> list[dict[str, Any]]:
+    """Return rows for one thread and for two."""
+    name = f"{n_bits}-{kind}" if kind else str(n_bits)
+    theirs = faiss.IndexBinaryFlat(n_bits)
+    theirs.add(codes)
+    ours = HammingIndex(n_bits)
+    ours.add(np.arange(len(codes)), codes)
+    parts = np.array_split(queries[:N_SINGLE_QUERIES], N_SINGLE_QUERIES) if alone else [queries]
+    asked = N_SINGLE_QUERIES if alone else len(queries)
+    mark = ">= 2.5 x" if name == "64" and not alone else ">= 1 x"
+    rows = []
+    for threads in (1, 2):
+        faiss.omp_set_num_threads(threads)
+        ours.n_threads = threads
+        ours.search(queries[:1], k=1)  # compiled once, cached on disk
+        answers = (ours.search(queries[:asked], k=K), *theirs.search(queries[:asked], K))
+        agree = same_answer(*answers, codes, queries[:asked])
+        works = {
+            "ours": lambda: [ours.search(q, k=K) for q in parts],
+            "faiss": lambda: [theirs.search(q, K) for q in parts],
+        }
+        runs = in_turn(works, repeat)
+        processor = [min(run.processor for run in runs[side]) for side in ("faiss", "ours")]
+        rows.append(
+            row(
+                f"top{K}-{name}{'-alone' if alone else ''}-{threads}",
+                f"exact top-{K}, {len(codes):,} × {n_bits} bits{f' ({kind})' if kind else ''}, "
+                f"{f'{asked} queries one by one' if alone else f'{asked:,} queries'}, "
+                f"{threads} thread{'s'[: threads > 1]}",
+                against="FAISS IndexBinaryFlat",
+                ours=best(runs["ours"]),
+                theirs=best(runs["faiss"]),
+                mark=mark,
+                note=f"{asked / best(runs['ours']):,.0f} queries/s; best of {repeat} in turn; "
+                f"{processor[0] / processor[1]:.1f} x by processor seconds; same distances; same ids at the "
+                f"k-th distance too for {agree:.0%} of the queries",
+            )
+        )
+        show(rows[-1])
+    return rows
+
+
+def lists(n: int, n_queries: int, n_bits: int = 64) -> dict[str, Any]:
+    """Measure inverted lists on codes in clusters: what is gained over exact search, at which recall."""
+    codes = in_clusters(n, n_bits, seed=0)
+    queries = codes[:n_queries] ^ np.uint8(1)
+    index = FaissIndex(n_bits)
+    index.add(np.arange(len(codes)), codes)
+    index.search(queries[:1], k=K)  # compiled once, cached on disk
+    exact = min(timed(lambda: index.search(queries, k=K))[0].processor for _ in range(3))
+    building, report = timed(lambda: index.build(k=K))
+    listed = min(timed(lambda: index.search(queries, k=K))[0].processor for _ in range(3))
+    print(report[0])
+    seconds = {"build_seconds": building.seconds, "exact_processor_seconds": exact, "lists_processor_seconds": listed}
+    return {**vars(report[0]), **{name: round(value, 4) for name, value in seconds.items()}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=2_000_000)
+    parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--bits", type=int, nargs="+", default=BITS)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a tenth of all; write nothing")
+    parser.add_argument("--lists", action="store_true", help="only FAISS's inverted lists")
+    args = parser.parse_args()
+    n, n_queries = (args.items // 10, args.queries // 10) if args.quick else (args.items, args.queries)
+    if args.lists:
+        rows = [lists(n // 2, n_queries)]
+        print(rows[0])
+        return None if args.quick else write("search_speed_lists", rows)
+    rows = []
+    for n_bits in args.bits:
+        codes, queries = random_codes(n, n_bits, seed=0), random_codes(n_queries, n_bits, seed=1)
+        for alone in (False, True):
+            rows += compare(codes, queries, n_bits, alone=alone, repeat=args.repeat)
+    rows += compare(
+        in_clusters(n, 64, 0), in_clusters(n_queries, 64, 1), 64, alone=False, repeat=args.repeat, kind="clustered"
+    )
+    if not args.quick:
+        write("search_speed", rows)
+    return None
+
+
+if __name__ == "__main__":
+    main()

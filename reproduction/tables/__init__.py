@@ -1,0 +1,1 @@
+"""Tables of the report, a module per subject: pure functions of what was gathered."""

@@ -1,0 +1,233 @@
+"""Tables of mAP, measured and published, and of AMSH against each method."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from modalhash.registry import info
+from reproduction.document import Entry, GroupedTable, signed
+from reproduction.paper_data import SOURCES
+from reproduction.published import Experiment
+from reproduction.study import TASKS, Study
+from reproduction.verdicts import LEVEL, Comparison, Verdict
+
+MARKS = {1: "▼", -1: "▲", 0: ""}
+REIMPLEMENTED = "†"
+KINDS = {
+    "learned": "learned (the paper's)",
+    "hashed": "hashed",
+    "unseen": "unseen",
+    "retrieval": "retrieval set, hashed",
+}
+
+
+def label_of(experiment: Experiment, label: str) -> str:
+    """Return a row's name, marked where the method is a re-implementation or quoted."""
+    row = experiment.row(label)
+    if row.quoted:
+        return f"{label} (quoted)"
+    return f"{label} {REIMPLEMENTED}" if info(row.method).reimplementation else label
+
+
+def task_of(study: Study, task: str) -> str:
+    """Return the names of a task's modalities, e.g. ``image → text``."""
+    first, second = study.source.modalities
+    return f"{first} → {second}" if task == "I2T" else f"{second} → {first}"
+
+
+def comparison(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: bool = False) -> GroupedTable:
+    """Tabulate measured mAP, the databases side by side; published numbers and differences where they may stand beside.
+
+    ``brief`` leaves out the notes that the first table of a section has.
+    """
+    experiment = study.experiment
+    columns = [(database, bits) for database in study.databases for bits in study.bits]
+    groups = [(KINDS[database], len(study.bits)) for database in study.databases]
+    quoted = [bits for bits in study.bits if bits in experiment.published_bits] if study.quotes else []
+    if quoted:
+        groups.append((published_heading(study), len(quoted)))
+    if quoted and study.same:
+        groups.append(("learned less published", len(quoted)))
+    sections = []
+    for task in TASKS:
+        best = {column: _best(study, task, *column) for column in columns}
+        top = {bits: _best_published(study, task, bits) for bits in quoted}
+        rows = []
+        for label in study.labels:
+            entries = [_measured(study, label, task, *column, best[column], verdicts) for column in columns]
+            entries += [_published(study, label, task, bits, top[bits]) for bits in quoted]
+            if quoted and study.same:
+                entries += [_difference(study, label, task, bits) for bits in quoted]
+            rows.append((label_of(experiment, label), entries))
+        sections.append((task_of(study, task), rows))
+    names = [str(bits) for _, bits in columns] + [str(bits) for bits in quoted] * (2 if study.same else 1)
+    return GroupedTable(
+        number=experiment.paper,
+        caption=f"{experiment.title}. {study.source.title}, mAP, "
+        f"{'mean ± standard deviation over ' if len(study.seeds) > 1 else ''}{seeds_of(study)}; "
+        "columns are code lengths in bits.",
+        stub="method",
+        columns=names,
+        groups=groups,
+        sections=sections,
+        notes=notes_of(study, brief=brief),
+    )
+
+
+def published_heading(study: Study) -> str:
+    """Says whose numbers these are."""
+    if study.same:
+        return "published"
+    return f"published on {SOURCES[study.quotes].title} — other data"
+
+
+def seeds_of(study: Study) -> str:
+    """Say how many seeds there are; a fit that another table has with more seeds brings them along."""
+    counts = Counter((point.sweep, point.label, point.bits) for point in study.results)
+    low, high = min(counts.values()), max(counts.values())
+    if high == 1:
+        return "one seed"
+    return f"{high} seeds" if low == high else f"{low} to {high} seeds"
+
+
+def notes_of(study: Study, *, brief: bool = False) -> list[str]:
+    """Say what was measured, how marks are to be read, and what the paper is silent on."""
+    notes = [f"{_chance(study)} Protocol and marks as above."] if brief else _general_notes(study)
+    if any(label_of(study.experiment, label).endswith(REIMPLEMENTED) for label in study.labels):
+        notes.append(f"{REIMPLEMENTED} re-implementation: neither the authors' code nor the full text was at hand.")
+    extra = [row.label for row in study.experiment.rows if row.extra and row.label in study.labels]
+    if extra:
+        notes.append(f"Not in the paper's table, and not counted for bold: {', '.join(extra)}.")
+    if study.source.caution:
+        notes.append(f"{study.source.title}: {study.source.caution}.")
+    if study.quotes and not study.same:
+        notes.append("Published numbers are of other data: differences would mean nothing and are not computed.")
+    if different := study.source.differs(study.facts):
+        notes.append(f"Not the data of Table I: {', '.join(different)}. Treated as other data.")
+    return notes if brief else [*notes, *study.experiment.notes]
+
+
+def _general_notes(study: Study) -> list[str]:
+    notes = [f"Protocol: `{study.grid.protocol}` for learned codes, likewise for the others. {_chance(study)}"]
+    if len(_competing(study)) > 1:
+        notes.append(
+            "Best of a column **bold**. ▼ significantly below AMSH, ▲ significantly above: paired randomisation test "
+            f"over queries, corrected by Holm over this table, at {LEVEL:g} (see *How to read this*)."
+        )
+    return notes
+
+
+def _chance(study: Study) -> str:
+    levels: dict[str, list[str]] = {}
+    for kind in study.databases:
+        values = [study.chance(task, kind) or 0.0 for task in TASKS]
+        levels.setdefault(" and ".join(dict.fromkeys(f"{value:.4f}" for value in values)), []).append(kind)
+    return "A random ranking has " + ", ".join(f"{text} ({', '.join(kinds)})" for text, kinds in levels.items()) + "."
+
+
+def _competing(study: Study) -> list[str]:
+    return [label for label in study.labels if not study.experiment.row(label).extra]
+
+
+def _best(study: Study, task: str, database: str, bits: int) -> float | None:
+    values = [study.mean(label, bits, task, database) for label in _competing(study)]
+    return max((round(value, 4) for value in values if value is not None), default=None)
+
+
+def _best_published(study: Study, task: str, bits: int) -> float | None:
+    values = [study.experiment.of(study.quotes, task, label, bits) for label in study.labels]
+    return max((value for value in values if value is not None), default=None)
+
+
+def _measured(
+    study: Study,
+    label: str,
+    task: str,
+    database: str,
+    bits: int,
+    best: float | None,
+    verdicts: Mapping[Comparison, Verdict],
+) -> Entry:
+    spread = study.spread(label, bits, task, database)
+    if spread is None:
+        return Entry()
+    verdict = verdicts.get((label, bits, task, database))
+    return Entry(
+        f"{spread.mean:.4f}",
+        below="" if spread.sd is None else f"±{spread.sd:.4f}",
+        bold=label in _competing(study) and len(_competing(study)) > 1 and round(spread.mean, 4) == best,
+        mark="" if verdict is None else MARKS[verdict.sign],
+    )
+
+
+def _published(study: Study, label: str, task: str, bits: int, top: float | None) -> Entry:
+    value = study.experiment.of(study.quotes, task, label, bits)
+    return Entry() if value is None else Entry(f"{value:.4f}", bold=value == top)
+
+
+def _difference(study: Study, label: str, task: str, bits: int) -> Entry:
+    value, measured = study.experiment.of(study.quotes, task, label, bits), study.mean(label, bits, task)
+    return Entry() if value is None or measured is None else Entry(signed(measured - value, 4))
+
+
+def as_published(experiment: Experiment, datasets: Sequence[str]) -> GroupedTable:
+    """Tabulate the paper's numbers for data that are not here, and nothing beside them."""
+    bits = list(experiment.published_bits)
+    columns = [(dataset, n) for dataset in datasets for n in bits]
+    sections = []
+    tasks = list(dict.fromkeys(task for dataset in datasets for task in experiment.published[dataset]))
+    for task in tasks:
+        values = {
+            (row.label, *column): experiment.of(column[0], task, row.label, column[1])
+            for row in experiment.rows
+            for column in columns
+        }
+        rows = []
+        for row in (row for row in experiment.rows if not row.extra):
+            entries = []
+            for column in columns:
+                value = values[row.label, *column]
+                group = [v for (_, *where), v in values.items() if tuple(where) == column and v is not None]
+                best = (min if task == "seconds" else max)(group)
+                text = "–" if value is None else f"{value:.2f}" if task == "seconds" else f"{value:.4f}"
+                entries.append(Entry(text, bold=value == best))
+            rows.append((row.label, entries))
+        sections.append(({"I2T": "image → text", "T2I": "text → image"}.get(task, ""), rows))
+    return GroupedTable(
+        number=f"{experiment.paper}, as published",
+        caption="Quoted from the paper: these data are not here, and nothing was measured on them.",
+        stub="method",
+        columns=[str(n) for _, n in columns],
+        groups=[(SOURCES[dataset].title, len(bits)) for dataset in datasets],
+        sections=sections,
+    )
+
+
+def head_to_head(
+    studies: Sequence[Study], wins: Mapping[str, Mapping[tuple[str, str], tuple[int, int, int]]]
+) -> GroupedTable:
+    """Count, for each row, the comparisons that AMSH wins significantly, cannot be told apart in, and loses."""
+    experiment = studies[0].experiment
+    columns = [(study, kind) for study in studies for kind in study.databases]
+    rows = []
+    for row in experiment.rows:
+        if row.label == "AMSH" or row.quoted:
+            continue
+        entries = []
+        for study, kind in columns:
+            found = wins[study.dataset].get((row.label, kind))
+            text = "–" if found is None else "{}·{}·{}".format(*found)
+            entries.append(Entry(text, bold=found is not None and found[0] > 0 and found[1] == found[2] == 0))
+        if any(entry.text != "–" for entry in entries):
+            rows.append((label_of(experiment, row.label), entries))
+    return GroupedTable(
+        experiment.paper,
+        "AMSH against each row: comparisons (code length × direction) in which AMSH is significantly better · "
+        "cannot be told apart · is significantly worse.",
+        "against",
+        [kind for _, kind in columns],
+        [("", rows)],
+        [(study.source.title, len(study.databases)) for study in studies],
+        ["**Bold** where AMSH is significantly better everywhere."],
+    )

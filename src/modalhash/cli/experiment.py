@@ -1,0 +1,261 @@
+"""``modalhash experiment``: measure anyone's grid of methods, data sets, code lengths and seeds, and report it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from modalhash.cli._common import Commands, import_from_here
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from modalhash.experiments import Event, Grid, Plan, Results
+
+EXAMPLE = """\
+Measure a grid of methods, data sets, code lengths and seeds from a TOML file, and report it.
+
+A run that was stopped goes on where it was; what did not change is not measured again, and what did is.
+
+[bold]Example[/bold] (grid.toml):
+
+\b
+    datasets = ["openmoji", {name = "mine", file = "mine.npz"}]
+    bits = [16, 32]
+    seeds = 3
+    scenario = "unpaired"
+\b
+    \\[\\[rows]]
+    label = "AMSH, few anchors"
+    method = "amsh"
+    parameters = {n_anchors = 300}
+\b
+    \\[\\[rows]]
+    label = "Mine"
+    method = "mypackage.module:Mine"
+
+\b
+    modalhash experiment run grid.toml
+    modalhash experiment report grid.toml --output report.md
+
+All keys: `modalhash experiment keys`. More in docs/experiments.md.
+"""
+app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode="rich", help=EXAMPLE)
+
+File = Annotated[Path, typer.Argument(help="The grid, a TOML file.", metavar="FILE.toml")]
+Folder = Annotated[Path | None, typer.Option(help="Folder of the results; by default results/NAME, after the file.")]
+Root = Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")]
+Datasets = Annotated[str, typer.Option(help="Only these data sets, separated by commas.")]
+Quick = Annotated[bool, typer.Option("--quick", help="The part under [quick] in the file; without one, a single seed.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="At most so many seeds.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at once, one BLAS thread each.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Try cells again that failed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and how long.")]
+
+
+@app.command("run")
+def run_grid(
+    file: File,
+    results: Folder = None,
+    quick: Quick = False,
+    datasets: Datasets = "",
+    seeds: Seeds = None,
+    jobs: Jobs = 2,
+    retry: Retry = False,
+    dry_run: DryRun = False,
+    root: Root = None,
+) -> None:
+    """Measure what is not measured yet. Every result is a file: stop it whenever you like."""
+    from rich.console import Console
+
+    from modalhash.experiments import Results, make_plan
+
+    console = Console(highlight=False, soft_wrap=True)
+    grid = open_grid(file)
+    store = Results(results or default_folder(file))
+    with console.status("looking at the data"):
+        plan = make_plan([grid], root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
+    show_plan(console, plan, store, jobs=jobs, retry=retry)
+    if dry_run:
+        return
+    failed = measure_plan(console, plan, store, root=root, jobs=jobs, retry=retry)
+    console.print(f"results: {store.path}. `modalhash experiment report {file}` shows them.")
+    if failed:
+        console.print(f"[yellow]{failed} of the cells failed; --retry tries them again[/yellow]")
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_cells(file: File, results: Folder = None, root: Root = None, quick: Quick = False) -> None:
+    """List the cells of a grid, and which of them are done."""
+    from rich.console import Console
+
+    from modalhash.experiments import Results, make_plan
+
+    console = Console(highlight=False, soft_wrap=True)
+    store = Results(results or default_folder(file))
+    plan = make_plan([open_grid(file)], root=root, quick=quick)
+    counts = {"done": 0, "failed": 0, "to do": 0}
+    for cell in plan.cells:
+        known = store.read(cell)
+        state = "failed" if known is not None and "error" in known else "done" if store.done(cell) else "to do"
+        counts[state] += 1
+        console.print(
+            f"{state:<7} {cell}" + (f": {known['error']}" if known and "error" in known else ""), markup=False
+        )
+    console.print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    show_missing_data(console, plan)
+
+
+@app.command("report")
+def report(
+    file: File,
+    results: Folder = None,
+    latex: Annotated[bool, typer.Option("--latex", help="LaTeX (booktabs) instead of Markdown.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None,
+) -> None:
+    """Print mAP, mean ± standard deviation over seeds, on learned, hashed and unseen databases. Nothing is fitted."""
+    from modalhash._files import write_atomically
+    from modalhash.experiments import Results, environments, quality_tables, read_studies, seconds_table
+
+    grid = open_grid(file)
+    store = Results(results or default_folder(file))
+    studies = read_studies(store, grid)
+    if not studies:
+        raise FileNotFoundError(
+            f"{store.path}: no results of {file} there; run `modalhash experiment run {file}` first"
+        )
+    tables = [table for study in studies.values() for table in (*quality_tables(study), seconds_table(study))]
+    failures = [f"- {study.title}, {point.label}, {point.bits} bits, seed {point.seed}: {error}"
+                for study in studies.values() for point, error in study.failures.items()]  # fmt: skip
+    if latex:
+        text = "\n".join(table.to_latex() for table in tables if table.rows)
+    else:
+        measured = environments(result for study in studies.values() for result in study.results.values())
+        parts = [f"# {grid.title or grid.name}\n", *(table.to_markdown() for table in tables if table.rows)]
+        parts += ["Cells that failed:\n", *failures, ""] if failures else []
+        parts += [*(f"- {count} cells: {text}" for text, count in measured.items()), ""]
+        text = "\n".join(parts)
+    if output is None:
+        typer.echo(text)
+    else:
+        write_atomically(output, text.encode())
+
+
+@app.command("pack")
+def pack_results(
+    folder: Annotated[Path, typer.Argument(help="Folder of results.")],
+    file: Annotated[Path, typer.Argument(help="A file NAME.json.xz; `report --results` reads it like a folder.")],
+) -> None:
+    """Put a folder of results into one small file, e.g. to commit it."""
+    from modalhash._files import write_atomically
+    from modalhash.experiments import pack
+
+    if not file.name.endswith(".json.xz"):
+        raise ValueError(f"{file}: expected a name that ends in .json.xz")
+    content = pack(folder)
+    write_atomically(file, content)
+    typer.echo(f"{file}: {len(content) / 1e6:.2f} MB")
+
+
+@app.command("unpack")
+def unpack_results(
+    file: Annotated[Path, typer.Argument(help="A file that `pack` made.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write the results into, e.g. to go on measuring.")],
+) -> None:
+    """Write the folder of results that a packed file was made of."""
+    from modalhash.experiments import unpack
+
+    unpack(file.read_bytes(), folder)
+
+
+@app.command("keys")
+def keys() -> None:
+    """Say what may stand in a grid file."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from modalhash.experiments import KEYS
+
+    table = Table("key", "what", box=None)
+    for name, meaning in KEYS.items():
+        table.add_row(name, escape(meaning))
+    Console(highlight=False).print(table)
+
+
+def open_grid(file: Path) -> Grid:
+    """Read a grid; ``module:Class`` may be a module in the current folder too, what is installed comes first."""
+    from modalhash.experiments import load_grid
+
+    import_from_here()
+    return load_grid(file)
+
+
+def default_folder(file: Path) -> Path:
+    """Return where the results of a grid are kept unless said otherwise."""
+    return Path("results") / file.stem
+
+
+def names_in(text: str) -> list[str]:
+    """Split names at commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def show_plan(console: Console, plan: Plan, results: Results, *, jobs: int, retry: bool) -> None:
+    """Say how much there is to do, and what cannot be done."""
+    from modalhash.experiments import Estimates, spoken
+
+    expected = Estimates(results, plan.facts)
+    for name, cells in plan.by_grid.items():
+        missing = [cell for cell in cells if not results.done(cell, retry=retry)]
+        console.print(f"  {name:<14} {len(cells):>5} cells, {len(missing):>5} to measure")
+    missing = [cell for cell in plan.cells if not results.done(cell, retry=retry)]
+    seconds = sum(map(expected, missing))
+    console.print(
+        f"[bold]{len(plan.cells)} cells[/bold] (shared ones once), {len(missing)} to measure: "
+        f"about {spoken(seconds / jobs)} on an idle machine, {jobs} at once"
+    )
+    show_missing_data(console, plan)
+
+
+def show_missing_data(console: Console, plan: Plan) -> None:
+    """Name the data sets that are absent or could not be read."""
+    from rich.markup import escape
+
+    for name, how in plan.absent.items():
+        console.print(f"  absent: [bold]{name}[/bold]. {escape(how)}")
+    for name, why in plan.broken.items():
+        console.print(f"  [red]not readable: {name}[/red]. {escape(why)}")
+
+
+def measure_plan(console: Console, plan: Plan, results: Results, *, root: Path | None, jobs: int, retry: bool) -> int:
+    """Run what is missing under a bar and return how many cells failed; Ctrl-C ends it cleanly."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from modalhash.experiments import record, run_cells, spoken
+
+    record(plan, results)
+    columns = (BarColumn(bar_width=28), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console) as display:
+        task: Any = None
+
+        def notify(event: Event) -> None:
+            nonlocal task
+            if task is None:
+                task = display.add_task("", total=event.total)
+            left = f"about {spoken(event.seconds_left)} left"
+            display.update(task, completed=event.done, description=f"{left} · {event.cell}")
+            if event.result is not None and "error" in event.result:
+                display.console.print(f"[red]failed:[/red] {event.cell}: {event.result['error']}")
+            elif event.result is not None and not console.is_terminal:
+                console.print(f"{event.done}/{event.total} {event.cell}: {event.result['took']:.1f} s; {left}")
+
+        try:
+            return run_cells(plan, results, root=root, jobs=jobs, retry=retry, notify=notify)
+        except KeyboardInterrupt:
+            display.stop()
+            console.print(f"stopped; everything measured so far is in {results.path}. The same command goes on.")
+            raise typer.Exit(130) from None

@@ -1,0 +1,69 @@
+"""Experiments: any grid of methods, data sets, code lengths, seeds and scenarios in a TOML file, measured.
+
+``config`` reads a grid, ``inputs`` finds its data, ``cells`` lists what has to be measured, ``provenance`` knows when it
+has to be measured anew, ``measure`` measures one cell, ``run`` many of them in processes, ``results`` stores them and
+reads them back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from modalhash._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from modalhash.experiments.cells import Cell as Cell
+    from modalhash.experiments.cells import Point as Point
+    from modalhash.experiments.cells import cells_of as cells_of
+    from modalhash.experiments.config import KEYS as KEYS
+    from modalhash.experiments.config import Grid as Grid
+    from modalhash.experiments.config import Part as Part
+    from modalhash.experiments.config import Row as Row
+    from modalhash.experiments.config import Scenario as Scenario
+    from modalhash.experiments.config import Sweep as Sweep
+    from modalhash.experiments.config import load_grid as load_grid
+    from modalhash.experiments.config import make_grid as make_grid
+    from modalhash.experiments.environment import describe_environment as describe_environment
+    from modalhash.experiments.inputs import Input as Input
+    from modalhash.experiments.measure import RECALL as RECALL
+    from modalhash.experiments.provenance import code_digest as code_digest
+    from modalhash.experiments.results import Results as Results
+    from modalhash.experiments.results import Study as Study
+    from modalhash.experiments.results import environments as environments
+    from modalhash.experiments.results import pack as pack
+    from modalhash.experiments.results import quality_tables as quality_tables
+    from modalhash.experiments.results import read_studies as read_studies
+    from modalhash.experiments.results import read_study as read_study
+    from modalhash.experiments.results import seconds_table as seconds_table
+    from modalhash.experiments.results import unpack as unpack
+    from modalhash.experiments.run import Estimates as Estimates
+    from modalhash.experiments.run import Event as Event
+    from modalhash.experiments.run import Plan as Plan
+    from modalhash.experiments.run import make_plan as make_plan
+    from modalhash.experiments.run import record as record
+    from modalhash.experiments.run import run_cells as run_cells
+    from modalhash.experiments.run import spoken as spoken
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "cells": ["Cell", "Point", "cells_of"],
+        "config": ["KEYS", "Grid", "Part", "Row", "Scenario", "Sweep", "load_grid", "make_grid"],
+        "environment": ["describe_environment"],
+        "inputs": ["Input"],
+        "measure": ["RECALL"],
+        "provenance": ["code_digest"],
+        "results": [
+            "Results",
+            "Study",
+            "environments",
+            "pack",
+            "quality_tables",
+            "read_studies",
+            "read_study",
+            "seconds_table",
+            "unpack",
+        ],
+        "run": ["Estimates", "Event", "Plan", "make_plan", "record", "run_cells", "spoken"],
+    },
+)

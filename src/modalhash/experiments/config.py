@@ -1,0 +1,279 @@
+"""Grids: what shall be measured, read from a TOML file and checked before anything is fitted.
+
+A grid is methods (its rows) × data sets × code lengths × seeds × scenarios, with parameters and sweeps over them::
+
+    title = "AMSH and EDMH on generated data"
+    datasets = ["wiki", {name = "generated", generated = {n_items = 400}}]
+    bits = [16, 32]
+    seeds = 3
+    scenario = "unpaired"
+
+    [[rows]]
+    label = "AMSH"
+    method = "amsh"
+    parameters = {n_anchors = 300}
+
+    [[rows]]
+    label = "EDMH"
+    method = "edmh"
+
+    [quick]
+    wiki = {bits = [16], seeds = 1}
+
+``modalhash experiment --help`` names all keys.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from modalhash import registry
+from modalhash.evaluation import Protocol
+from modalhash.experiments.inputs import Input
+from modalhash.validation import check_choice, check_int
+
+PAIRINGS = ("paired", "unpaired", "semi_paired", "unequal")
+LABEL_CHANGES = ("noisy_labels", "missing_labels")
+FEATURES = ("own", "labels")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is done to the training items: how they are paired, then what happens to their labels.
+
+    Examples
+    --------
+    >>> Scenario.parse("semi_paired:0.25+noisy_labels:0.1").steps
+    (('semi_paired', 0.25), ('noisy_labels', 0.1))
+    """
+
+    steps: tuple[tuple[str, float | None], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Scenario:
+        """Read ``pairing[:share][+label change[:rate]]``; without a pairing the items stay paired."""
+        steps = []
+        for part in text.split("+"):
+            name, _, number = part.strip().partition(":")
+            check_choice(name, "scenario", PAIRINGS + LABEL_CHANGES)
+            if number and name in ("paired", "unpaired"):
+                raise ValueError(f"scenario {text!r}: {name} takes no number")
+            steps.append((name, float(number) if number else None))
+        if steps[0][0] not in PAIRINGS:
+            steps.insert(0, ("paired", None))
+        if any(name in PAIRINGS for name, _ in steps[1:]):
+            raise ValueError(f"scenario {text!r}: expected one pairing, first, and then changes of labels")
+        return cls(tuple(steps))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: a method with the parameters that differ from its defaults, in one scenario."""
+
+    label: str
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    scenario: str = ""
+    features: str = "own"
+    """``"labels"``: the method is given the labels as features, of the queries too. For upper bounds."""
+    sweep: str = ""
+    """Name of the sweep that this row is a point of."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Parameters varied together; every combination of their values is a row."""
+
+    name: str
+    title: str
+    values: Mapping[str, Sequence[float]]
+    symbols: Mapping[str, str]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if set(self.values) != set(self.symbols) or not 1 <= len(self.values) <= 2:
+            raise ValueError(f"sweep {self.name!r}: values and symbols must name the same one or two parameters")
+
+    def rows(self, base: Row) -> list[Row]:
+        """Return a row per combination."""
+        points = [dict(zip(self.values, point, strict=True)) for point in product(*self.values.values())]
+        return [
+            replace(
+                base,
+                label=self.label(point),
+                parameters={**base.parameters, **self.fixed, **point},
+                sweep=self.name,
+            )
+            for point in points
+        ]
+
+    def label(self, point: Mapping[str, float]) -> str:
+        """Return e.g. ``λ=0.001, β=1``."""
+        return ", ".join(f"{self.symbols[name]}={value:g}" for name, value in point.items())
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a grid is run on one data set; None stands for everything."""
+
+    bits: Sequence[int] | None = None
+    seeds: int | None = None
+    rows: Sequence[str] | None = None
+    sweeps: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What shall be measured. Rows are expanded: one per scenario and per point of a sweep."""
+
+    name: str
+    inputs: Mapping[str, Input]
+    """The data sets by name, in the order of the file."""
+    title: str = ""
+    path: Path = Path()
+    bits: Sequence[int] = ()
+    seeds: int = 1
+    scenarios: Sequence[str] = ("paired",)
+    """Of the rows that have none of their own."""
+    protocol: Protocol = field(default_factory=Protocol)
+    intra: bool = False
+    """Also measure each modality against itself."""
+    per_query: bool = True
+    """Keep each query's average precision and the curves: for tests and figures."""
+    limit_seconds: float | None = None
+    """A fit that takes longer is stopped and recorded as failed."""
+    rows: Sequence[Row] = ()
+    sweeps: Sequence[Sweep] = ()
+    quick: Mapping[str, Part] | None = None
+    """By data set; a data set that is not there is left out. None: one seed of everything."""
+    full: Mapping[str, Part] = field(default_factory=dict)
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of the data sets."""
+        return list(self.inputs)
+
+    def part(self, dataset: str, *, quick: bool) -> Part | None:
+        """Return what is run on a data set; None for nothing."""
+        if not quick:
+            return self.full.get(dataset, Part())
+        return Part(seeds=1) if self.quick is None else self.quick.get(dataset)
+
+
+KEYS = {
+    "title": "a heading for the report",
+    "datasets": "names of the catalog, or tables {name, file | twin | generated | catalog, options, ...}",
+    "bits": "code lengths",
+    "seeds": "how many seeds, from 0",
+    "scenario": "paired, unpaired, semi_paired:0.5, unequal:0.2; +noisy_labels:0.1, +missing_labels:0.1",
+    "scenarios": "several of them: every row is run in each",
+    "protocol": "how to measure, as `modalhash evaluate --protocol` takes it",
+    "intra": "true: measure each modality against itself, too",
+    "per_query": "false: keep neither curves nor the average precision of each query",
+    "limit_seconds": "a fit that takes longer is stopped and counts as failed",
+    "rows": "tables {label, method, parameters, scenario | scenarios, features}",
+    "sweeps": "tables {name, title, values, symbols, fixed}: the one row, over values of one or two parameters",
+    "quick": "by data set, what --quick runs: {bits, seeds, rows, sweeps}",
+    "full": "by data set, what is run without --quick; everything by default",
+}
+"""The keys of a grid file, and what they mean."""
+
+
+def load_grid(path: str | Path) -> Grid:
+    """Read and check a grid file. Mistakes are named with the file."""
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return make_grid(content, path)
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def make_grid(content: Mapping[str, Any], path: Path, known: Mapping[str, Input] | None = None) -> Grid:
+    """Make a grid of the content of a file; ``known`` defines data sets that the file names without defining them."""
+    content = dict(content)
+    if unknown := set(content) - set(KEYS):
+        raise ValueError(f"unknown key(s) {', '.join(sorted(unknown))}; known: {', '.join(sorted(KEYS))}")
+    inputs = [_input(entry, path.parent, known or {}) for entry in content.pop("datasets")]
+    own = _scenarios(content) or ["paired"]
+    quick = content.pop("quick", None)
+    sweeps = [Sweep(**entry) for entry in content.pop("sweeps", [])]
+    rows = [row for entry in content.pop("rows", []) for row in _rows(entry, own)]
+    if sweeps:
+        if len(rows) != 1:
+            raise ValueError(f"sweeps vary the parameters of one row; there are {len(rows)}")
+        rows = [point for sweep in sweeps for point in sweep.rows(rows[0])]
+    grid = Grid(
+        name=path.stem,
+        path=path,
+        inputs={entry.name: entry for entry in inputs},
+        protocol=Protocol.parse(content.pop("protocol", "")),
+        scenarios=own,
+        rows=rows,
+        sweeps=sweeps,
+        quick=None if quick is None else {name: Part(**part) for name, part in quick.items()},
+        full={name: Part(**part) for name, part in content.pop("full", {}).items()},
+        **content,
+    )
+    _check(grid, len(inputs))
+    return grid
+
+
+def _input(entry: str | dict[str, Any], folder: Path, known: Mapping[str, Input]) -> Input:
+    if isinstance(entry, str):
+        return known.get(entry) or Input(entry, catalog=entry)
+    allowed = {field.name for field in fields(Input)} | {"file"}
+    if unknown := set(entry) - allowed:
+        raise ValueError(f"data set: unknown key(s) {', '.join(sorted(unknown))}; known: {', '.join(sorted(allowed))}")
+    entry = dict(entry)
+    file = entry.pop("file", None)
+    if file is not None:  # beside the grid file, wherever the command is run
+        entry["files"] = [str((folder / file).resolve())]
+    if not any(entry.get(kind) for kind in ("files", "twin", "generated", "catalog")):
+        entry["catalog"] = entry["name"]
+    return Input(**entry)
+
+
+def _scenarios(entry: dict[str, Any]) -> list[str]:
+    """Take the key ``scenario`` or ``scenarios`` out of a table."""
+    one, several = entry.pop("scenario", None), entry.pop("scenarios", None)
+    if one is not None and several is not None:
+        raise ValueError("scenario and scenarios are both given; expected one of them")
+    return [one] if one is not None else list(several or [])
+
+
+def _rows(entry: dict[str, Any], scenarios: Sequence[str]) -> list[Row]:
+    """Return a row per scenario. TOML has no null: the text "none" stands for it among the parameters."""
+    entry = dict(entry)
+    own = _scenarios(entry) or scenarios
+    parameters = {key: None if value == "none" else value for key, value in entry.pop("parameters", {}).items()}
+    return [Row(parameters=parameters, scenario=scenario, **entry) for scenario in own]
+
+
+def _check(grid: Grid, n_inputs: int) -> None:
+    if len(grid.inputs) < n_inputs:
+        raise ValueError("two data sets have the same name")
+    check_int(grid.seeds, "seeds", at_least=1)
+    if len({(row.label, row.sweep, row.scenario) for row in grid.rows}) < len(grid.rows):
+        raise ValueError("two rows have the same label")
+    for scenario in grid.scenarios:
+        Scenario.parse(scenario)
+    for row in grid.rows:
+        Scenario.parse(row.scenario)
+        check_choice(row.features, f"{row.label}: features", FEATURES)
+        try:
+            registry.get(row.method)
+        except (ValueError, ImportError, AttributeError) as error:
+            raise ValueError(f"{row.label}: {error}") from error
+    for dataset, part in [*grid.full.items(), *(grid.quick or {}).items()]:
+        if dataset not in grid.inputs:
+            raise ValueError(f"{dataset!r} is not among the data sets {', '.join(grid.inputs)}")
+        if set(part.bits or ()) - set(grid.bits) or (part.seeds or 0) > grid.seeds:
+            raise ValueError(f"{dataset!r}: quick and full take a part of the grid, they do not add to it")
+        if unknown := set(part.rows or ()) - {row.label for row in grid.rows}:
+            raise ValueError(f"{dataset!r}: no row has the label {', '.join(sorted(unknown))}")

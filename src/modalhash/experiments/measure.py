@@ -1,0 +1,176 @@
+"""Measure one cell: split the data and apply the scenario, fit, search the databases, keep what tables may want.
+
+The digest of this module is part of every cell (``provenance.code_digest``): what is here decides numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from modalhash import registry
+from modalhash._typing import Array
+from modalhash.data import Dataset, Parts, scenarios, with_split
+from modalhash.evaluation import Direction, Protocol, evaluate, evaluate_databases
+from modalhash.experiments.config import Scenario
+from modalhash.progress import Progress
+
+if TYPE_CHECKING:
+    from modalhash.experiments.cells import Cell
+    from modalhash.experiments.inputs import Input
+
+RECALL = np.linspace(0, 1, 51)
+"""The recall at which curves give the precision."""
+
+
+class Loader:
+    """Loads the data sets of a grid; the last one stays in memory, as cells of one data set follow one another."""
+
+    def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
+        self._inputs = inputs
+        self._load = lru_cache(maxsize=1)(lambda name: inputs[name].load(root))
+
+    def __call__(self, name: str, seed: int) -> Dataset:
+        """Return a data set with its split."""
+        source = self._inputs[name]
+        return with_split(self._load(name), name, seed=seed, queries=source.queries, training=source.training)
+
+
+def apply_scenario(scenario: Scenario, dataset: Dataset, seed: int) -> tuple[Dataset, Any]:
+    """Return the changed data set, and its pairs as ``fit`` takes them (None where nothing is known of pairs)."""
+    (pairing, share), *label_changes = scenario.steps
+    pairs: Any = None
+    if pairing == "paired":
+        dataset, pairs = scenarios.paired(dataset), "aligned"
+    elif pairing == "unpaired":
+        dataset = scenarios.unpaired(dataset, seed=seed)
+    elif pairing == "unequal":
+        dataset = scenarios.unequal(dataset, *_given(share), seed=seed)
+    else:
+        dataset, pairs = scenarios.semi_paired(dataset, *_given(share), seed=seed)
+    change = {"noisy_labels": scenarios.noisy_labels, "missing_labels": scenarios.missing_labels}
+    for name, rate in label_changes:
+        dataset = change[name](dataset, *_given(rate), seed=seed)
+    return dataset, pairs
+
+
+def _given(number: float | None) -> tuple[float, ...]:
+    return () if number is None else (number,)
+
+
+def measure(cell: Cell, load: Loader) -> dict[str, Any]:
+    """Return metrics, seconds per stage and objective traces of one cell."""
+    dataset, pairs = apply_scenario(Scenario.parse(cell.scenario), load(cell.dataset, cell.seed), cell.seed)
+    if registry.info(cell.method).pairing == "none":
+        pairs = None
+    parts = dataset.parts()
+    if cell.features == "labels":
+        training, query = (replace(part, features=part.labels) for part in parts[:2])
+        same = parts.database is parts.training
+        parts = Parts(training, query, training if same else replace(parts.database, features=parts.database.labels))
+    model = registry.get(cell.method)(n_bits=cell.bits, random_state=cell.seed, **json.loads(cell.parameters))
+    stages = _Stages()
+    wall, cpu = time.perf_counter(), time.process_time()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        model.fit(parts.training.features, parts.training.labels, pairs=pairs, callback=stages)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    result: dict[str, Any] = {
+        "seconds": {"fit": wall, "cpu": cpu, "stages": stages.seconds(cpu)},
+        "objective": _plain(getattr(model, "objective_", None)),
+        "solver": getattr(model, "solver_", None),
+        "queries": _digest_of_ids(parts),
+        "warnings": sorted({f"{warning.category.__name__}: {warning.message}" for warning in heard}),
+    }
+    if cell.measured:
+        start = time.perf_counter()
+        result["databases"] = _databases(model, parts, cell)
+        result["seconds"]["evaluation"] = time.perf_counter() - start
+    return result
+
+
+def _databases(model: Any, parts: Parts, cell: Cell) -> dict[str, Any]:
+    """Search the three databases, and the whole retrieval set, hashed, where it is more than the training items."""
+    protocol = Protocol.parse(cell.protocol)
+    found = evaluate_databases(model, parts, protocol=protocol, intra=cell.intra)
+    if parts.database is not parts.training:
+        found["retrieval"] = evaluate(
+            model,
+            (parts.query.features, parts.query.relevance),
+            (parts.database.features, parts.database.relevance),
+            protocol=protocol.with_database("unseen"),
+            query_ids=parts.query.ids,
+            database_ids=parts.database.ids,
+            intra=cell.intra,
+        )
+    return {
+        kind: {
+            direction.name: _of_direction(direction, per_query=cell.per_query)
+            for direction in result.directions.values()
+        }
+        for kind, result in found.items()
+    }
+
+
+def _of_direction(direction: Direction, *, per_query: bool) -> dict[str, Any]:
+    """Return what is kept of one direction: four digits of each query's average precision, the curve on a grid."""
+    kept: dict[str, Any] = {
+        "map": direction.map,
+        "chance": direction.chance,
+        "n_queries": direction.n_queries,
+        "n_items": direction.n_items,
+    }
+    if per_query:
+        curve = direction.by_rank
+        recall = np.concatenate([[0.0], curve.recall])
+        precision = np.concatenate([curve.precision[:1], curve.precision])
+        grid = RECALL[: np.searchsorted(RECALL, recall[-1] + 1e-9)]
+        kept["average_precision"] = [None if np.isnan(x) else round(float(x), 4) for x in direction.average_precision]
+        kept["curve"] = [round(float(x), 5) for x in np.interp(grid, recall, precision)]
+    return kept
+
+
+def _digest_of_ids(parts: Parts) -> str:
+    """Say which queries were asked: two cells can be compared query by query only where they are the same."""
+    total = hashlib.sha256()
+    for ids in parts.query.ids.values():
+        total.update(np.asarray(ids).astype(str).tobytes())
+    return total.hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """Return traces as plain lists of eight digits; what is not a number is None."""
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        numbers: Array = np.asarray(value, dtype=np.float64)
+        return [float(f"{number:.8g}") if np.isfinite(number) else None for number in numbers.ravel()]
+    return value
+
+
+class _Stages:
+    """A progress callback that remembers the CPU time at which each stage was last heard of."""
+
+    def __init__(self) -> None:
+        self._start = time.process_time()
+        self._last: dict[str, float] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        self._last[progress.stage] = time.process_time() - self._start
+
+    def seconds(self, total: float) -> dict[str, float]:
+        """Return the CPU seconds of each stage; ``rest`` is what came after the last report."""
+        found, before = {}, 0.0
+        for stage, end in self._last.items():
+            found[stage], before = round(end - before, 4), end
+        found["rest"] = round(max(0.0, total - before), 4)
+        return found

@@ -1,0 +1,127 @@
+"""The digest of the code that numbers come from, so that a change invalidates what it changes and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from modalhash import registry
+
+MEASURING = "modalhash.experiments.measure"
+"""The module that turns a data set and a model into numbers, with all it imports: scenarios, measures, kernels."""
+NOT_NUMERICAL = re.compile(
+    r"modalhash(\.(_config|_imports|_files|_lazy|_typing|cli|encoders|engine|index|persistence|progress|registry|serve|store)"
+    r"(\..*)?|\.evaluation\.(figures|significance|tables|trec)|\.experiments\.(cells|config|inputs|provenance))?"
+)
+"""Modules that no number depends on, although numerical ones import them."""
+
+
+@cache
+def code_digest(method: str) -> str:
+    """Return the digest of the sources that a method's numbers come from: its own, and those that measure.
+
+    Found without running anything: the module of the class, and the modules of its package and of modalhash that
+    it imports, directly or not. What is only for people or for files is left out, so that a change of the command
+    line, or of a comment, throws no result away.
+    """
+    return source_digest([registry.get(method).__module__, MEASURING])
+
+
+Reader = Callable[[str], tuple[str, bool] | None]
+"""Takes the name of a module and returns its source and whether it is a package; None if there is none."""
+
+
+def source_digest(modules: Iterable[str], read: Reader | None = None) -> str:
+    """Return one digest over the code of these modules and of all they import from the same packages.
+
+    Comments, docstrings and layout do not count: two sources with the same statements have the same digest.
+    """
+    read = read or _read
+    roots = list(modules)
+    if lost := [name for name in roots if read(name) is None]:
+        raise ValueError(f"no source of {', '.join(lost)}: a method must be in a file, to know when it changed")
+    packages = {"modalhash", *(name.partition(".")[0] for name in roots)}
+    found: dict[str, str] = {}
+    waiting = roots
+    while waiting:
+        name = waiting.pop()
+        source = read(name) if name not in found and not NOT_NUMERICAL.fullmatch(name) else None
+        if source is None:
+            continue
+        text, is_package = source
+        tree = ast.parse(text)
+        if not (is_package and name.partition(".")[0] == "modalhash"):  # these only say where their names live
+            found[name] = hashlib.sha256(statements(tree).encode()).hexdigest()
+        for node in ast.walk(_without_type_checking(tree)):
+            waiting += _imports(node, packages, read)
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def statements(tree: ast.Module) -> str:
+    """Return the code of a module without docstrings; comments are not in the tree.
+
+    Examples
+    --------
+    >>> statements(ast.parse("'About.'; x = 1  # one"))
+    'x = 1'
+    """
+
+    class Undocumented(ast.NodeTransformer):
+        def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+            return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+
+    bare = Undocumented().visit(ast.parse(ast.unparse(tree)))
+    for node in ast.walk(bare):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.body:
+            node.body = [ast.Pass()]
+    return ast.unparse(bare)
+
+
+def _without_type_checking(tree: ast.Module) -> ast.Module:
+    class Running(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            return None if ast.unparse(node.test).endswith("TYPE_CHECKING") else self.generic_visit(node)
+
+    found: ast.Module = Running().visit(ast.parse(ast.unparse(tree)))
+    return found
+
+
+def _imports(node: ast.AST, packages: set[str], read: Reader) -> list[str]:
+    """Return the modules of these packages that an import statement takes its names from."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names if alias.name.partition(".")[0] in packages]
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in packages:
+        return [_home(node.module, alias.name, read) for alias in node.names]
+    return []
+
+
+def _home(module: str, name: str, read: Reader) -> str:
+    """Return the module that holds a name, through packages that import it from elsewhere, lazily or not."""
+    source = read(module)
+    if source is None or not source[1]:
+        return module
+    if read(f"{module}.{name}") is not None:
+        return f"{module}.{name}"
+    for node in ast.walk(ast.parse(source[0])):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != module:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _home(node.module, alias.name, read)
+    return module
+
+
+@cache
+def _read(module: str) -> tuple[str, bool] | None:
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):  # the parent is a module, or not there
+        return None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin).read_text(encoding="utf-8"), spec.submodule_search_locations is not None

@@ -1,0 +1,158 @@
+"""Results are files that can be packed into one, and read back as rows of tables whatever code measured them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from little_grids import GRID, little_grid
+
+from modalhash.experiments import Results, make_plan, pack, quality_tables, read_studies, record, seconds_table, unpack
+
+
+def entry(value: float) -> dict:
+    return {"map": value, "chance": 0.2, "n_queries": 2, "n_items": 3, "average_precision": [value, None], "curve": [1]}
+
+
+def result_of(cell) -> dict:
+    value = {"amsh": 0.6, "gsph": 0.5, "chance": 0.2}[cell.method] + cell.seed / 10
+    return {
+        "seconds": {"fit": 1.0, "cpu": 1.5, "stages": {}},
+        "queries": "same",
+        "started": 5,
+        "databases": {kind: {"image→text": entry(value), "text→image": entry(value)} for kind in ("learned", "unseen")},
+    }
+
+
+@pytest.fixture
+def grid(tmp_path):
+    return little_grid(tmp_path)
+
+
+@pytest.fixture
+def plan(grid):
+    return make_plan([grid])
+
+
+@pytest.fixture
+def results(tmp_path, plan):
+    found = Results(tmp_path / "results")
+    record(plan, found)
+    for cell in plan.cells:
+        found.write(cell, result_of(cell))
+    return found
+
+
+def test_a_folder_keeps_and_refuses(tmp_path, plan):
+    results, cell = Results(tmp_path / "results"), plan.cells[0]
+    assert results.read(cell) is None
+    assert not results.done(cell)
+    results.write(cell, {"error": "no"})
+    assert results.done(cell)
+    assert not results.done(cell, retry=True)
+    results.write(cell, {"seconds": 1})
+    assert results.done(cell, retry=True)
+    assert results.read(cell)["configuration"]["parameters"]["n_anchors"] == 60
+    assert [path.name for path in (results.path / "cells" / "little").iterdir()] == [cell.path.partition("/")[2]]
+    (results.path / "cells" / cell.path).write_text('{"format": 0}')
+    with pytest.raises(ValueError, match="another folder of results"):
+        results.read(cell)
+
+
+def test_a_cell_without_single_queries_is_not_done_for_who_wants_them(tmp_path, plan):
+    results, cell = Results(tmp_path / "results"), plan.cells[0]
+    results.write(replace(cell, per_query=False), {"seconds": 1})
+    assert results.done(replace(cell, per_query=False))
+    assert not results.done(cell)
+    results.write(cell, {"seconds": 1})
+    assert results.done(replace(cell, per_query=False))
+
+
+def test_rows_have_mean_and_deviation(grid, results):
+    (study,) = read_studies(results, grid).values()
+    assert study.rows == [("AMSH", "unpaired"), ("GSPH", "unpaired"), ("Chance", "unpaired")]
+    assert study.databases == ["learned", "unseen"]
+    spread = study.spread("AMSH", 8, "image→text", "learned")
+    assert str(spread) == "0.6500 ± 0.0707"
+    assert study.per_query("AMSH", 8, "image→text", "learned", [0, 1])[0] == pytest.approx(0.65)
+    text = quality_tables(study)[0].to_markdown()
+    assert "| AMSH | 0.6500 ± 0.0707 |" in text
+    assert "mAP@all" in text
+    assert "1.50" in seconds_table(study).to_markdown()
+
+
+def test_packing_and_unpacking_give_the_same_files(tmp_path, results):
+    content = pack(results.path)
+    assert content == pack(results.path)
+    unpack(content, tmp_path / "again")
+    first, second = (
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.json")}
+        for folder in (results.path, tmp_path / "again")
+    )
+    assert first == second
+    with pytest.raises(FileNotFoundError, match="no results"):
+        pack(tmp_path / "nothing")
+
+
+def test_a_packed_file_is_read_like_the_folder(tmp_path, grid, results):
+    path = tmp_path / "all.json.xz"
+    path.write_bytes(pack(results.path))
+    packed = Results(path)
+    assert packed.datasets() == results.datasets()
+    tables = [
+        [table.to_markdown() for study in read_studies(source, grid).values() for table in quality_tables(study)]
+        for source in (results, packed)
+    ]
+    assert tables[0] == tables[1]
+    with pytest.raises(ValueError, match="only read"):
+        packed.write_dataset({"name": "x"})
+    path.write_bytes(b"something else")
+    with pytest.raises(ValueError, match="not packed results"):
+        Results(path)
+
+
+def test_a_packed_file_writes_nowhere_else(tmp_path):
+    import lzma
+
+    with pytest.raises(ValueError, match="expected cells/ and datasets/"):
+        unpack(lzma.compress(b"../outside.json\t{}"), tmp_path / "here")
+    with pytest.raises(ValueError, match="expected cells/ and datasets/"):
+        unpack(lzma.compress(b"cells/../../outside.json\t{}"), tmp_path / "here")
+
+
+def test_a_report_shows_what_other_code_measured_and_a_run_does_not_take_it(tmp_path, grid, plan):
+    results = Results(tmp_path / "results")
+    record(plan, results)
+    cell = plan.cells[0]
+    given = next(row.parameters for row in grid.rows if row.method == cell.method)
+    results.write(replace(cell, code="old"), {**result_of(cell), "started": 1})
+    results.write(replace(cell, code="newer"), {**result_of(cell), "started": 2})
+    assert not results.done(cell)
+    assert results.find(cell, given)["started"] == 2
+
+
+def test_parameters_that_the_method_did_not_have_yet_do_not_count_unless_they_are_set(tmp_path, grid, plan):
+    results = Results(tmp_path / "results")
+    cell = next(cell for cell in plan.cells if cell.method == "amsh")
+    known = json.loads(cell.parameters)
+    del known["margins"]
+    results.write(replace(cell, code="old", parameters=json.dumps(known)), result_of(cell))
+    assert results.find(cell, {"n_anchors": 60}) is not None
+    assert Results(results.path).find(cell, {"margins": True}) is None
+    other = replace(cell, parameters=json.dumps({**json.loads(cell.parameters), "n_anchors": 61}))
+    assert results.find(other, {"n_anchors": 61}) is None
+
+
+def test_several_scenarios_are_told_apart(tmp_path):
+    grid = little_grid(tmp_path, GRID.replace('scenario = "unpaired"', 'scenarios = ["unpaired", "paired"]'))
+    plan = make_plan([grid])
+    results = Results(tmp_path / "results")
+    record(plan, results)
+    for cell in plan.cells:
+        better = {"databases": {"learned": {"image→text": entry(0.9)}}} if cell.scenario == "paired" else {}
+        results.write(cell, result_of(cell) | better)
+    (study,) = read_studies(results, grid).values()
+    assert study.mean("AMSH", 8, "image→text", scenario="paired") == 0.9
+    assert study.mean("AMSH", 8, "image→text", scenario="unpaired") == pytest.approx(0.65)
+    assert "| AMSH | paired | 0.9000 ± 0.0000 |" in quality_tables(study)[0].to_markdown()

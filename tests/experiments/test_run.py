@@ -1,0 +1,136 @@
+"""A run resumes, survives failures and dying processes, and stops when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from dataclasses import replace
+
+import pytest
+from little_grids import GRID, little_grid
+
+from modalhash.experiments import Estimates, Results, make_plan, record, run_cells, spoken
+from modalhash.experiments.measure import Loader, measure
+from modalhash.experiments.run import Worker
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return make_plan([little_grid(tmp_path)])
+
+
+@pytest.fixture
+def cells(plan):
+    """The first cell of each method."""
+    return {method: next(cell for cell in plan.cells if cell.method == method) for method in ("amsh", "gsph", "chance")}
+
+
+def test_a_cell_keeps_all_that_tables_and_figures_want(plan, cells):
+    load = Loader(plan.inputs, None)
+    found = json.loads(json.dumps(measure(cells["amsh"], load), allow_nan=False))
+    assert set(found["databases"]) == {"learned", "hashed", "unseen"}
+    one = found["databases"]["learned"]["image→text"]
+    assert 0 < one["chance"] < one["map"] <= 1
+    assert len(one["average_precision"]) == one["n_queries"] == 17
+    assert len(one["curve"]) == 51
+    assert len(found["objective"]["codes"]) == 3
+    assert sum(found["seconds"]["stages"].values()) == pytest.approx(found["seconds"]["cpu"], abs=0.1)
+    again = measure(cells["amsh"], load)
+    assert again["databases"] == found["databases"]
+    short = measure(replace(cells["amsh"], per_query=False), load)["databases"]["learned"]["image→text"]
+    assert short["map"] == one["map"]
+    assert "average_precision" not in short
+
+
+def test_each_modality_may_be_searched_by_itself(plan, cells):
+    found = measure(replace(cells["chance"], intra=True), Loader(plan.inputs, None))
+    assert set(found["databases"]["learned"]) == {"image→image", "image→text", "text→image", "text→text"}
+
+
+@pytest.mark.parametrize("scenario", ["paired", "semi_paired:0.5", "unequal:0.2", "unpaired+noisy_labels:0.1"])
+def test_scenarios(tmp_path, scenario):
+    plan = make_plan([little_grid(tmp_path, GRID.replace('"unpaired"', f'"{scenario}"'))])
+    load = Loader(plan.inputs, None)
+    for method in ("amsh", "gsph"):
+        cell = next(cell for cell in plan.cells if cell.method == method)
+        assert measure(cell, load)["databases"]["learned"]["text→image"]["map"] > 0.2
+
+
+def test_labels_as_features_are_the_upper_bound(plan, cells):
+    cell = replace(cells["chance"], method="label-oracle", parameters="{}", bits=16)
+    load = Loader(plan.inputs, None)
+    real, oracle = (
+        measure(replace(cell, features=features), load)["databases"]["unseen"]["image→text"]["map"]
+        for features in ("own", "labels")
+    )
+    assert oracle > real
+
+
+def test_a_run_records_failures_and_resumes(tmp_path, plan, cells):
+    results = Results(tmp_path / "results")
+    bad = replace(cells["gsph"], parameters='{"no_such_parameter": 1}')
+    late = replace(cells["chance"], seed=1, limit_seconds=0.0)
+    some = replace(plan, cells=[bad, *cells.values(), late])
+    events = []
+    assert run_cells(some, results, jobs=2, notify=events.append) == 2
+    assert "error" in results.read(bad)
+    assert "longer than 0 s" in results.read(late)["error"]
+    assert results.read(cells["amsh"])["environment"]["threads"] == 1
+    assert [event.done for event in events if event.result is not None] == [1, 2, 3, 4, 5]
+    assert all(event.seconds_left >= 0 and event.total == 5 for event in events)
+    assert not multiprocessing.active_children()
+    before = (results.path / "cells" / cells["amsh"].path).read_bytes()
+    assert run_cells(some, results, jobs=1, notify=events.append) == 0
+    assert len(events) == 10, "nothing was left to do"
+    assert (results.path / "cells" / cells["amsh"].path).read_bytes() == before
+    assert run_cells(replace(plan, cells=[late]), results, jobs=1, retry=True) == 1, "a failure may be tried again"
+    assert Estimates(results, plan.facts)(cells["amsh"]) == results.read(cells["amsh"])["took"]
+
+
+def test_an_interruption_ends_the_processes(tmp_path, plan):
+    results = Results(tmp_path / "results")
+
+    def interrupt(event):
+        if event.result is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(plan, results, jobs=2, notify=interrupt)
+    assert not multiprocessing.active_children()
+    assert not list(results.everything())
+
+
+def test_a_process_that_dies_is_a_result(plan, cells):
+    worker = Worker(plan.inputs, None)
+    worker.process.kill()
+    worker.process.join()
+    worker.cell = cells["amsh"]
+    assert "the process died (signal 9)" in worker.take()["error"]
+    worker.stop()
+
+
+def test_a_plan_names_absent_and_unreadable_data(tmp_path):
+    (tmp_path / "wiki").mkdir()
+    (tmp_path / "wiki" / "wiki.npz").write_bytes(b"not a file of arrays")
+    grid = little_grid(tmp_path, GRID.replace("datasets = [", 'datasets = ["wiki", "mirflickr25k", '))
+    plan = make_plan([grid], root=tmp_path)
+    assert {cell.dataset for cell in plan.cells} == {"little"}
+    assert "convert mirflickr25k" in plan.absent["mirflickr25k"]
+    assert "wiki.npz" in plan.broken["wiki"]
+    with pytest.raises(ValueError, match="no data set is called wikki"):
+        make_plan([grid], root=tmp_path, datasets=["wikki"])
+
+
+def test_grids_share_their_cells(tmp_path, plan):
+    grid = little_grid(tmp_path)
+    both = make_plan([grid, replace(grid, name="other", bits=[8])])
+    assert len(both.cells) == len(plan.cells)
+    assert len(both.by_grid["other"]) == len(plan.cells) / 2
+    assert len(make_plan([grid], seeds=1).cells) == len(plan.cells) / 2
+    record(both, Results(tmp_path / "r"))
+    assert Results(tmp_path / "r").datasets()["little"]["training"] == 120
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (300, "5 min"), (12000, "3 h 20 min")])
+def test_times_are_spoken(seconds, text):
+    assert spoken(seconds) == text

@@ -1,0 +1,31 @@
+"""The pages of the comparisons are those of the committed results."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def quality(monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
+    return import_module("comparison_pages")
+
+
+def test_the_pages_are_those_of_the_results(quality):
+    for name, content in quality.pages(ROOT / "benchmarks" / "results").items():
+        if name.endswith(".md"):  # another matplotlib may draw other bytes
+            assert (ROOT / "docs" / name).read_bytes() == content, "run benchmarks/quality/comparison_pages.py"
+        else:
+            assert content.startswith(b"<?xml")
+
+
+@pytest.mark.parametrize("name", ["paired", "unpaired", "pair_shares", "six_modalities"])
+def test_every_row_of_the_grids_was_measured(quality, name):
+    for study in quality.read(ROOT / "benchmarks" / "results", name).values():
+        assert len(study.results) == len(study.cells)
