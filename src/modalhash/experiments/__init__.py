@@ -1,8 +1,8 @@
 """Experiments: any grid of methods, data sets, code lengths, seeds and scenarios in a TOML file, measured.
 
-``config`` reads a grid, ``inputs`` finds its data, ``cells`` lists what has to be measured, ``provenance`` knows when it
-has to be measured anew, ``measure`` measures one cell, ``run`` many of them in processes, ``results`` stores them and
-reads them back.
+``config`` reads a grid, ``inputs`` finds its data, ``cells`` lists what has to be measured, ``provenance`` knows when
+it has to be measured anew, ``measure`` measures one cell, ``run`` many of them in processes, ``results`` stores them
+and reads them back.
 """
 
 from __future__ import annotations
