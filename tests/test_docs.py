@@ -6,9 +6,12 @@ A block that needs a file nobody has here is marked ```py and only shown.
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from modalhash.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,3 +34,15 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_has_every_public_name():
+    described = set(re.findall(r"^::: (\S+)", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE))
+    public = {method.path.replace(":", ".") for method in METHODS.values()}
+    for package in ("data", "encoders", "engine", "evaluation", "experiments", "index", "serve", "store"):
+        public |= {f"modalhash.{package}.{name}" for name in import_module(f"modalhash.{package}").__all__}
+    public -= {"modalhash.engine.parse_labels"}  # that of modalhash.data
+    assert public <= described, f"docs/api.md lacks {', '.join(sorted(public - described))}"
+    for name in described:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(import_module(module), attribute), f"docs/api.md names {name}, which is not there"

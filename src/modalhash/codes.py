@@ -50,7 +50,7 @@ def unpack_signs(codes: Codes, n_bits: int, dtype: type = np.float32) -> Array:
 
 
 def to_words(codes: Codes) -> Array:
-    """The same bits as ``uint64 (n, words)``, zero-padded: what the kernels walk over."""
+    """The same bits as ``uint64 (n, words)``, zero-padded: what the kernels scan."""
     codes = np.ascontiguousarray(codes)
     n, width = codes.shape
     words = -(-width // 8) or 1

@@ -195,7 +195,7 @@ def open_grid(file: Path) -> Grid:
 
 
 def default_folder(file: Path) -> Path:
-    """Return where the results of a grid are kept unless said otherwise."""
+    """Return the default folder of a grid's results."""
     return Path("results") / file.stem
 
 
