@@ -147,8 +147,9 @@ class RLH(CrossModalHasher):
         twentieth step and at the end
     n_iter_ : iterations done, keyed like ``objective_``
     label_functions_, bias_ : A in units of label vectors of length 1 (n_classes, n_bits), and b
-    relevance_ : γ and δ of every kind of pair: ``sigmoid(γ (1 − 2 d / n_bits) + δ)`` is about the probability that two
-        items at Hamming distance d share a label; keyed ``"image+text"``, ``"image+"`` (with learned codes), ``"+"``
+    relevance_ : γ and δ of every kind of pair, keyed ``"image+text"``, ``"image+"`` (posteriors and labels) and ``"+"``
+        (labels). They belong to step 1's smooth codes: with signs, probabilities come out nearer to 0 and 1 or not,
+        so calibrate anew where probabilities are shown
     maps_, functions_ : feature map and F, by modality
     classes_, n_features_in_ : label columns; features by modality
 
