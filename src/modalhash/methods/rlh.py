@@ -131,7 +131,7 @@ class RLH(CrossModalHasher):
     kernel : "rbf", "rbf-unsquared" or None; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     ridge : of step 2; or a dict by modality
-    function_iter : iterations of step 2
+    function_iter : iterations of step 2; accelerated, ten go as far as AMSH's fifteen
     tol : stop step 2 when its objective falls by less than this share; 0 never stops early
     precision : "float32" or "float64", of kernel features, posteriors and step 2; step 1 is float32 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; what does
@@ -148,8 +148,7 @@ class RLH(CrossModalHasher):
     n_iter_ : iterations done, keyed like ``objective_``
     label_functions_, bias_ : A in units of label vectors of length 1 (n_classes, n_bits), and b
     relevance_ : γ and δ of every kind of pair, keyed ``"image+text"``, ``"image+"`` (posteriors and labels) and ``"+"``
-        (labels). They belong to step 1's smooth codes: with signs, probabilities come out nearer to 0 and 1 or not,
-        so calibrate anew where probabilities are shown
+        (labels). They belong to step 1's smooth codes, not to the final ones: no calibrated probabilities
     maps_, functions_ : feature map and F, by modality
     classes_, n_features_in_ : label columns; features by modality
 
@@ -195,7 +194,7 @@ class RLH(CrossModalHasher):
         kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1500,
         ridge: PerModality[float] = 0.01,
-        function_iter: int = 15,
+        function_iter: int = 10,
         tol: float = 0.0,
         precision: str = "float32",
         memory_limit: int | str | None = "2GB",
