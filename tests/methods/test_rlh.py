@@ -162,7 +162,6 @@ def test_relevance_is_sharing_a_label(n_classes):
     first, second = rng.integers(60, size=20), rng.integers(60, size=30)
     expected = np.array([[(Y[i] & Y[j]).any() for j in second] for i in first])
     np.testing.assert_array_equal(relevance(first, second), expected)
-    np.testing.assert_array_equal(relevance.signs(first, second), np.where(expected, 1, -1))
 
 
 # -- step 1

@@ -44,6 +44,7 @@ WORDS_UP_TO = 1024
 FIRST_GAIN, FIRST_OFFSET = 4.0, -1.0
 LAST_RATE = 0.1
 """Share of the learning rate that is left at the last step."""
+ESTIMATE_BATCH, RIDGE = 512, 1e-4
 TRACE_EVERY, TRACE_BATCH, TRACE_BATCHES = 20, 64, 4
 LABELS = -1
 """The number of the label patterns among the sources; modalities count from 0."""
@@ -54,6 +55,7 @@ class Relevance:
 
     def __init__(self, patterns: sparse.csr_array) -> None:
         self._rows = None
+        self.estimates: dict[int, tuple[float, float]] = {}  # γ and δ for inner products, by kind
         if patterns.shape[1] <= WORDS_UP_TO:
             bits = np.packbits(patterns.toarray().astype(bool), axis=1)
             words = np.zeros((len(bits), -(-bits.shape[1] // 4) * 4), dtype=np.uint8)
@@ -71,34 +73,82 @@ class Relevance:
             shared |= word[first][:, None] & word[second]
         return shared != 0
 
-    def signs(self, first: Array, second: Array) -> Array:
-        """Return the same as ±1."""
-        signs = self(first, second).astype(np.float32)
+    def targets(self, batch: Batch, first: slice, second: slice, kind: int) -> Array:
+        """Return 2R − 1 for a block of pairs; where an item has no labels, R is the estimated probability."""
+        i, j = batch.member[first], batch.member[second]
+        signs = self(i, j).astype(np.float32)
         signs *= np.float32(2)
         signs -= np.float32(1)
+        if kind in self.estimates:
+            gain, offset = self.estimates[kind]
+            unknown = (i < 0)[:, None] | (j < 0)
+            halves = (batch.S[first] @ batch.S[second].T) * np.float32(gain / 2)
+            halves += np.float32(offset / 2)
+            np.copyto(signs, np.tanh(halves, out=halves), where=unknown)
         return signs
+
+    def estimate(self, modalities: list[Source], labels: Source, rng: np.random.Generator) -> None:
+        """Learn how likely two items share a label from the inner product of their vectors, where labels are known.
+
+        One logistic regression for every kind of pair that may hold an item without labels.
+        """
+        for number, kind in enumerate(kinds_of(len(modalities))[:-1]):
+            sources = modalities[kind.first], labels if kind.second == LABELS else modalities[kind.second]
+            halves = (0, 1) if kind.first == kind.second else (None, None)
+            rows = [s.draw(ESTIMATE_BATCH, rng, half, known=True) for s, half in zip(sources, halves, strict=True)]
+            (first, i), (second, j) = zip(sources, rows, strict=True)
+            R = self(first.member[i], second.member[j])
+            self.estimates[number] = logistic((first.S[i] @ second.S[j].T).astype(np.float64), R)
+
+
+def logistic(x: Array, R: Array) -> tuple[float, float]:
+    """Return γ and δ of P(R = 1) = σ(γx + δ), by Newton's method with a little ridge."""
+    gain, offset = 0.0, 0.0
+    for _ in range(25):
+        p = 0.5 + 0.5 * np.tanh((gain * x + offset) / 2)
+        error, weight = p - R, p * (1 - p)
+        slope = np.array([np.mean(error * x) + RIDGE * gain, np.mean(error) + RIDGE * offset])
+        mixed = np.mean(weight * x)
+        curvature = np.array([[np.mean(weight * x * x), mixed], [mixed, np.mean(weight)]]) + RIDGE * np.eye(2)
+        step = np.linalg.solve(curvature, slope)
+        gain, offset = gain - step[0], offset - step[1]
+        if np.abs(step).max() < 1e-6:
+            break
+    return float(gain), float(offset)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Vectors of the label space, scaled, with the pattern of each and how often to draw it."""
+    """Vectors of the label space, scaled, with the pattern of each and how often to draw it.
+
+    Rows without labels, whose pattern is −1, come last; half of every draw is of them.
+    """
 
     S: Array
     member: Array
-    ends: Array  # cumulative number of draws that fall on each row
+    ends: Array  # cumulative number of draws that fall on each row with labels
 
     @classmethod
     def of(cls, S: Array, member: Array, counts: Array | None = None) -> Source:
         """``counts``: items behind each row, one by default."""
-        ends = np.arange(1, len(S) + 1) if counts is None else np.cumsum(counts)
+        ends = np.arange(1, int((member >= 0).sum()) + 1) if counts is None else np.cumsum(counts)
         return cls(np.ascontiguousarray(S, dtype=np.float32), member, ends)
 
-    def draw(self, count: int, rng: np.random.Generator, half: int | None = None) -> Array:
-        """Return rows drawn with replacement; of a half, even or odd rows only."""
-        if half is not None:
-            return rng.integers(-(-(len(self.S) - half) // 2), size=count) * 2 + half
-        drawn = rng.integers(int(self.ends[-1]), size=count)
-        return drawn if self.ends[-1] == len(self.ends) else np.searchsorted(self.ends, drawn, side="right")
+    def draw(self, count: int, rng: np.random.Generator, half: int | None = None, *, known: bool = False) -> Array:
+        """Return rows drawn with replacement; of a half, even or odd rows only; ``known``: only those with labels."""
+        n, total = len(self.ends), len(self.S)
+        if total > n and not known:
+            unknown = n + _drawn(total - n, count // 2, rng, half)
+            return np.concatenate([self.draw(count - count // 2, rng, half, known=True), unknown])
+        if half is not None or self.ends[-1] == n:
+            return _drawn(n, count, rng, half)
+        return np.searchsorted(self.ends, rng.integers(int(self.ends[-1]), size=count), side="right")
+
+
+def _drawn(n: int, count: int, rng: np.random.Generator, half: int | None) -> Array:
+    if half is None or n == 1:
+        return rng.integers(n, size=count)
+    return rng.integers(-(-(n - half) // 2), size=count) * 2 + half
 
 
 class Batch(NamedTuple):
@@ -220,7 +270,7 @@ def gradient(model: Model, batch: Batch, relevance: Relevance, alpha: float) -> 
         E = theta * (model.gain[kind] / 2)
         E += model.offset[kind] / 2
         np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and never too large
-        E -= relevance.signs(batch.member[first], batch.member[second])
+        E -= relevance.targets(batch, first, second, kind)
         E *= np.float32(weight / (2 * size**2))
         slope.gain[kind] = np.vdot(E, theta)
         slope.offset[kind] = E.sum()
@@ -251,7 +301,7 @@ def negative_log_likelihood(model: Model, batch: Batch, relevance: Relevance, al
     for i, j, kind, weight in batch.blocks:
         first, second = slice(i * size, (i + 1) * size), slice(j * size, (j + 1) * size)
         z = float(model.gain[kind]) * (U[first] @ U[second].T) / model.r + float(model.offset[kind])
-        R = relevance(batch.member[first], batch.member[second])
+        R = (relevance.targets(batch, first, second, kind) + 1) / 2
         total += weight * float(np.mean(np.logaddexp(0, z) - R * z))
     return total
 

@@ -247,14 +247,20 @@ class Modality:
         self.gram, self.cross = [], []
         return np.stack(weights).astype(self.phi.dtype), inverse
 
-    def posteriors(self, W: Array, count: int) -> tuple[Array, Array]:
-        """Return out-of-fold posteriors of up to about ``count`` labelled items, and their patterns."""
-        if self.folds.n <= count:
+    def posteriors(self, W: Array, count: int, *, unlabelled: bool = False) -> tuple[Array, Array]:
+        """Return posteriors of up to about ``count`` items, and their patterns.
+
+        Those of labelled items are out of fold. With ``unlabelled`` up to ``count`` items without labels come after
+        them; W has a last entry for these.
+        """
+        n = self.folds.n
+        all_rows = len(self.member) if unlabelled else n
+        if max(n, all_rows - n) <= count:
             fold = np.minimum(self.folds.fold_of_rows(), len(W) - 1)
-            S = self.phi.map(_posteriors_of_block, per_item=(fold,), shared=(W,))[: self.folds.n]
-            return S, self.member[: self.folds.n]
-        slices = list(self.folds.sample(count))
-        parts = parallel_map(_posteriors_of_rows, repeat(self.phi), slices, W[: len(slices)])
+            S = self.phi.map(_posteriors_of_block, per_item=(fold,), shared=(W,))[:all_rows]
+            return S, self.member[:all_rows]
+        slices = [*self.folds.sample(min(n, count)), slice(n, min(all_rows, n + count))]
+        parts = parallel_map(_posteriors_of_rows, repeat(self.phi), slices, [*W[: len(self.folds)], W[-1]])
         return np.concatenate(list(parts)), np.concatenate([self.member[rows] for rows in slices])
 
 
@@ -307,4 +313,5 @@ def _posteriors_of_block(block: Array, fold: Array, W: Array) -> Array:
 
 def _posteriors_of_rows(phi: FeatureBlocks, rows: slice, W: Array) -> Array:
     parts = row_slices(rows.stop - rows.start, max(1, STRIP_VALUES // phi.width))
-    return np.concatenate([phi.take(np.arange(rows.start + p.start, rows.start + p.stop)) @ W for p in parts])
+    found = [phi.take(np.arange(rows.start + part.start, rows.start + part.stop)) @ W for part in parts]
+    return np.concatenate([np.zeros((0, W.shape[1]), dtype=W.dtype), *found])

@@ -24,6 +24,7 @@ frequent, and a cosine is not what a ranking by relevance needs: both are gone h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Self
@@ -136,7 +137,9 @@ class RLH(CrossModalHasher):
     precision : "float32" or "float64", of kernel features, posteriors and step 2; step 1 is float32 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; what does
         not fit is computed anew in every pass. None for no limit
-    unlabelled : "error" or "allow", for items without any label: they are hashed from their features
+    unlabelled : for items without any label: "error"; "allow", which hashes them from their features; or "posterior",
+        by which they take part in step 1 as well: half of the drawn posteriors are theirs, and R of a pair with them is
+        the probability that its inner product of posteriors (or posterior and labels) stands for among labelled items
     random_state : int, Generator or None
 
     Attributes
@@ -318,15 +321,16 @@ class RLH(CrossModalHasher):
         space = LabelSpace(Y, check_int(self.label_rank, "label_rank", at_least=1), seed)
         sorted_items = parallel_map(Folds.of, data.X.values(), Y.values(), repeat(n_folds), repeat(seed))
         folds = dict(zip(Y, sorted_items, strict=True))
-        whole = self.functions == "posterior"
+        take_part = self.unlabelled == "posterior"
+        whole = self.functions == "posterior" or take_part
         share = None if memory is None else memory // len(maps)  # of all modalities at once: step 1 sees them all
         parts: dict[str, _Part] = {}
         for name in sorted(folds, key=lambda name: folds[name].key):  # whatever they are called and in whatever order
             modality = Modality.of(data.X[name], folds[name], space.members[name], space, maps[name], share)
             report("features", 1, 1)
             W, inverse = modality.solve(posterior_ridge=posterior_ridge[name], ridge=ridge[name], whole=whole)
-            S, member = modality.posteriors(W, count)
-            scale = inverse_deviation(float(S.var(dtype=np.float64)))
+            S, member = modality.posteriors(W, count, unlabelled=take_part)
+            scale = inverse_deviation(float(S[member >= 0].var(dtype=np.float64)))
             parts[name] = _Part(
                 modality,
                 Source.of(S * np.float32(scale), member),
@@ -340,7 +344,11 @@ class RLH(CrossModalHasher):
         rows, counts = space.sample(count, np.random.default_rng([*seeds, 0]))
         scale = space.scale()
         labels = Source.of(space.coordinates(rows) * np.float32(scale), rows, counts)
-        return _Begun(space, parts, labels, scale, Relevance(space.patterns), seeds)
+        relevance = Relevance(space.patterns)
+        if any(part.source.member[-1] < 0 for part in parts.values()):
+            sources = [part.source for part in parts.values()]
+            relevance.estimate(sources, labels, np.random.default_rng([*seeds, 1]))
+        return _Begun(space, parts, labels, scale, relevance, seeds)
 
     def _learn_codes(self, begun: _Begun, weights: Weights, n_bits: int, report: Reporter) -> tuple[Model, list[float]]:
         """Step 1 at one code length."""
@@ -383,7 +391,12 @@ class RLH(CrossModalHasher):
         )
 
     def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
-        """Check as all methods do, but leave CSR labels as they are."""
+        """Check as all methods do, but leave CSR labels as they are and say what becomes of items without labels."""
+        check_choice(self.unlabelled, "unlabelled", ("error", "allow", "posterior"))
+        if self.unlabelled == "posterior":
+            model = copy(self)
+            model.unlabelled = "allow"  # as far as the labels are concerned
+            return model._check(X, Y, pairs)
         if isinstance(X, Items):
             X, Y, pairs = X.X, X.Y if Y is None else Y, X.pairs if pairs is None else pairs
         if isinstance(Y, Mapping) and Y and all(sparse.issparse(values) for values in Y.values()):
