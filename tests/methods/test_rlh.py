@@ -449,14 +449,92 @@ def test_csr_features_and_labels_give_what_dense_ones_do(data):
         small().fit(X, Y | {"text": Y["text"][:299]})
 
 
-def test_items_without_labels_are_hashed_from_their_features(data):
+def few_labels(data, share, seed=0):
+    rng = np.random.default_rng(seed)
+    return {name: labels * (rng.random(len(labels)) < share)[:, None] for name, labels in data.Y.items()}
+
+
+@pytest.mark.parametrize("mode", ["allow", "posterior"])
+@pytest.mark.parametrize("functions", ["margin", "posterior"])
+def test_items_without_labels_are_hashed_from_their_features(data, mode, functions):
     Y = {name: labels * (np.arange(300) > 5)[:, None] for name, labels in data.Y.items()}
-    with pytest.warns(UserWarning, match="6 of 300 items have no label"):
-        model = small(unlabelled="allow").fit(data.X, Y)
+    with pytest.warns(UserWarning, match="6 of 300 items have no label; they get codes from their features"):
+        model = small(unlabelled=mode, functions=functions).fit(data.X, Y)
     for name in data.X:
         np.testing.assert_array_equal(model.codes_[name][:6], model.transform(data.X)[name][:6])
+        labelled = reference.unit(Y[name][6:]) @ model.label_functions_ + model.bias_ > 0
+        assert np.mean(np.unpackbits(model.codes_[name][6:], axis=1)[:, :12] != labelled) < 0.001
     with pytest.raises(ValueError, match="none of the 300 items has a label"):
-        small(unlabelled="allow").fit(data.X, {name: labels * 0 for name, labels in data.Y.items()})
+        small(unlabelled=mode).fit(data.X, {name: labels * 0 for name, labels in data.Y.items()})
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label")
+def test_items_left_out_change_nothing_but_anchors_and_means(data):
+    X = {name: np.vstack([values, -values]) for name, values in data.X.items()}  # the mean is 0 either way
+    Y = {name: np.vstack([labels, labels]) for name, labels in data.Y.items()}
+    more_X = {name: np.vstack([values, 2 * values]) for name, values in X.items()}
+    more_Y = {name: np.vstack([labels, labels & False]) for name, labels in Y.items()}
+    options = {"kernel": None, "precision": "float64", "unlabelled": "allow", "memory_limit": None}
+    plain, more = small(**options).fit(X, Y), small(**options).fit(more_X, more_Y)
+    for name in X:
+        wrong = np.unpackbits(plain.transform(X)[name] ^ more.transform(X)[name]).mean()
+        assert wrong < 0.001
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label", "ignore:fewer items than anchors")
+def test_with_few_labels_the_other_items_help():
+    gains = []
+    for seed in range(2):
+        data = generate(n_items=1500, n_queries=400, n_classes=12, labels_per_item=2.0, noise=2.0, seed=seed)
+        Y = few_labels(data, 0.1, seed)
+        known = {name: labels.any(axis=1) for name, labels in Y.items()}
+        options = {"n_anchors": 150, "n_bits": 24, "steps": 300}
+        alone = small(**options).fit(*({name: part[name][known[name]] for name in Y} for part in (data.X, Y)))
+        together = small(**options, unlabelled="posterior").fit(data.X, Y)
+        gains.append(unseen(together, data) - unseen(alone, data))
+    assert min(gains) > 0.01, gains
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label")
+@pytest.mark.parametrize("parameters", [{}, {"n_posteriors": 40}])
+def test_few_labels_in_any_order_and_memory(data, parameters):
+    Y = few_labels(data, 0.4)
+    order = np.random.default_rng(5).permutation(300)
+    model = small(unlabelled="posterior", **parameters)
+    plain = model.fit_path(data.X, Y, n_bits=(8, 12))[12]
+    shuffled = model.fit({name: values[order] for name, values in data.X.items()}, {n: v[order] for n, v in Y.items()})
+    for name in Y:
+        np.testing.assert_array_equal(shuffled.codes_[name], plain.codes_[name][order])
+    np.testing.assert_array_equal(plain.label_functions_, shuffled.label_functions_)
+    limited = small(unlabelled="posterior", memory_limit=30_000, **parameters).fit(data.X, Y)
+    for name in Y:
+        np.testing.assert_array_equal(limited.codes_[name], plain.codes_[name])
+    alone = small(unlabelled="posterior").fit({"text": data.X["text"]}, {"text": Y["text"]})
+    assert unseen(alone, data, "text", "text") > 0.5
+
+
+def test_targets_of_unknown_pairs_are_estimated_probabilities():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 300))
+    gain, offset = codes.logistic(x, rng.random(x.shape) < 1 / (1 + np.exp(-(2 * x - 1))))
+    assert (gain, offset) == (pytest.approx(2, abs=0.05), pytest.approx(-1, abs=0.05))
+    modalities, labels, patterns = sources(rng, 2, n=60)
+    modalities = [
+        codes.Source.of(np.vstack([one.S, one.S[:9]]), np.append(one.member, np.full(9, -1))) for one in modalities
+    ]
+    relevance = codes.Relevance(patterns)
+    relevance.estimate(modalities, labels, rng)
+    assert sorted(relevance.estimates) == [0, 1, 2]
+    batch = codes.Sampler(modalities, labels, codes.Weights(1, 1, 1), 10, rng)(0)
+    first, second = slice(0, 10), slice(10, 20)
+    assert (batch.member[first] < 0).tolist() == [False] * 5 + [True] * 5
+    found = relevance.targets(batch, first, second, 0)
+    gain, offset = relevance.estimates[0]
+    assert gain > 0
+    expected = 2 / (1 + np.exp(-(gain * batch.S[first] @ batch.S[second].T + offset))) - 1
+    known = (batch.member[first] >= 0)[:, None] & (batch.member[second] >= 0)
+    np.testing.assert_allclose(found[~known], expected[~known], atol=1e-5)
+    np.testing.assert_array_equal(found[known], relevance(batch.member[first], batch.member[second])[known] * 2 - 1)
 
 
 def test_degenerate_data_give_no_warning_and_no_nan():

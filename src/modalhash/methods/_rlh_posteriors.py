@@ -53,6 +53,8 @@ DENSE_ABOVE = 0.1
 """Share of labels set above which a dense product with the features is the faster one."""
 OVERSAMPLING, POWER_ITERATIONS = 16, 4
 """Of the subspace iteration that finds a basis where labels are many."""
+SMALL_FOLD = 1024
+"""Labelled items of a fold up to which their features may be computed a second time."""
 STRIP_VALUES = 2**22
 """Values of a dense strip of patterns worked on at once."""
 
@@ -175,7 +177,7 @@ class Folds:
     """
 
     order: Array  # rows as they were given, in the order of content
-    key: int  # of the modality: the same for the same items
+    key: int  # of the modality: the same for the same labelled items
     n: int  # labelled items
     size: int
     unit: int  # a divisor of the size: a fold may be cut into as many blocks as divide it
@@ -190,14 +192,19 @@ class Folds:
         size, unit = -(-n // n_folds), 1
         while 128 * max(12, 2 * unit) <= size:
             unit = max(12, 2 * unit)
-        key = int(np.add.reduce(keys ^ label_keys, dtype=np.uint64))
+        key = int(np.add.reduce((keys ^ label_keys)[~empty], dtype=np.uint64))
         return cls(order, key, n, -(-size // unit) * unit, unit)
 
     def __len__(self) -> int:
         return -(-self.n // self.size)
 
-    def block_rows(self, row_bytes: int, memory: int | None) -> int:
-        """Return rows per block: a divisor of the fold's size, about what FeatureBlocks takes on its own."""
+    def block_rows(self, row_bytes: int, memory: int | None) -> int | None:
+        """Return rows per block: a divisor of the fold's size, about what FeatureBlocks takes on its own.
+
+        None, for any size, where few items have labels: folds are then too small for blocks of all items.
+        """
+        if 2 * self.n < len(self.order) and self.size <= SMALL_FOLD:
+            return None
         target = BLOCK_BYTES if memory is None else min(BLOCK_BYTES, memory // 16)
         wanted = max(1, max(target, MIN_BLOCK_BYTES) // row_bytes)
         cuts = (cut for cut in range(1, self.unit + 1) if self.unit % cut == 0 and self.size // cut <= wanted)
@@ -237,12 +244,18 @@ class Modality:
         gram, cross = fold_sums(phi, member, space, folds, rows)
         return cls(folds, phi, member, gram, cross)
 
-    def solve(self, *, posterior_ridge: float, ridge: float, whole: bool) -> tuple[Array, Array]:
-        """Return W for the items of every fold, with W of all items after them if ``whole``, and (G + ridge I)⁻¹."""
+    def solve(
+        self, *, posterior_ridge: float, ridge: float, whole: bool, unlabelled: bool = False
+    ) -> tuple[Array, Array]:
+        """Return W for the items of every fold, with W of all items after them if ``whole``, and (G + ridge I)⁻¹.
+
+        With ``unlabelled`` the G of the inverse counts items without labels as well.
+        """
         G, C = ordered_sum(iter(self.gram)), ordered_sum(iter(self.cross))
+        others = gram_without_labels(self.phi, self.member) if unlabelled and len(self.member) > self.folds.n else 0.0
         nothing: list[tuple[Any, Any]] = [(0.0, 0.0)]
         parts = [*zip(self.gram, self.cross, strict=True), *(nothing if whole else [])]
-        tasks = [(G, None, 0.0, 0.0, ridge), *((G, C, *part, posterior_ridge) for part in parts)]
+        tasks = [(G + others, None, 0.0, 0.0, ridge), *((G, C, *part, posterior_ridge) for part in parts)]
         inverse, *weights = parallel_map(_solved, *zip(*tasks, strict=True))
         self.gram, self.cross = [], []
         return np.stack(weights).astype(self.phi.dtype), inverse
@@ -265,24 +278,42 @@ class Modality:
 
 
 def fold_sums(
-    phi: FeatureBlocks, member: Array, space: LabelSpace, folds: Folds, block_rows: int
+    phi: FeatureBlocks, member: Array, space: LabelSpace, folds: Folds, block_rows: int | None
 ) -> tuple[list[Array], list[Array]]:
     """Return φᵀφ and φᵀT of every fold, in float64, from one pass over the blocks; see :meth:`Parts.gram`."""
     Q = phi._leading()
-    # one stream of results for all folds, so that no thread waits at a fold's end
-    results = phi._results(_sums_of_block, (member,), (space, Q))
+    slices = list(row_slices(folds.n, folds.size))
+    if block_rows is None:
+        results = parallel_map(_sums_of_rows, repeat(phi), slices, repeat(member), repeat(space), repeat(Q))
+    else:  # one stream of results for all folds, so that no thread waits at a fold's end
+        results = phi._results(_sums_of_block, (member,), (space, Q))
     gram, cross = [], []
-    for rows in row_slices(folds.n, folds.size):
-        blocks = -(-(rows.stop - rows.start) // block_rows)
+    for rows in slices:
+        blocks = 1 if block_rows is None else -(-(rows.stop - rows.start) // block_rows)
         total, mixed, square, products = ordered_sum(islice(results, blocks))
-        side = (mixed + Q @ (square / 2)) @ Q.T.astype(np.float64)
-        total += side
-        total += side.T
-        gram.append(total)
+        gram.append(_whole_gram(total, mixed, square, Q))
         cross.append(products)
     for _ in results:  # blocks without labels
         pass
     return gram, cross
+
+
+def gram_without_labels(phi: FeatureBlocks, member: Array) -> Array:
+    """Return φᵀφ of the items without labels, likewise."""
+    Q = phi._leading()
+    total, mixed, square = phi.total(_squares_without_labels, per_item=(member,), shared=(Q,))
+    return _whole_gram(total, mixed, square, Q)
+
+
+def _whole_gram(total: Array, mixed: Array, square: Array, Q: Array) -> Array:
+    """φᵀφ of the parts that :func:`modalhash.blocks._deflated_square` takes it into."""
+    side = (mixed + Q @ (square / 2)) @ Q.T.astype(np.float64)
+    return np.asarray(total + side + side.T)
+
+
+def _squares_without_labels(block: Array, member: Array, Q: Array) -> tuple[Any, ...]:
+    unlabelled = member < 0
+    return _deflated_square(block[unlabelled], Q) if unlabelled.any() else (0.0, 0.0, 0.0)
 
 
 def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> tuple[Array, ...]:
@@ -296,6 +327,10 @@ def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> 
     else:
         products = block.T @ space.coordinates(member).astype(block.dtype, copy=False)
     return *_deflated_square(block, Q), products
+
+
+def _sums_of_rows(phi: FeatureBlocks, rows: slice, member: Array, space: LabelSpace, Q: Array) -> tuple[Array, ...]:
+    return _sums_of_block(phi.take(np.arange(rows.start, rows.stop)), member[rows], space, Q)
 
 
 def _solved(G: Array, C: Array | None, fold_G: Any, fold_C: Any, ridge: float) -> Array:
