@@ -251,8 +251,8 @@ def test_the_likelihood_of_items_held_out_rises(data):
     for steps in (1, 60, 400):
         model, trace = codes.learn(
             *([codes.Source.of(4 * S, member)], labels, codes.Relevance(space.patterns), 16, codes.Weights(1, 1, 1)),
-            **{"steps": steps, "batch_size": 64, "learning_rate": 0.02, "sharpness": 4.0},
-            rng=np.random.default_rng(0),
+            codes.Schedule(steps=steps, batch_size=64, learning_rate=0.02, sharpness=4.0),
+            np.random.default_rng(0),
         )
         ends.append(np.mean([codes.negative_log_likelihood(model, batch, unseen, 4.0) for batch in held_out]))
     assert ends[0] > ends[1] > ends[2]

@@ -223,6 +223,16 @@ class Weights:
     labels: float
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """How step 1 goes."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float  # at the first step; falls to a tenth
+    sharpness: float  # α at the last step; rises from 1
+
+
 class Sampler:
     """Draws a batch for each step; the modalities take turns, so that a step costs the same for any number of them."""
 
@@ -332,11 +342,7 @@ def learn(
     relevance: Relevance,
     n_bits: int,
     weights: Weights,
-    *,
-    steps: int,
-    batch_size: int,
-    learning_rate: float,
-    sharpness: float,
+    schedule: Schedule,
     rng: np.random.Generator,
     report: Callable[[int, float], None] = lambda step, objective: None,
 ) -> tuple[Model, list[float]]:
@@ -344,9 +350,10 @@ def learn(
 
     The trace holds the start, every twentieth step and the end.
     """
-    draw = Sampler(modalities, labels, weights, batch_size, rng)
+    steps, sharpness = schedule.steps, schedule.sharpness
+    draw = Sampler(modalities, labels, weights, schedule.batch_size, rng)
     model = Model.start(labels.S.shape[1], n_bits, draw.n_kinds, rng)
-    few = Sampler(modalities, labels, weights, min(batch_size, TRACE_BATCH), rng)
+    few = Sampler(modalities, labels, weights, min(schedule.batch_size, TRACE_BATCH), rng)
     fixed = [few(step) for step in range(TRACE_BATCHES)]
 
     def objective() -> float:
@@ -356,7 +363,7 @@ def learn(
     for step in range(steps):
         share = (step + 1) / steps
         slope = gradient(model, draw(step), relevance, 1 + (sharpness - 1) * share)
-        adam(model.values, slope, learning_rate * (1 - (1 - LAST_RATE) * share))
+        adam(model.values, slope, schedule.learning_rate * (1 - (1 - LAST_RATE) * share))
         if (step + 1) % TRACE_EVERY == 0 or step + 1 == steps:
             trace.append(objective())
             report(step + 1, trace[-1])
