@@ -133,7 +133,7 @@ class RLH(CrossModalHasher):
     kernel : "rbf", "rbf-unsquared" or None; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     ridge : of step 2; or a dict by modality
-    function_iter : iterations of step 2, accelerated; on generated data more than five change no score
+    function_iter : iterations of step 2, accelerated; on generated data more than five bring nothing
     tol : stop step 2 when its objective falls by less than this share; 0 never stops early
     precision : "float32" or "float64", of kernel features, posteriors and step 2; step 1 is float32 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; what does
@@ -141,8 +141,9 @@ class RLH(CrossModalHasher):
     unlabelled : for items without any label: "error"; "allow", which leaves them out and gives them codes from their
         features; or "posterior", by which they take part in both steps. Half of the drawn posteriors are then theirs,
         R of a pair with them is the probability that an inner product like theirs stands for among labelled items, and
-        in step 2 they stand for the codes of their posteriors. For few labels: it brought 5 points of mAP on generated
-        data with a tenth of the labels
+        in step 2 they stand for the codes of their posteriors. On generated
+        data with a tenth of the labels it brought 4 to 5 points of mAP with ``functions="margin"`` and 1 with
+        ``"posterior"``, against a fit on the labelled items alone
     random_state : int, Generator or None
 
     Attributes
