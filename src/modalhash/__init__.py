@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from modalhash.index import HammingIndex as HammingIndex
     from modalhash.items import Items as Items
     from modalhash.methods.amsh import AMSH as AMSH
+    from modalhash.methods.rlh import RLH as RLH
     from modalhash.persistence import load as load
 
 __getattr__, __dir__, __all__ = lazy_exports(
@@ -30,6 +31,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "index": ["HammingIndex"],
         "items": ["Items"],
         "methods.amsh": ["AMSH"],
+        "methods.rlh": ["RLH"],
         "persistence": ["load"],
     },
 )

@@ -71,6 +71,17 @@ METHODS: dict[str, Method] = {
             equations="paper and authors' code",
         ),
         Method(
+            name="rlh",
+            path="modalhash.methods.rlh:RLH",
+            title="Relevance-Likelihood Hashing",
+            year=2026,
+            citation="modalhash: Relevance-Likelihood Hashing, a method of this project. Its step 2 is that of AMSH",
+            supervised=True,
+            pairing="none",
+            modalities="1+",
+            equations="ours",
+        ),
+        Method(
             name="srlch",
             path="modalhash.methods.srlch:SRLCH",
             title="Subspace Relation Learning for Cross-modal Hashing",

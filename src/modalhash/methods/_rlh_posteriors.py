@@ -1,0 +1,352 @@
+r"""RLH: labels as one space, and what features alone know of it.
+
+Every distinct label set is a *pattern*; patterns of all modalities are pooled, so that whatever is done to them costs
+the same for any number of items. Scaled to length 1 they are the vectors :math:`\tilde l` of the label space. An item's
+*posterior* :math:`\hat s = E[\tilde l\mid x]` lives in the same space: a ridge regression from its features to its
+labels, fitted without the fold that the item is in,
+
+.. math:: W_{-f} = (G - G_f + \rho I)^{-1}(C - C_f), \qquad G = \sum_f G_f = \Phi^T\Phi,\quad C = \sum_f C_f = \Phi^T T
+
+so that one pass over the features gives every fold's sums, and their total is the Gram matrix that step 2 needs.
+
+==================  ===========================  ======================================================================
+symbol              here                         is
+==================  ===========================  ======================================================================
+:math:`\tilde l`    ``Lt`` (patterns, c)         label patterns with rows of length 1, CSR
+:math:`V`           ``basis`` (c, k)             basis of the label space; None for the identity, k = c
+:math:`T`           ``targets(...)`` (n, k)      :math:`\tilde l` V of each item, made block by block
+:math:`\phi(X)`     ``phi`` (n, d)               kernel features with a bias, in blocks
+:math:`G_f, C_f`    ``gram[f]``, ``cross[f]``    φᵀφ (d, d) and φᵀT (d, k) of a fold
+:math:`W_{-f}`      ``weights[f]`` (d, k)        posteriors of the items of fold f
+:math:`\hat s`      ``S`` (m, k)                 out-of-fold posteriors of up to ``n_posteriors`` items
+==================  ===========================  ======================================================================
+
+Items are taken in the order of their content, which is as good as random and the same however they were given: a fold
+is a run of rows, a sample is the first rows of every fold, and sums come out equal to the last bit for shuffled items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._parallel import parallel_map
+from modalhash._typing import Array, Matrix
+from modalhash.blocks import (
+    BLOCK_BYTES,
+    MIN_BLOCK_BYTES,
+    FeatureBlocks,
+    _deflated_square,
+    ordered_sum,
+    row_slices,
+)
+from modalhash.features import FeatureMap
+from modalhash.linalg import RidgeFactor
+from modalhash.randomness import row_keys
+
+DENSE_ABOVE = 0.1
+"""Share of labels set above which a dense product with the features is the faster one."""
+OVERSAMPLING, POWER_ITERATIONS = 16, 4
+"""Of the subspace iteration that finds a basis where labels are many."""
+SMALL_FOLD = 1024
+"""Labelled items of a fold up to which their features may be computed a second time."""
+STRIP_VALUES = 2**22
+"""Values of a dense strip of patterns worked on at once."""
+
+
+class LabelSpace:
+    """The label patterns of all modalities, and the coordinates in which they are compared.
+
+    Parameters
+    ----------
+    labels : by modality, CSR (n, c) of truth values in canonical format
+    rank : columns c up to which labels are their own coordinates; beyond, the leading ``rank`` right singular vectors
+        of the patterns, each counted as often as items carry it, are the basis
+    seed : of the start of the iteration that finds the basis
+    """
+
+    def __init__(self, labels: dict[str, sparse.csr_array], rank: int, seed: int) -> None:
+        stacked = sparse.csr_array(sparse.vstack(list(labels.values()), format="csr"))
+        self.patterns, members = label_patterns(stacked)
+        ends = np.cumsum([values.shape[0] for values in labels.values()])[:-1]
+        self.members: dict[str, Array] = dict(zip(labels, np.split(members, ends), strict=True))
+        self.counts = np.bincount(members[members >= 0], minlength=self.patterns.shape[0])
+        self.n_classes = int(self.patterns.shape[1])
+        sizes = np.diff(self.patterns.indptr)
+        data = np.repeat(1 / np.sqrt(sizes), sizes).astype(np.float32)
+        self.Lt = sparse.csr_array((data, self.patterns.indices, self.patterns.indptr), shape=self.patterns.shape)
+        self.basis: Array | None = None
+        if self.n_classes > rank:
+            self.basis = leading_directions(self.Lt, self.counts, rank, np.random.default_rng(seed))
+
+    @property
+    def width(self) -> int:
+        """Return k, the number of coordinates."""
+        return self.n_classes if self.basis is None else int(self.basis.shape[1])
+
+    def coordinates(self, rows: Array) -> Array:
+        """Return the vectors of these patterns, dense."""
+        Lt = self.Lt[rows]
+        return np.asarray(Lt.toarray() if self.basis is None else Lt @ self.basis)
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return patterns to draw from and items behind each: all of them, or ``count`` drawn where there are more."""
+        if len(self.counts) <= count:
+            return np.arange(len(self.counts)), self.counts
+        drawn = rng.integers(self.counts.sum(), size=count)
+        rows = np.sort(np.searchsorted(np.cumsum(self.counts), drawn, side="right"))
+        return rows, np.ones_like(rows)
+
+    def scale(self) -> float:
+        """Return 1 / the standard deviation of the coordinates of all items."""
+        total, squares, n = 0.0, 0.0, float(self.counts.sum() * self.width)
+        for rows in row_slices(len(self.counts), max(1, STRIP_VALUES // self.width)):
+            S, w = self.coordinates(np.arange(rows.start, rows.stop)).astype(np.float64), self.counts[rows]
+            total += float(w @ S.sum(axis=1))
+            squares += float(w @ np.einsum("ij,ij->i", S, S))
+        return inverse_deviation(squares / n - (total / n) ** 2)
+
+    def in_classes(self, A: Array) -> Array:
+        """Return the (c, r) functions of label rows of length 1 that the (k, r) functions of coordinates are."""
+        return A if self.basis is None else self.basis @ A
+
+
+def label_patterns(labels: sparse.csr_array) -> tuple[sparse.csr_array, Array]:
+    """Return the distinct label rows in an order of their own, and which of them each item carries; −1 for none."""
+    sizes, starts = np.diff(labels.indptr), labels.indptr[:-1]
+    member, firsts, found = np.full(labels.shape[0], -1), [], 0
+    for size in np.unique(sizes[sizes > 0]):
+        rows = np.flatnonzero(sizes == size)
+        columns = labels.indices[starts[rows][:, None] + np.arange(size)].astype(">u4")
+        words = columns[:, 0] if size == 1 else columns.view(f"V{4 * size}")[:, 0]
+        _, first, inverse = np.unique(words, return_index=True, return_inverse=True)
+        member[rows] = found + inverse
+        firsts.append(rows[first])
+        found += len(first)
+    return labels[np.concatenate(firsts)], member
+
+
+def leading_directions(Lt: sparse.csr_array, counts: Array, rank: int, rng: np.random.Generator) -> Array:
+    """Return the leading right singular vectors of the weighted patterns, by subspace iteration.
+
+    Neither a matrix of labels by labels nor a dense one of patterns by labels exists: only (c, rank) ones, and strips.
+    """
+    M = sparse.csr_array(sparse.diags_array(np.sqrt(counts).astype(np.float32)) @ Lt)
+    rank = min(rank, M.shape[0])
+    Q = rng.standard_normal((M.shape[1], min(rank + OVERSAMPLING, M.shape[1])), dtype=np.float32)
+    slices = list(row_slices(M.shape[0], max(1, STRIP_VALUES // Q.shape[1])))
+    for _ in range(POWER_ITERATIONS):
+        Z = ordered_sum(M[rows].T @ (M[rows] @ Q) for rows in slices)
+        Q = np.linalg.qr(Z)[0].astype(np.float32)
+    values, E = np.linalg.eigh(ordered_sum((P := M[rows] @ Q).T @ P for rows in slices))
+    values, E = values[::-1][:rank], E[:, ::-1][:, :rank]
+    return np.asarray(Q @ E[:, values > 1e-6 * values[0]].astype(np.float32))
+
+
+def inverse_deviation(variance: float) -> float:
+    """Return 1 / √variance, and 1 where nothing varies."""
+    return 1 / float(np.sqrt(variance)) if variance > 1e-12 else 1.0
+
+
+class Ordered:
+    """The rows of a dense array in another order, gathered when they are read."""
+
+    def __init__(self, X: Array, order: Array) -> None:
+        self._X, self._order = X, order
+        self.shape, self.dtype = (len(order), X.shape[1]), X.dtype
+
+    def __getitem__(self, rows: slice | Array) -> Array:
+        return np.asarray(self._X[self._order[rows]])
+
+    def mean(self, axis: int, dtype: Any) -> Array:
+        """Return the column means; ``axis`` is 0."""
+        slices = row_slices(self.shape[0], max(1, STRIP_VALUES // self.shape[1]))
+        return np.asarray(ordered_sum(self[rows].sum(axis=axis, dtype=dtype) for rows in slices) / self.shape[0])
+
+
+@dataclass(frozen=True)
+class Folds:
+    """The items of one modality by content: labelled ones first, in folds of ``size`` rows, then those without labels.
+
+    A fold is a whole number of blocks, whatever the memory allows a block to be.
+    """
+
+    order: Array  # rows as they were given, in the order of content
+    key: int  # of the modality: the same for the same labelled items
+    n: int  # labelled items
+    size: int
+    unit: int  # a divisor of the size: a fold may be cut into as many blocks as divide it
+
+    @classmethod
+    def of(cls, X: Matrix, labels: sparse.csr_array, n_folds: int, seed: int) -> Folds:
+        """Sort the items by their features first, so that copies of an item stay in one fold."""
+        keys, label_keys = row_keys(X, seed), row_keys(labels, seed)
+        empty = np.diff(labels.indptr) == 0
+        order = np.lexsort((label_keys, keys, empty))
+        n = int(len(empty) - empty.sum())
+        size, unit = -(-n // n_folds), 1
+        while 128 * max(12, 2 * unit) <= size:
+            unit = max(12, 2 * unit)
+        key = int(np.add.reduce((keys ^ label_keys)[~empty], dtype=np.uint64))
+        return cls(order, key, n, -(-size // unit) * unit, unit)
+
+    def __len__(self) -> int:
+        return -(-self.n // self.size)
+
+    def block_rows(self, row_bytes: int, memory: int | None) -> int | None:
+        """Return rows per block: a divisor of the fold's size, about what FeatureBlocks takes on its own.
+
+        None, for any size, where few items have labels: folds are then too small for blocks of all items.
+        """
+        if 2 * self.n < len(self.order) and self.size <= SMALL_FOLD:
+            return None
+        target = BLOCK_BYTES if memory is None else min(BLOCK_BYTES, memory // 16)
+        wanted = max(1, max(target, MIN_BLOCK_BYTES) // row_bytes)
+        cuts = (cut for cut in range(1, self.unit + 1) if self.unit % cut == 0 and self.size // cut <= wanted)
+        return self.size // next(cuts, self.unit)
+
+    def fold_of_rows(self) -> Array:
+        """Return the fold of every row; items without labels are in none, numbered after the last."""
+        rows = np.arange(len(self.order))
+        return np.where(rows < self.n, rows // self.size, len(self))
+
+    def sample(self, count: int) -> Iterator[slice]:
+        """Yield rows of every fold, the first ones: about ``count`` in all, a fold's share each."""
+        for rows in row_slices(self.n, self.size):
+            yield slice(rows.start, rows.start + -(-count * (rows.stop - rows.start) // self.n))
+
+
+@dataclass
+class Modality:
+    """One modality's features, and the sums over them from which posteriors and functions are solved."""
+
+    folds: Folds
+    phi: FeatureBlocks
+    member: Array  # pattern of every row of phi; −1 without labels
+    gram: list[Array]
+    cross: list[Array]
+
+    @classmethod
+    def of(
+        cls, X: Matrix, folds: Folds, member: Array, space: LabelSpace, feature_map: FeatureMap, memory: int | None
+    ) -> Modality:
+        """Learn the map and sum every fold in one pass. ``member`` is the pattern of every item as given."""
+        ordered = X[folds.order] if sparse.issparse(X) else Ordered(X, folds.order)
+        width = int(getattr(feature_map, "n_anchors", X.shape[1])) + feature_map.bias
+        rows = folds.block_rows(width * np.dtype(feature_map.dtype).itemsize, memory)
+        phi = feature_map.fit_blocks(ordered, memory_limit=memory, block_rows=rows)
+        member = member[folds.order]
+        gram, cross = fold_sums(phi, member, space, folds, rows)
+        return cls(folds, phi, member, gram, cross)
+
+    def solve(
+        self, *, posterior_ridge: float, ridge: float, whole: bool, unlabelled: bool = False
+    ) -> tuple[Array, Array]:
+        """Return W for the items of every fold, with W of all items after them if ``whole``, and (G + ridge I)⁻¹.
+
+        With ``unlabelled`` the G of the inverse counts items without labels as well.
+        """
+        G, C = ordered_sum(iter(self.gram)), ordered_sum(iter(self.cross))
+        others = gram_without_labels(self.phi, self.member) if unlabelled and len(self.member) > self.folds.n else 0.0
+        nothing: list[tuple[Any, Any]] = [(0.0, 0.0)]
+        parts = [*zip(self.gram, self.cross, strict=True), *(nothing if whole else [])]
+        tasks = [(G + others, None, 0.0, 0.0, ridge), *((G, C, *part, posterior_ridge) for part in parts)]
+        inverse, *weights = parallel_map(_solved, *zip(*tasks, strict=True))
+        self.gram, self.cross = [], []
+        return np.stack(weights).astype(self.phi.dtype), inverse
+
+    def posteriors(self, W: Array, count: int, *, unlabelled: bool = False) -> tuple[Array, Array]:
+        """Return posteriors of up to about ``count`` items, and their patterns.
+
+        Those of labelled items are out of fold. With ``unlabelled`` up to ``count`` items without labels come after
+        them; W has a last entry for these.
+        """
+        n = self.folds.n
+        all_rows = len(self.member) if unlabelled else n
+        if max(n, all_rows - n) <= count:
+            fold = np.minimum(self.folds.fold_of_rows(), len(W) - 1)
+            S = self.phi.map(_posteriors_of_block, per_item=(fold,), shared=(W,))[:all_rows]
+            return S, self.member[:all_rows]
+        slices = [*self.folds.sample(min(n, count)), slice(n, min(all_rows, n + count))]
+        parts = parallel_map(_posteriors_of_rows, repeat(self.phi), slices, [*W[: len(self.folds)], W[-1]])
+        return np.concatenate(list(parts)), np.concatenate([self.member[rows] for rows in slices])
+
+
+def fold_sums(
+    phi: FeatureBlocks, member: Array, space: LabelSpace, folds: Folds, block_rows: int | None
+) -> tuple[list[Array], list[Array]]:
+    """Return φᵀφ and φᵀT of every fold, in float64, from one pass over the blocks; see :meth:`Parts.gram`."""
+    Q = phi._leading()
+    slices = list(row_slices(folds.n, folds.size))
+    if block_rows is None:
+        results = parallel_map(_sums_of_rows, repeat(phi), slices, repeat(member), repeat(space), repeat(Q))
+    else:  # one stream of results for all folds, so that no thread waits at a fold's end
+        results = phi._results(_sums_of_block, (member,), (space, Q))
+    gram, cross = [], []
+    for rows in slices:
+        blocks = 1 if block_rows is None else -(-(rows.stop - rows.start) // block_rows)
+        total, mixed, square, products = ordered_sum(islice(results, blocks))
+        gram.append(_whole_gram(total, mixed, square, Q))
+        cross.append(products)
+    for _ in results:  # blocks without labels
+        pass
+    return gram, cross
+
+
+def gram_without_labels(phi: FeatureBlocks, member: Array) -> Array:
+    """Return φᵀφ of the items without labels, likewise."""
+    Q = phi._leading()
+    total, mixed, square = phi.total(_squares_without_labels, per_item=(member,), shared=(Q,))
+    return _whole_gram(total, mixed, square, Q)
+
+
+def _whole_gram(total: Array, mixed: Array, square: Array, Q: Array) -> Array:
+    """φᵀφ of the parts that :func:`modalhash.blocks._deflated_square` takes it into."""
+    side = (mixed + Q @ (square / 2)) @ Q.T.astype(np.float64)
+    return np.asarray(total + side + side.T)
+
+
+def _squares_without_labels(block: Array, member: Array, Q: Array) -> tuple[Any, ...]:
+    unlabelled = member < 0
+    return _deflated_square(block[unlabelled], Q) if unlabelled.any() else (0.0, 0.0, 0.0)
+
+
+def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> tuple[Array, ...]:
+    labelled = member >= 0
+    if not labelled.all():
+        if not labelled.any():
+            return (np.zeros(0),)
+        block, member = block[labelled], member[labelled]
+    if space.basis is None and space.Lt.nnz < DENSE_ABOVE * space.Lt.shape[0] * space.Lt.shape[1]:
+        products = (space.Lt[member].astype(block.dtype).T @ block).T
+    else:
+        products = block.T @ space.coordinates(member).astype(block.dtype, copy=False)
+    return *_deflated_square(block, Q), products
+
+
+def _sums_of_rows(phi: FeatureBlocks, rows: slice, member: Array, space: LabelSpace, Q: Array) -> tuple[Array, ...]:
+    return _sums_of_block(phi.take(np.arange(rows.start, rows.stop)), member[rows], space, Q)
+
+
+def _solved(G: Array, C: Array | None, fold_G: Any, fold_C: Any, ridge: float) -> Array:
+    """(G − G_f + ρI)⁻¹ (C − C_f), or the inverse itself where there is no C."""
+    factor = RidgeFactor(G - fold_G, ridge)
+    return factor.inverse() if C is None else factor.solve(C - fold_C)
+
+
+def _posteriors_of_block(block: Array, fold: Array, W: Array) -> Array:
+    first, last = int(fold[0]), int(fold[-1])
+    if first == last:
+        return block @ W[first]
+    return np.concatenate([block[fold == f] @ W[f] for f in range(first, last + 1)])
+
+
+def _posteriors_of_rows(phi: FeatureBlocks, rows: slice, W: Array) -> Array:
+    parts = row_slices(rows.stop - rows.start, max(1, STRIP_VALUES // phi.width))
+    found = [phi.take(np.arange(rows.start + part.start, rows.start + part.stop)) @ W for part in parts]
+    return np.concatenate([np.zeros((0, W.shape[1]), dtype=W.dtype), *found])

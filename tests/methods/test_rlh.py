@@ -1,0 +1,592 @@
+"""RLH: its posteriors, likelihood and gradient against a slow reference, and what holds whatever the data."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from modalhash import AMSH, RLH, load
+from modalhash.codes import pack_signs
+from modalhash.data import generate
+from modalhash.evaluation import mean_average_precision
+from modalhash.features import AnchorKernel, Linear
+from modalhash.items import Items
+from modalhash.methods import _rlh_codes as codes
+from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, label_patterns, leading_directions
+from reference import rlh as reference
+
+
+def small(**parameters):
+    return RLH(**{"n_bits": 12, "n_anchors": 50, "random_state": 3, "steps": 120, "batch_size": 64} | parameters)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return generate(n_items=300, n_queries=60, seed=1)
+
+
+def same(model, other, names=None):
+    """Whether two models are equal to the last bit."""
+    for name, theirs in (names or {name: name for name in model.codes_}).items():
+        np.testing.assert_array_equal(model.codes_[name], other.codes_[theirs])
+        np.testing.assert_array_equal(model.functions_[name], other.functions_[theirs])
+    np.testing.assert_array_equal(model.label_functions_, other.label_functions_)
+    np.testing.assert_array_equal(model.objective_["codes"], other.objective_["codes"])
+
+
+def modality(X, Y, feature_map, *, n_folds=5, memory=None, rank=512):
+    labels = sparse.csr_array(np.asarray(Y, dtype=bool))
+    space = LabelSpace({"it": labels}, rank, 0)
+    folds = Folds.of(X, labels, n_folds, 0)
+    return space, folds, Modality.of(X, folds, space.members["it"], space, feature_map, memory)
+
+
+# -- posteriors
+
+
+@pytest.mark.parametrize("memory", [None, 50_000])
+@pytest.mark.parametrize("kernel", ["anchors", "linear"])
+def test_posteriors_are_those_of_regressions_without_the_fold(data, memory, kernel):
+    X, Y = data.X["image"].astype(np.float64), data.Y["image"]
+    feature_map = AnchorKernel(40, bias=True, dtype="float64", random_state=0) if kernel == "anchors" else None
+    feature_map = feature_map or Linear(bias=True, dtype="float64")
+    _, folds, part = modality(X, Y, feature_map, memory=memory)
+    W, _ = part.solve(posterior_ridge=0.01, ridge=0.01, whole=False)
+    S, member = part.posteriors(W, 1000)
+    fold = folds.fold_of_rows()
+    assert np.bincount(fold).tolist() == [60] * 5
+    slow = reference.posteriors(feature_map.transform(X[folds.order]), Y[folds.order], fold, 0.01)
+    np.testing.assert_allclose(S, slow, atol=1e-5)
+    assert len(member) == 300
+    few, patterns = part.posteriors(W, 100)  # the first 20 rows of every fold
+    rows = np.concatenate([np.arange(20) + 60 * f for f in range(5)])
+    np.testing.assert_allclose(few, slow[rows], atol=1e-5)
+    np.testing.assert_array_equal(patterns, member[rows])
+
+
+def test_single_precision_posteriors_are_near(data):
+    X, Y = data.X["image"], data.Y["image"]
+    found = []
+    for dtype in ("float32", "float64"):
+        _, _, part = modality(X, Y, AnchorKernel(60, bias=True, dtype=dtype, random_state=0))
+        found.append(part.posteriors(part.solve(posterior_ridge=0.01, ridge=0.01, whole=False)[0], 1000)[0])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-3)
+
+
+def test_the_sums_of_the_folds_give_the_inverse_of_step_2(data):
+    X, Y = data.X["image"].astype(np.float64), data.Y["image"]
+    feature_map = AnchorKernel(40, bias=True, dtype="float64", random_state=0)
+    _, folds, part = modality(X, Y, feature_map)
+    weights, inverse = part.solve(posterior_ridge=0.5, ridge=0.1, whole=True)
+    phi = feature_map.transform(X)
+    np.testing.assert_allclose(inverse, np.linalg.inv(phi.T @ phi + 0.1 * np.eye(41)), rtol=1e-5, atol=1e-8)
+    everything = np.linalg.solve(phi.T @ phi + 0.5 * np.eye(41), phi.T @ reference.unit(Y))
+    assert len(weights) == len(folds) + 1
+    np.testing.assert_allclose(weights[-1], everything, atol=1e-7)
+
+
+def test_items_without_labels_are_in_no_sum(data):
+    X, Y = data.X["image"].astype(np.float64), data.Y["image"].copy()
+    Y[np.random.default_rng(0).permutation(300)[:77]] = 0
+    feature_map = Linear(bias=True, dtype="float64")
+    _, folds, part = modality(X, Y, feature_map, memory=1)
+    assert folds.n == 223
+    assert Y[folds.order[:223]].any(axis=1).all()
+    W, inverse = part.solve(posterior_ridge=0.01, ridge=0.01, whole=False)
+    phi = feature_map.transform(X[folds.order[:223]])
+    np.testing.assert_allclose(inverse, np.linalg.inv(phi.T @ phi + 0.01 * np.eye(65)), rtol=1e-5, atol=1e-8)
+    slow = reference.posteriors(phi, Y[folds.order[:223]], folds.fold_of_rows()[:223], 0.01)
+    np.testing.assert_allclose(part.posteriors(W, 1000)[0], slow, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [2, 7, 299, 5000, 100_003])
+@pytest.mark.parametrize("n_folds", [2, 5, 9])
+def test_blocks_fit_into_folds_at_any_memory(n, n_folds):
+    labels = sparse.csr_array(np.ones((n, 1), dtype=bool))
+    folds = Folds.of(np.random.default_rng(0).random((n, 2)), labels, n_folds, 0)
+    sizes = np.bincount(folds.fold_of_rows())
+    assert len(sizes) == len(folds) <= n_folds
+    assert sizes[:-1].tolist() == [folds.size] * (len(folds) - 1)
+    assert n < 700 or sizes[-1] > 0.9 * folds.size
+    for memory in (1, 10**7, 10**9, None):
+        assert folds.size % folds.block_rows(6004, memory) == 0
+
+
+def test_copies_of_an_item_share_a_fold():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(40, 4))[np.arange(400) % 40], rng.random((400, 5)) < 0.5
+    folds = Folds.of(X, sparse.csr_array(Y | (np.arange(5) == 0)), 5, 0)
+    fold = np.empty(400, dtype=int)
+    fold[folds.order] = folds.fold_of_rows()
+    split = [item for item in range(40) if len(set(fold[item::40])) > 1]
+    assert len(split) <= 4  # at the borders
+
+
+# -- the label space
+
+
+def test_label_patterns_are_the_distinct_rows():
+    rng = np.random.default_rng(0)
+    Y = rng.random((500, 9)) < 0.2
+    patterns, member = label_patterns(sparse.csr_array(Y))
+    dense = patterns.toarray()
+    assert len(np.unique(dense, axis=0)) == len(dense)
+    np.testing.assert_array_equal(member < 0, ~Y.any(axis=1))
+    np.testing.assert_array_equal(dense[member[member >= 0]], Y[member >= 0])
+    again, _ = label_patterns(sparse.csr_array(Y[::-1]))
+    np.testing.assert_array_equal(again.toarray(), dense)  # whatever the order of the items
+
+
+def test_leading_directions_are_singular_vectors():
+    rng = np.random.default_rng(0)
+    Y = rng.random((200, 6)) @ rng.random((6, 40)) > 1.9
+    Y[:, 0] = True
+    Lt, counts = sparse.csr_array(reference.unit(Y).astype(np.float32)), rng.integers(1, 9, size=200)
+    V = leading_directions(Lt, counts, 8, rng)
+    _, _, exact = np.linalg.svd(np.sqrt(counts)[:, None] * Lt.toarray(), full_matrices=False)
+    np.testing.assert_allclose(V.T @ V, np.eye(8), atol=1e-4)
+    np.testing.assert_allclose(np.linalg.svd(exact[:4] @ V, compute_uv=False), 1, atol=1e-2)
+
+
+@pytest.mark.parametrize("n_classes", [5, 32, 33, 300, 2000])
+def test_relevance_is_sharing_a_label(n_classes):
+    rng = np.random.default_rng(0)
+    Y = rng.random((60, n_classes)) < 2 / n_classes
+    Y[np.arange(60), rng.integers(n_classes, size=60)] = True
+    relevance = codes.Relevance(sparse.csr_array(Y))
+    first, second = rng.integers(60, size=20), rng.integers(60, size=30)
+    expected = np.array([[(Y[i] & Y[j]).any() for j in second] for i in first])
+    np.testing.assert_array_equal(relevance(first, second), expected)
+
+
+# -- step 1
+
+
+def sources(rng, n_modalities, *, k=6, n=30):
+    Y = rng.random((n, k)) < 0.3
+    Y[np.arange(n), rng.integers(k, size=n)] = True
+    patterns, member = label_patterns(sparse.csr_array(Y))
+    modalities = [
+        codes.Source.of(reference.unit(Y) + 0.3 * rng.normal(size=Y.shape), member) for _ in range(n_modalities)
+    ]
+    counts = np.bincount(member)
+    labels = codes.Source.of(3 * reference.unit(patterns.toarray()), np.arange(len(counts)), counts)
+    return modalities, labels, patterns
+
+
+@pytest.mark.parametrize("n_modalities", [1, 2, 3])
+@pytest.mark.parametrize("step", [0, 5])
+def test_gradient_and_likelihood_are_the_references(n_modalities, step):
+    rng = np.random.default_rng(n_modalities)
+    modalities, labels, patterns = sources(rng, n_modalities)
+    draw = codes.Sampler(modalities, labels, codes.Weights(0.5, 1.0, 2.0), 7, rng)
+    model, relevance = codes.Model.start(6, 5, draw.n_kinds, rng), codes.Relevance(patterns)
+    model.b[:], model.gain[:] = rng.normal(size=5), rng.uniform(1, 6, size=draw.n_kinds)
+    batch, L = draw(step), patterns.toarray()
+    assert len(batch.blocks) == 3
+
+    def loss(values):
+        A, b = values[:30].reshape(6, 5), values[30:35]
+        gain, offset = np.split(values[35:], 2)
+        runs = [(batch.S[i * 7 : i * 7 + 7], L[batch.member[i * 7 : i * 7 + 7]]) for i in range(4)]
+        kinds = [(*runs[i], *runs[j], gain[kind], offset[kind], weight) for i, j, kind, weight in batch.blocks]
+        return reference.loss(A, b, 1.7, kinds)
+
+    assert codes.negative_log_likelihood(model, batch, relevance, 1.7) == pytest.approx(
+        loss(model.values.astype(float))
+    )
+    slope = codes.gradient(model, batch, relevance, 1.7)
+    np.testing.assert_allclose(slope, reference.slope(loss, model.values), rtol=1e-4, atol=1e-6)
+
+
+def test_adam_is_the_references():
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(size=(30, 4))
+    adam, values = codes.Adam(4), np.zeros(4, dtype=np.float32)
+    for slope in slopes:
+        adam(values, slope.astype(np.float32), 0.02)
+    np.testing.assert_allclose(values, [reference.adam(column, 0.02) for column in slopes.T], rtol=1e-4)
+
+
+def test_every_kind_of_pair_has_its_turn_and_no_item_meets_itself():
+    rng = np.random.default_rng(0)
+    for n_modalities in (1, 2, 3, 4):
+        modalities, labels, _ = sources(rng, n_modalities)
+        draw = codes.Sampler(modalities, labels, codes.Weights(1, 1, 1), 5, rng)
+        seen = {block[2] for step in range(12) for block in draw(step).blocks}
+        assert seen == set(range(draw.n_kinds))
+        assert draw.n_kinds == max(1, n_modalities * (n_modalities - 1) // 2) + n_modalities + 1
+    alone = modalities[0]
+    assert not set(alone.draw(500, rng, 0)) & set(alone.draw(500, rng, 1))
+    assert set(alone.draw(500, rng, 0)) | set(alone.draw(500, rng, 1)) == set(range(30))
+
+
+def test_patterns_are_drawn_as_often_as_items_carry_them():
+    source = codes.Source.of(np.zeros((3, 2)), np.arange(3), np.array([1, 0, 3]))
+    share = np.bincount(source.draw(20_000, np.random.default_rng(0)), minlength=3) / 20_000
+    np.testing.assert_allclose(share, [0.25, 0, 0.75], atol=0.02)
+
+
+def test_the_likelihood_of_items_held_out_rises(data):
+    """Pairs of queries, which no part of the fit has seen, by posteriors of theirs."""
+    X, Y = data.X["image"], data.Y["image"]
+    space, _, part = modality(X, Y, AnchorKernel(60, bias=True, dtype="float32", random_state=0))
+    W, _ = part.solve(posterior_ridge=0.01, ridge=0.01, whole=True)
+    S, member = part.posteriors(W, 1000)
+    labels = codes.Source.of(
+        space.coordinates(np.arange(len(space.counts))) * 3, np.arange(len(space.counts)), space.counts
+    )
+    Xq, Yq = data.queries[0]["image"], data.queries[1]["image"]
+    new_patterns, new_member = label_patterns(sparse.csr_array(Yq))
+    new = codes.Source.of(4 * part.phi._compute(Xq, slice(None)) @ W[-1], new_member)
+    new_labels = codes.Source.of(3 * reference.unit(new_patterns.toarray()), np.arange(new_patterns.shape[0]))
+    draw = codes.Sampler([new], new_labels, codes.Weights(1, 1, 1), 60, np.random.default_rng(1))
+    held_out, unseen = [draw(step) for step in range(4)], codes.Relevance(new_patterns)
+    ends = []
+    for steps in (1, 60, 400):
+        model, trace = codes.learn(
+            *([codes.Source.of(4 * S, member)], labels, codes.Relevance(space.patterns), 16, codes.Weights(1, 1, 1)),
+            **{"steps": steps, "batch_size": 64, "learning_rate": 0.02, "sharpness": 4.0},
+            rng=np.random.default_rng(0),
+        )
+        ends.append(np.mean([codes.negative_log_likelihood(model, batch, unseen, 4.0) for batch in held_out]))
+    assert ends[0] > ends[1] > ends[2]
+    assert trace[-1] < 0.6 * trace[0]
+    assert len(trace) == 21
+
+
+# -- the estimator
+
+
+def unseen(model, data, query="image", database="text"):
+    X, Y = data.queries
+    found = model.transform({name: X[name] for name in {query, database}})
+    return mean_average_precision(found[query], Y[query], found[database], Y[database], n_bits=model.n_bits)
+
+
+def test_it_is_ahead_of_amsh_on_generated_data():
+    data = generate(n_items=1500, n_queries=400, n_classes=12, labels_per_item=2.0, noise=2.5, seed=0)
+    scores = {}
+    for method in (RLH, AMSH):
+        model = method(16, n_anchors=200, random_state=0).fit(data.X, data.Y)
+        scores[method.__name__] = unseen(model, data) + unseen(model, data, "text", "image")
+    assert scores["RLH"] > scores["AMSH"], scores
+
+
+def test_shuffled_labels_leave_unseen_items_at_chance():
+    data = generate(n_items=400, n_queries=200, seed=2)
+    rng = np.random.default_rng(0)
+    scores, chance = [], []
+    for seed in range(3):
+        Y = {name: rng.permutation(values) for name, values in data.Y.items()}
+        model = small(random_state=seed).fit(data.X, Y)
+        scores.append(unseen(model, data))
+        X, Yq = data.queries
+        found = model.transform(X)
+        for _ in range(5):
+            L = rng.permutation(Yq["image"])
+            chance.append(mean_average_precision(found["image"], L, found["text"], Yq["text"], n_bits=12))
+    assert abs(np.mean(scores) - np.mean(chance)) < 0.03, (scores, chance)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"functions": "posterior"}, {"n_posteriors": 90}, {"precision": "float64"}])
+def test_permuting_items_permutes_codes(data, parameters):
+    order = np.random.default_rng(5).permutation(300)
+    plain = small(**parameters).fit(data.X, data.Y)
+    shuffled = small(**parameters).fit(
+        {"image": data.X["image"], "text": data.X["text"][order]},
+        {"image": data.Y["image"], "text": data.Y["text"][order]},
+    )
+    np.testing.assert_array_equal(shuffled.codes_["text"], plain.codes_["text"][order])
+    shuffled.codes_["text"] = plain.codes_["text"]
+    same(plain, shuffled)
+
+
+def test_neither_names_nor_order_of_modalities_matter(data):
+    plain = small().fit(data.X, data.Y)
+    renamed = small().fit(
+        {"ant": data.X["text"], "zebra": data.X["image"]}, {"zebra": data.Y["image"], "ant": data.Y["text"]}
+    )
+    same(plain, renamed, {"image": "zebra", "text": "ant"})
+    assert {tuple(pair) for pair in plain.relevance_.values()} == {tuple(pair) for pair in renamed.relevance_.values()}
+
+
+def test_threads_and_memory_change_nothing(data):
+    models = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            models.append(small().fit_path(data.X, data.Y, n_bits=(8, 16)))
+    for bits, one in models[0].items():
+        same(one, models[1][bits])
+    whole = models[0][16]
+    limited = small(n_bits=16, memory_limit=30_000).fit(data.X, data.Y)
+    for name in data.X:
+        np.testing.assert_array_equal(limited.codes_[name], whole.codes_[name])
+        np.testing.assert_array_equal(limited.transform(data.X)[name], whole.transform(data.X)[name])
+
+
+@pytest.mark.parametrize("parameters", [{}, {"functions": "posterior"}, {"tol": 1e-3}, {"kernel": None}])
+def test_a_path_is_what_separate_fits_give(data, parameters):
+    model = small(**parameters)
+    path = model.fit_path(data.X, data.Y, n_bits=(6, 20, 12))
+    assert list(path) == [6, 20, 12]
+    assert not hasattr(model, "codes_")
+    for bits, found in path.items():
+        alone = small(**parameters, n_bits=bits).fit(data.X, data.Y)
+        assert found.get_params() == alone.get_params()
+        assert found.n_iter_ == alone.n_iter_
+        np.testing.assert_array_equal(found.label_functions_, alone.label_functions_)
+        for name in data.X:
+            np.testing.assert_array_equal(found.codes_[name], alone.codes_[name])
+            np.testing.assert_allclose(found.functions_[name], alone.functions_[name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_path_takes_items_and_refuses_wrong_lengths(data):
+    assert set(small(steps=5).fit_path(Items(data.X, data.Y), n_bits=[4, 8])) == {4, 8}
+    for wrong in ((), (8, 8)):
+        with pytest.raises(ValueError, match="expected code lengths, each once"):
+            small().fit_path(data.X, data.Y, n_bits=wrong)
+
+
+def test_one_modality_three_modalities_and_unequal_numbers(data):
+    alone = small().fit({"image": data.X["image"]}, {"image": data.Y["image"]})
+    assert unseen(alone, data, "image", "image") > 0.6
+    assert set(alone.relevance_) == {"image+image", "image+", "+"}
+    third = generate(n_items=120, n_queries=60, n_features={"sound": 20}, seed=7)
+    three = small().fit(data.X | third.X, data.Y | third.Y)
+    assert {name: len(found) for name, found in three.codes_.items()} == {"image": 300, "text": 300, "sound": 120}
+    queries = tuple(a | b for a, b in zip(data.queries, third.queries, strict=True))
+    data = type(data)(data.X, data.Y, queries)
+    for pair in (("image", "text"), ("sound", "text"), ("image", "sound")):
+        assert unseen(three, data, *pair) > 0.6
+
+
+def test_learned_codes_are_functions_of_the_labels(data):
+    model = small().fit(data.X, data.Y)
+    for name, Y in data.Y.items():
+        values = reference.unit(Y) @ model.label_functions_ + model.bias_
+        clear = np.abs(values).min(axis=1) > 1e-4
+        np.testing.assert_array_equal(pack_signs(values)[clear], model.codes_[name][clear])
+
+
+def test_gain_and_offset_of_every_kind_of_pair_are_there(data):
+    found = small().fit(data.X, data.Y).relevance_
+    assert len(found) == 4
+    assert {"image+", "text+", "+"} < set(found)
+    assert all(gain > 4 and offset > -4 for gain, offset in found.values())
+
+
+def test_functions_of_the_posterior(data):
+    model = small(functions="posterior").fit(data.X, data.Y)
+    assert unseen(model, data) > 0.6
+    assert model.objective_["functions"] == {}
+    margin = small().fit(data.X, data.Y)
+    np.testing.assert_array_equal(margin.codes_["text"], model.codes_["text"])  # step 1 is the same
+    assert not np.array_equal(margin.functions_["text"], model.functions_["text"])
+
+
+def test_ablations_change_what_they_are_about(data):
+    full = small().fit(data.X, data.Y)
+    for parameters in ({"cross_weight": 0}, {"mixed_weight": 0}, {"label_weight": 0}, {"posterior_ridge": 1.0}):
+        assert not np.array_equal(small(**parameters).fit(data.X, data.Y).label_functions_, full.label_functions_)
+    ridge = small(margins=False).fit(data.X, data.Y)
+    assert ridge.n_iter_["functions"] == {"image": 1, "text": 1}
+    np.testing.assert_array_equal(ridge.codes_["text"], full.codes_["text"])
+
+
+def test_many_sparse_labels_take_little_memory():
+    """6,000 items with 3,000 labels: as dense float32 they would take 72 MB a modality."""
+    rng = np.random.default_rng(0)
+    n, c = 6000, 3000
+    topic = rng.integers(40, size=n)
+    words = topic[:, None] * 75 + rng.integers(75, size=(n, 4))
+    rows = np.repeat(np.arange(n), 4)
+    Y = sparse.csr_array((np.ones(4 * n), (rows, words.ravel())), shape=(n, c))
+    Y.data[:] = 1
+    centres = rng.normal(size=(40, 16))
+    X = (centres[topic] + 0.3 * rng.normal(size=(n, 16))).astype(np.float32)
+    model = small(n_bits=32, label_rank=64, n_posteriors=2000, memory_limit="2MB")
+    tracemalloc.start()
+    model.fit({"image": X[:4000], "text": X[4000:]}, {"image": Y[:4000], "text": Y[4000:]})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30e6
+    assert model.label_functions_.shape == (3000, 32)
+    np.testing.assert_array_equal(model.classes_, np.arange(3000))
+    queries = (X + 0.3 * rng.normal(size=X.shape)).astype(np.float32)[:300]
+    found = mean_average_precision(
+        *(model.transform({"image": queries})["image"], np.eye(40)[topic[:300]]),
+        *(model.codes_["text"], np.eye(40)[topic[4000:]]),
+        n_bits=32,
+    )
+    assert found > 0.5
+
+
+def test_a_label_rank_above_the_labels_changes_nothing_and_one_below_little(data):
+    full = small().fit(data.X, data.Y)
+    same(full, small(label_rank=8).fit(data.X, data.Y))
+    fewer = small(label_rank=7).fit(data.X, data.Y)
+    assert unseen(fewer, data) > unseen(full, data) - 0.1
+
+
+def test_csr_features_and_labels_give_what_dense_ones_do(data):
+    dense = small().fit(data.X, data.Y)
+    X, Y = ({name: sparse.csr_array(values) for name, values in part.items()} for part in (data.X, data.Y))
+    same(dense, small().fit(data.X, Y))
+    found = small().fit(X, Y)
+    for name in X:
+        assert np.unpackbits(found.codes_[name] ^ dense.codes_[name]).mean() < 0.01
+    with pytest.raises(ValueError, match=r"'text': labels contain .*2.*only 0 and 1"):
+        small().fit(X, Y | {"text": 2 * Y["text"]})
+    with pytest.raises(ValueError, match="'image': 8, 'text': 5"):
+        small().fit(X, Y | {"text": Y["text"][:, :5]})
+    with pytest.raises(ValueError, match="'text': 299 label rows for 300 items"):
+        small().fit(X, Y | {"text": Y["text"][:299]})
+
+
+def few_labels(data, share, seed=0):
+    rng = np.random.default_rng(seed)
+    return {name: labels * (rng.random(len(labels)) < share)[:, None] for name, labels in data.Y.items()}
+
+
+@pytest.mark.parametrize("mode", ["allow", "posterior"])
+@pytest.mark.parametrize("functions", ["margin", "posterior"])
+def test_items_without_labels_are_hashed_from_their_features(data, mode, functions):
+    Y = {name: labels * (np.arange(300) > 5)[:, None] for name, labels in data.Y.items()}
+    with pytest.warns(UserWarning, match="6 of 300 items have no label; they get codes from their features"):
+        model = small(unlabelled=mode, functions=functions).fit(data.X, Y)
+    for name in data.X:
+        np.testing.assert_array_equal(model.codes_[name][:6], model.transform(data.X)[name][:6])
+        labelled = reference.unit(Y[name][6:]) @ model.label_functions_ + model.bias_ > 0
+        assert np.mean(np.unpackbits(model.codes_[name][6:], axis=1)[:, :12] != labelled) < 0.001
+    with pytest.raises(ValueError, match="none of the 300 items has a label"):
+        small(unlabelled=mode).fit(data.X, {name: labels * 0 for name, labels in data.Y.items()})
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label")
+def test_items_left_out_change_nothing_but_anchors_and_means(data):
+    X = {name: np.vstack([values, -values]) for name, values in data.X.items()}  # the mean is 0 either way
+    Y = {name: np.vstack([labels, labels]) for name, labels in data.Y.items()}
+    more_X = {name: np.vstack([values, 2 * values]) for name, values in X.items()}
+    more_Y = {name: np.vstack([labels, labels & False]) for name, labels in Y.items()}
+    options = {"kernel": None, "precision": "float64", "unlabelled": "allow", "memory_limit": None}
+    plain, more = small(**options).fit(X, Y), small(**options).fit(more_X, more_Y)
+    for name in X:
+        wrong = np.unpackbits(plain.transform(X)[name] ^ more.transform(X)[name]).mean()
+        assert wrong < 0.001
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label", "ignore:fewer items than anchors")
+def test_with_few_labels_the_other_items_help():
+    gains = []
+    for seed in range(2):
+        data = generate(n_items=1500, n_queries=400, n_classes=12, labels_per_item=2.0, noise=2.0, seed=seed)
+        Y = few_labels(data, 0.1, seed)
+        known = {name: labels.any(axis=1) for name, labels in Y.items()}
+        options = {"n_anchors": 150, "n_bits": 24, "steps": 300}
+        alone = small(**options).fit(*({name: part[name][known[name]] for name in Y} for part in (data.X, Y)))
+        together = small(**options, unlabelled="posterior").fit(data.X, Y)
+        gains.append(unseen(together, data) - unseen(alone, data))
+    assert min(gains) > 0.01, gains
+
+
+@pytest.mark.filterwarnings("ignore:.*have no label")
+@pytest.mark.parametrize("parameters", [{}, {"n_posteriors": 40}])
+def test_few_labels_in_any_order_and_memory(data, parameters):
+    Y = few_labels(data, 0.4)
+    order = np.random.default_rng(5).permutation(300)
+    model = small(unlabelled="posterior", **parameters)
+    plain = model.fit_path(data.X, Y, n_bits=(8, 12))[12]
+    shuffled = model.fit({name: values[order] for name, values in data.X.items()}, {n: v[order] for n, v in Y.items()})
+    for name in Y:
+        np.testing.assert_array_equal(shuffled.codes_[name], plain.codes_[name][order])
+    np.testing.assert_array_equal(plain.label_functions_, shuffled.label_functions_)
+    limited = small(unlabelled="posterior", memory_limit=30_000, **parameters).fit(data.X, Y)
+    for name in Y:
+        np.testing.assert_array_equal(limited.codes_[name], plain.codes_[name])
+    alone = small(unlabelled="posterior").fit({"text": data.X["text"]}, {"text": Y["text"]})
+    assert unseen(alone, data, "text", "text") > 0.5
+
+
+def test_targets_of_unknown_pairs_are_estimated_probabilities():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 300))
+    gain, offset = codes.logistic(x, rng.random(x.shape) < 1 / (1 + np.exp(-(2 * x - 1))))
+    assert (gain, offset) == (pytest.approx(2, abs=0.05), pytest.approx(-1, abs=0.05))
+    modalities, labels, patterns = sources(rng, 2, n=60)
+    modalities = [
+        codes.Source.of(np.vstack([one.S, one.S[:9]]), np.append(one.member, np.full(9, -1))) for one in modalities
+    ]
+    relevance = codes.Relevance(patterns)
+    relevance.estimate(modalities, labels, rng)
+    assert sorted(relevance.estimates) == [0, 1, 2]
+    batch = codes.Sampler(modalities, labels, codes.Weights(1, 1, 1), 10, rng)(0)
+    first, second = slice(0, 10), slice(10, 20)
+    assert (batch.member[first] < 0).tolist() == [False] * 5 + [True] * 5
+    found = relevance.targets(batch, first, second, 0)
+    gain, offset = relevance.estimates[0]
+    assert gain > 0
+    expected = 2 / (1 + np.exp(-(gain * batch.S[first] @ batch.S[second].T + offset))) - 1
+    known = (batch.member[first] >= 0)[:, None] & (batch.member[second] >= 0)
+    np.testing.assert_allclose(found[~known], expected[~known], atol=1e-5)
+    np.testing.assert_array_equal(found[known], relevance(batch.member[first], batch.member[second])[known] * 2 - 1)
+
+
+def test_degenerate_data_give_no_warning_and_no_nan():
+    rng = np.random.default_rng(0)
+    X = {"image": rng.normal(size=(20, 3)), "text": rng.normal(size=(20, 2))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for Y in (np.ones((20, 1)), np.eye(20)):  # all share the only label; none shares any
+            model = small(n_bits=4, n_anchors=10).fit(X, {"image": Y, "text": Y})
+            assert all(np.isfinite(F).all() for F in model.functions_.values())
+            assert np.isfinite(model.objective_["codes"]).all()
+
+
+def test_a_saved_model_keeps_what_was_learned(data, tmp_path):
+    model = small().fit(data.X, data.Y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    same(model, again)
+    assert list(again.relevance_) == list(model.relevance_)
+
+
+def test_anchors_are_capped_with_one_warning():
+    data = generate(n_items=40, n_queries=5, seed=0)
+    with pytest.warns(UserWarning, match="fewer items than anchors asked for, all are used: 'image' 1500 -> 40"):
+        RLH(n_bits=8, n_anchors={"image": 1500, "text": 30}, steps=5, random_state=0).fit(data.X, data.Y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"functions": "deep"}, "functions is 'deep'; expected one of 'margin', 'posterior'"),
+        ({"margins": "labels"}, "margins is 'labels'"),
+        ({"kernel": "linear"}, "kernel is 'linear'"),
+        ({"cross_weight": -1}, "cross_weight is -1"),
+        ({"cross_weight": 0, "mixed_weight": 0, "label_weight": 0}, "are all 0; expected one above 0"),
+        ({"steps": 0}, "steps is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"learning_rate": 0}, "learning_rate is 0"),
+        ({"sharpness": 0.5}, "sharpness is 0.5"),
+        ({"posterior_ridge": -1}, "posterior_ridge is -1"),
+        ({"n_folds": 1}, "n_folds is 1"),
+        ({"n_posteriors": 0}, "n_posteriors is 0"),
+        ({"label_rank": 0}, "label_rank is 0"),
+        ({"ridge": np.nan}, "ridge is nan"),
+        ({"memory_limit": "lots"}, "memory_limit is 'lots'"),
+        ({"precision": "half"}, "precision is 'half'"),
+        ({"unlabelled": "guess"}, "unlabelled is 'guess'"),
+        ({"random_state": "x"}, "random_state is str"),
+    ],
+)
+def test_wrong_parameters_are_refused(data, parameters, message):
+    model = small(**parameters)
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.fit(data.X, data.Y)
+    assert not hasattr(model, "codes_")
