@@ -199,7 +199,7 @@ class RLH(CrossModalHasher):
         margins: bool = True,
         kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1500,
-        ridge: PerModality[float] = 0.01,
+        ridge: PerModality[float] = 0.003,
         function_iter: int = 10,
         tol: float = 0.0,
         precision: str = "float32",
