@@ -261,28 +261,26 @@ def gradient(model: Model, batch: Batch, relevance: Relevance, alpha: float) -> 
     """Return the derivative of the batch's weighted mean negative log-likelihood, laid out like ``model.values``."""
     slope = Model(model.k, model.r, model.n_kinds)
     U = smooth_codes(model, batch.S, alpha)
-    dU = np.zeros_like(U)
-    size = len(U) // 4
-    runs = [slice(i * size, (i + 1) * size) for i in range(4)]
+    dU, size = np.zeros_like(U), len(U) // 4
     for i, j, kind, weight in batch.blocks:
-        first, second = runs[i], runs[j]
-        theta = (U[first] @ U[second].T) * np.float32(1 / model.r)
-        E = theta * (model.gain[kind] / 2)
+        first, second = slice(i * size, (i + 1) * size), slice(j * size, (j + 1) * size)
+        theta = U[first] @ U[second].T  # r Θ
+        E = theta * np.float32(model.gain[kind] / (2 * model.r))
         E += model.offset[kind] / 2
         np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and never too large
         E -= relevance.targets(batch, first, second, kind)
-        E *= np.float32(weight / (2 * size**2))
-        slope.gain[kind] = np.vdot(E, theta)
-        slope.offset[kind] = E.sum()
-        E *= np.float32(model.gain[kind] / model.r)
+        share = weight / (2 * size**2)
+        slope.gain[kind] = np.vdot(E, theta) * np.float32(share / model.r)
+        slope.offset[kind] = np.add.reduce(E, axis=None) * np.float32(share)
+        E *= np.float32(share * float(model.gain[kind]) / model.r)
         dU[first] += E @ U[second]
         dU[second] += E.T @ U[first]
     np.multiply(U, U, out=U)
     np.subtract(np.float32(1), U, out=U)
     dU *= U
     dU *= np.float32(alpha)
-    slope.A[:] = batch.S.T @ dU
-    slope.b[:] = dU.sum(axis=0)
+    np.matmul(batch.S.T, dU, out=slope.A)
+    np.add.reduce(dU, axis=0, out=slope.b)
     return slope.values
 
 

@@ -307,8 +307,10 @@ def gram_without_labels(phi: FeatureBlocks, member: Array) -> Array:
 
 def _whole_gram(total: Array, mixed: Array, square: Array, Q: Array) -> Array:
     """φᵀφ of the parts that :func:`modalhash.blocks._deflated_square` takes it into."""
-    side = (mixed + Q @ (square / 2)) @ Q.T.astype(np.float64)
-    return np.asarray(total + side + side.T)
+    wide = Q.astype(np.float64)
+    side = mixed + wide @ (square / 2)
+    total += np.hstack([side, wide]) @ np.hstack([wide, side]).T  # side Qᵀ and its transpose
+    return total
 
 
 def _squares_without_labels(block: Array, member: Array, Q: Array) -> tuple[Any, ...]:
