@@ -57,7 +57,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "sets.iapr sets.openmoji",
     ],
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
-    "engine": ["folder query sources", "answer ingest training", "engine"],
+    "engine": ["_code_length folder query sources", "answer ingest training", "engine"],
     "evaluation": [
         "ranking significance tables",
         "precision protocol trec",

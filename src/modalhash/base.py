@@ -66,13 +66,19 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : dict from modality name to (n, d) array or CSR. The number of items may differ. Or
-            :class:`modalhash.items.Items`, which brings its own labels and pairs
-        Y : dict from modality name to (n, n_classes) 0/1 labels; all modalities share the columns
-        pairs : None, "aligned" (row k of every modality belongs together), or an integer array
-            (pairs, modalities) of row numbers. Never guessed from equal lengths
-        callback : called with a :class:`modalhash.progress.Progress` after every step
+        X : dict or Items
+            Modality name → (n, d) array or CSR; the numbers of items may differ. Or a
+            :class:`modalhash.items.Items`, which brings its own labels and pairs.
+        Y : dict
+            Modality name → (n, n_classes) 0/1 labels; all modalities share the columns.
+        pairs : None, "aligned" or integer array
+            ``"aligned"``: row k of every modality belongs together. An array (pairs, modalities) has row numbers. Never
+            guessed from equal lengths.
+        callback : callable, optional
+            Called with a :class:`modalhash.progress.Progress` after every step.
 
+        Notes
+        -----
         A fit that fails leaves the estimator as it was.
         """
         data = self._check(X, Y, pairs)

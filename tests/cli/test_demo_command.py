@@ -63,6 +63,18 @@ def test_the_demo_trains_measures_and_searches_and_a_second_run_takes_the_engine
     assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
 
 
+def test_the_demo_chooses_its_bits_and_a_second_run_takes_them_up(tmp_path, few_emoji):
+    first = run("demo", "--folder", tmp_path, "--no-serve")
+    assert "--bits auto" in first
+    assert "label sets, " in first
+    assert "trained 20" not in first
+    second = run("demo", "--folder", tmp_path, "--no-serve")
+    assert "trained 20" in second
+    assert "label sets, " in second
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--no-serve")
+
+
 def test_a_folder_that_is_no_engine_is_left_alone(tmp_path, few_emoji):
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine" / "letter.txt").write_text("dear")

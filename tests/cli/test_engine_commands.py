@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,8 @@ def world(tmp_path_factory):
     make_world(folder)
     done = run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16")
     assert done.exit_code == 0, done.output
-    assert "60 image, 60 text; 5 labels, 16 bits" in done.stderr
+    assert "60 image, 60 text; 5 labels (encode" in done.stderr
+    assert "16 bits: 6 label sets, " in done.stderr
     assert "modalhash search" in done.stderr
     return folder
 
@@ -122,7 +124,10 @@ def test_add_remove_export_info(engine, tmp_path):
         (("train", "nosuch", "-o", "new"), "no such file, and no data set of that name"),
         (("train", "nosuch.csv", "-o", "new"), "nosuch.csv: no such file; expected a manifest"),
         (("train", "ITEMS", "-o", "ENGINE"), "--overwrite"),
-        (("train", "ITEMS", "-o", "new"), "take n_bits ≤ 59"),
+        (("train", "ITEMS", "-o", "new", "--bits", "64"), "take n_bits ≤ 59"),
+        (("train", "ITEMS", "-o", "new", "--bits", "many"), "n_bits is 'many'; expected 'auto' or an integer ≥ 1"),
+        (("train", "ITEMS", "-o", "new", "--bits", "0"), "n_bits is 0; expected 'auto' or an integer ≥ 1"),
+        (("train", "ITEMS", "-o", "new", "--param", "n_bits=8"), "(--bits)"),
         (("train", "ITEMS", "-o", "new", "--field", "text"), "expected key=value"),
         (("add", "nosuch", "ITEMS"), "nosuch does not exist; expected an engine"),
         (("search", "ENGINE", "red", "--want", "sound"), "no modality 'sound'; it has 'image', 'text'"),
@@ -170,6 +175,31 @@ def test_a_killed_add_leaves_whole_portions(engine, tmp_path):
     again = json.loads(run("add", engine, manifest, "--json").stdout)
     assert again["added"] == n - 2048
     assert again["items"] == 120 + n
+
+
+def test_bits_are_chosen_and_said_while_training_and_by_info(world, tmp_path):
+    done = run("train", world / "items.csv", "-o", tmp_path / "chosen")
+    assert done.exit_code == 0, done.stderr
+    said = next(line for line in done.stderr.splitlines() if "label sets" in line)
+    assert re.fullmatch(r"32 bits: 6 label sets, \d+ codes; no two label sets share a code", said)
+    assert said in run("info", tmp_path / "chosen").stdout
+    facts = json.loads(run("info", tmp_path / "chosen", "--json").stdout)
+    assert (facts["n_bits"], facts["label_sets"], facts["collisions"]["pairs"]) == (32, 6, 0)
+    given = json.loads(run("train", world / "items.csv", "-o", tmp_path / "given", "--bits", "auto", "--json").stdout)
+    assert given["n_bits"] == 32
+
+
+def test_what_is_said_of_shared_codes(engine):
+    path = engine / "config.json"
+    config = json.loads(path.read_text())
+    shared = {"codes": 69, "pairs": 1204, "conflicting": 7, "disjoint": 0, "misplaced": 15, "items": 3034}
+    path.write_text(json.dumps({**config, "label_sets": 98, "collisions": shared}))
+    assert " ".join(run("info", engine).stdout.split()).count(
+        "16 bits: 98 label sets, 69 codes; 1,204 pairs of label sets share a code, 7 with less than half of their labels "
+        "in common, none without a common label; 15 of 3,034 items have a code of others"
+    )
+    path.write_text(json.dumps({key: value for key, value in config.items() if key != "collisions"}))
+    assert "label sets" not in run("info", engine).stdout
 
 
 def test_a_named_data_set(tmp_path):

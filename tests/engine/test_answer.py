@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from little_world import make_world
 from modalhash import Engine, HammingIndex
 from modalhash.engine import SearchOptions, SearchRequest, refresh
 from modalhash.engine.answer import answer_requests
@@ -19,21 +17,6 @@ from modalhash.store import Record, SqliteStore
 
 N_BITS = 16
 LABELS = ("a", "b", 'quo"te', "é", "100%", "[", 7)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    make_world(folder)
-    Engine.train(folder / "items.csv", folder / "engine", n_bits=16).close()
-    return folder
-
-
-@pytest.fixture
-def engine(world, tmp_path):
-    shutil.copytree(world / "engine", tmp_path / "engine")
-    with Engine.open(tmp_path / "engine") as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

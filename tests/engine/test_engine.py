@@ -11,30 +11,12 @@ import warnings
 import numpy as np
 import pytest
 
-from little_world import BAD_CODES, BAD_LINES, make_bad_manifest, make_world
+from little_world import BAD_CODES, BAD_LINES, make_bad_manifest
 from modalhash import Engine, HammingIndex
 from modalhash.data import Dataset, generate
 from modalhash.encoders import TfidfEncoder
 from modalhash.engine import ProblemCode
 from modalhash.engine.folder import CONFIG
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    make_world(folder)
-    with Engine.train(folder / "items.csv", folder / "engine", n_bits=16) as engine:
-        assert len(engine) == 120
-        assert engine.problems == ()
-    return folder
-
-
-@pytest.fixture
-def engine(world, tmp_path):
-    """A copy of its own, which a test may change."""
-    shutil.copytree(world / "engine", tmp_path / "engine")
-    with Engine.open(tmp_path / "engine") as opened:
-        yield opened
 
 
 def shares(hits, *labels):

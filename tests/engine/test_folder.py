@@ -7,19 +7,10 @@ import shutil
 
 import pytest
 
-from little_world import make_world
 from modalhash import Engine
 from modalhash.encoders import TfidfEncoder
 from modalhash.engine.folder import CONFIG, ITEMS, EngineError
 from modalhash.store import SqliteStore, StoreError
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    make_world(folder)
-    Engine.train(folder / "items.csv", folder / "engine", n_bits=16).close()
-    return folder
 
 
 def _edit(path, **changes):

@@ -67,6 +67,14 @@ def key_any(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
     return {key: _parse(value) for key, value in key_values(texts, option).items()}
 
 
+def bits_or_auto(text: str) -> int | str:
+    """Parse a code length; what is no number is left to the library, which knows what else there may be."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
 def _parse(text: str) -> Any:
     words = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
@@ -197,6 +205,22 @@ def progress_bars(on: Console | None = None) -> Iterator[Callback | None]:
             display.update(tasks[progress.stage], completed=progress.step, total=progress.total, note=note)
 
         yield show
+
+
+def describe_codes(facts: dict[str, Any]) -> str:
+    """Say how long the codes of an engine are and how its label sets share them, from :meth:`Engine.info`."""
+    text, shared = f"{facts['n_bits']} bits", facts["collisions"]
+    if shared is None:  # not trained from labels, or by an earlier version
+        return text
+    text += f": {facts['label_sets']:,} label sets, {shared['codes']:,} codes"
+    if not shared["pairs"]:
+        return f"{text}; no two label sets share a code"
+    pairs = "1 pair of label sets shares" if shared["pairs"] == 1 else f"{shared['pairs']:,} pairs of label sets share"
+    few, none = (f"{shared[name]:,}" if shared[name] else "none" for name in ("conflicting", "disjoint"))
+    kinds = f"{few} with less than half of their labels in common, {none} without a common label"
+    return (
+        f"{text}; {pairs} a code, {kinds}; {shared['misplaced']:,} of {shared['items']:,} items have a code of others"
+    )
 
 
 def show_problems(problems: tuple[Problem, ...], sources: list[str]) -> None:

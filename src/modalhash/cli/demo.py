@@ -6,12 +6,12 @@ import os
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from modalhash import __version__
-from modalhash.cli._common import console, progress_bars
+from modalhash.cli._common import bits_or_auto, console, describe_codes, progress_bars
 from modalhash.cli.serve import listen, serve_until_stopped
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def demo(
         Data, typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features: the table alone.")
     ] = Data.openmoji,
     folder: Annotated[Path, typer.Option(help="Where pictures, manifest and engine go.")] = Path("demo"),
-    bits: Annotated[int, typer.Option(help="Length of the codes.")] = 64,
+    bits: Annotated[
+        str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
     serve: Annotated[bool, typer.Option(help="End with the page, until Ctrl-C.")] = True,
     port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
@@ -63,16 +65,16 @@ def demo(
     """
     out = console()
     if data is Data.generated:
-        _measure_generated(out, bits=bits, seed=seed)
+        _measure_generated(out, bits=64 if bits == "auto" else bits_or_auto(bits), seed=seed)
         return
-    with show(out, folder, bits=bits, seed=seed, fresh=fresh) as engine:
+    with show(out, folder, bits=bits_or_auto(bits), seed=seed, fresh=fresh) as engine:
         if serve:
             _serve(out, engine, port)
         else:
             out.print(f"\nSee it in a browser:\n[bold]$ modalhash serve {engine.path}[/bold]")
 
 
-def show(out: Console, folder: Path, *, bits: int, seed: int, fresh: bool) -> Engine:
+def show(out: Console, folder: Path, *, bits: int | str, seed: int, fresh: bool) -> Engine:
     """Take all steps before the page, on any console; return the engine."""
     manifest = _write_manifest(out, folder, seed=seed)
     engine = _train(out, folder / "engine", manifest, bits=bits, seed=seed, fresh=fresh)
@@ -96,22 +98,23 @@ def _write_manifest(out: Console, folder: Path, *, seed: int) -> Path:
     return manifest
 
 
-def _train(out: Console, folder: Path, manifest: Path, *, bits: int, seed: int, fresh: bool) -> Engine:
+def _train(out: Console, folder: Path, manifest: Path, *, bits: int | str, seed: int, fresh: bool) -> Engine:
     """Train the engine, or take up that of an earlier run."""
     from modalhash.engine import Engine
 
     out.print(f"[bold]$ modalhash train {manifest} -o {folder} --bits {bits} --seed {seed}[/bold]")
     engine = None if fresh else _reusable(folder, manifest, bits=bits, seed=seed)
     if engine is not None:
-        out.print(f"trained {engine.config['created']}; [dim]modalhash demo --fresh trains anew[/dim]\n")
+        out.print(f"trained {engine.config['created']}; [dim]modalhash demo --fresh trains anew[/dim]")
+        out.print(f"{describe_codes(engine.info())}\n")
         return engine
     with progress_bars(out) as callback:
         engine = Engine.train(manifest, folder, n_bits=bits, random_state=seed, overwrite=True, callback=callback)
-    out.print()
+    out.print(f"{describe_codes(engine.info())}\n")
     return engine
 
 
-def _reusable(folder: Path, manifest: Path, *, bits: int, seed: int) -> Engine | None:
+def _reusable(folder: Path, manifest: Path, *, bits: int | str, seed: int) -> Engine | None:
     """Return the engine of an earlier run if it is what training now would make, else None."""
     from modalhash.engine import Engine, EngineError
 
@@ -119,8 +122,8 @@ def _reusable(folder: Path, manifest: Path, *, bits: int, seed: int) -> Engine |
         engine = Engine.open(folder)
     except EngineError:
         return None
-    wanted = {"n_bits": bits, "random_state": seed}
-    same = {name: engine.model.get_params(deep=False)[name] for name in wanted} == wanted
+    same_bits = "bits_tried" in engine.config if bits == "auto" else engine.n_bits == bits
+    same = same_bits and engine.model.get_params(deep=False)["random_state"] == seed
     newer = (folder / "config.json").stat().st_mtime >= manifest.stat().st_mtime
     if same and newer and engine.config["modalhash"] == __version__:
         return engine
@@ -141,7 +144,7 @@ def _measure(engine: Engine, manifest: Path) -> dict[str, Result]:
     return evaluate_databases(engine.model, replace(items, features=features).parts())
 
 
-def _measure_generated(out: Console, *, bits: int, seed: int) -> None:
+def _measure_generated(out: Console, *, bits: Any, seed: int) -> None:
     from modalhash import AMSH
     from modalhash.data import generate, unpaired
     from modalhash.evaluation import evaluate_databases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from modalhash.cli._common import AsJson, EngineFolder, Trust, console, open_engine, print_json
+from modalhash.cli._common import AsJson, EngineFolder, Trust, console, describe_codes, open_engine, print_json
 
 
 def info(engine: EngineFolder, trust: Trust = False, as_json: AsJson = False) -> None:
@@ -34,6 +34,8 @@ def _show(facts: dict[str, Any]) -> None:
         table.add_row(name, *(f"{number:,}" for number in numbers), made_by, f"{encoder['dim']:,}")
     out = console()
     out.print(table)
+    if facts["collisions"] is not None:
+        out.print(describe_codes(facts))
     megabytes = facts["bytes"] / 1e6
     out.print(
         f"made {facts['created']} by modalhash {facts['modalhash']}, format {facts['format']}; {megabytes:.1f} MB"

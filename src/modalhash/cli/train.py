@@ -14,6 +14,8 @@ from modalhash.cli._common import (
     Field,
     Strict,
     Workers,
+    bits_or_auto,
+    describe_codes,
     import_from_here,
     key_any,
     key_values,
@@ -38,7 +40,9 @@ def train(
         typer.Argument(help="Manifests (.jsonl, .csv, .tsv), folders of pictures, or the name of a data set."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
-    bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 64,
+    bits: Annotated[
+        str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
+    ] = "auto",
     method: Annotated[str, typer.Option(help="See [b]modalhash methods[/b], or mymodule:Class.")] = "amsh",
     param: Annotated[
         list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
@@ -90,7 +94,7 @@ def train(
         engine = Engine.train(
             manifest,
             output,
-            n_bits=bits,
+            n_bits=bits_or_auto(bits),
             method=method,
             parameters=key_any(param, "--param"),
             random_state=seed,
@@ -118,7 +122,8 @@ def train(
 def _say_done(output: Path, facts: dict[str, Any]) -> None:
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
-    say(f"{output}: {sizes}; {facts['classes']} labels, {facts['n_bits']} bits ({seconds})")
+    say(f"{output}: {sizes}; {facts['classes']} labels ({seconds})")
+    say(describe_codes(facts))
     others = [name for name in facts["modalities"] if name != "text"]
     query = '"some words"' if "text" in facts["modalities"] else "--image photo.jpg"
     say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")

@@ -125,7 +125,7 @@ class Engine:
         source: Any,
         folder: str | Path,
         *,
-        n_bits: int = 64,
+        n_bits: int | str = "auto",
         encoders: Mapping[str, Any] | None = None,
         method: str = "amsh",
         parameters: Mapping[str, Any] | None = None,
@@ -147,7 +147,9 @@ class Engine:
             :func:`~modalhash.data.read` recognises, or the name of a data set; or dicts such as
             ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
         folder : to be made; it appears when it is whole
-        n_bits : length of the codes, below the number of items of every modality
+        n_bits : length of the codes, below the number of items of every modality; or "auto": the first of 32, 64, 128
+            and 256 bits at which at most 1 % of the training items have the code of items that are labelled otherwise
+            (see :meth:`info`), or the one with the fewest such items
         encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"module:Class"`` or an encoder; by
             default ``image`` and ``tfidf``, and the features as they are for a data set without pictures or texts
         method, parameters : see ``modalhash methods``; parameters of the method by name
@@ -401,7 +403,14 @@ class Engine:
             yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
 
     def info(self) -> dict[str, Any]:
-        """Return what the engine consists of, and how much is in it."""
+        """Return what the engine consists of, and how much is in it.
+
+        ``label_sets`` is how many different sets of labels the training items have, and ``collisions`` how they share
+        codes: the number of ``codes``, the ``pairs`` of label sets that share one, those of them that are
+        ``conflicting`` (less than half of their labels in common) or even ``disjoint`` (none), and how many of the
+        training ``items`` are ``misplaced``: their code is that of items with conflicting labels, rather than of their
+        own kind. Both are None where the method does not learn from labels, or the engine is older than these numbers.
+        """
         return describe_engine(self.path, self.config, self.store.counts())
 
     def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:

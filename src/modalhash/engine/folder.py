@@ -150,6 +150,8 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         "n_bits": int(config["n_bits"]),
         "method": config["method"],
         "classes": len(config.get("class_names", [])),
+        "label_sets": config.get("label_sets"),
+        "collisions": config.get("collisions"),
         "modalities": {
             modality: {
                 "items": {kind: counts.get((modality, kind), 0) for kind in ("learned", "hashed")},

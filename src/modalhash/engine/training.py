@@ -14,11 +14,12 @@ from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.data import label_matrix, label_names
+from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
 from modalhash.engine.folder import ITEMS, new_folder, write_parts
 from modalhash.engine.sources import Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SqliteStore, Store
-from modalhash.validation import check_choice, check_int
+from modalhash.validation import check_choice
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -39,7 +40,7 @@ def train_engine(
     source: Any,
     folder: Path,
     *,
-    n_bits: int,
+    n_bits: int | str,
     encoders: Mapping[str, Any] | None,
     method: str,
     parameters: Mapping[str, Any],
@@ -51,9 +52,9 @@ def train_engine(
     callback: Callback | None,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
-    check_int(n_bits, "n_bits", at_least=1)
+    n_bits = check_n_bits(n_bits)
     check_choice(codes, "codes", ("learned", "hashed"))
-    hasher = _make_hasher(method, n_bits, parameters)
+    hasher = _make_hasher(method, parameters)
     begin = time.perf_counter()
     with new_folder(folder, overwrite=overwrite) as fresh:  # first: a folder that is taken is refused before the work
         opened = open_source(source)
@@ -62,16 +63,18 @@ def train_engine(
         encoded = _encode_all(opened, chosen, report, fields=fields, workers=workers, callback=callback)
         seconds["encode"] = time.perf_counter() - begin
         training = {modality: _training_rows(part, hasher) for modality, part in encoded.items()}
-        class_names = _fit(hasher, encoded, training, callback)
+        class_names, (hasher, collisions, tried) = _fit(hasher, n_bits, encoded, training, callback)
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
+            **({} if collisions is None else collisions.to_config()),
+            **({"bits_tried": tried} if n_bits == "auto" else {}),
             "method": method,
             "codes": codes,
             "class_names": class_names,
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        with SqliteStore(fresh / ITEMS, n_bits=n_bits) as store:
+        with SqliteStore(fresh / ITEMS, n_bits=hasher.n_bits) as store:
             progress = Reporter(callback)
             for modality, part in encoded.items():
                 kinds, packed = _codes_of(hasher, modality, part, training[modality], codes)
@@ -81,13 +84,15 @@ def train_engine(
         write_parts(fresh, hasher, {modality: chosen[modality] for modality in encoded}, more)
 
 
-def _make_hasher(method: str, n_bits: int, parameters: Mapping[str, Any]) -> CrossModalHasher:
+def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
     """Return the method with its parameters; ValueError names one that it does not have."""
     hasher = registry.get(method)()
     known = hasher.get_params(deep=False)
+    if "n_bits" in parameters:
+        raise ValueError("the code length is no parameter here; give it as n_bits=… (--bits)")
     if unknown := [name for name in parameters if name not in (*known, "random_state")]:
         raise ValueError(f"{method} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
-    hasher.set_params(n_bits=n_bits, **{name: value for name, value in parameters.items() if name in known})
+    hasher.set_params(**{name: value for name, value in parameters.items() if name in known})
     return hasher
 
 
@@ -124,11 +129,12 @@ def _encode_all(
 
 def _fit(
     hasher: CrossModalHasher,
+    n_bits: int | str,
     encoded: Mapping[str, EncodedItems],
     training: Mapping[str, Array],
     callback: Callback | None,
-) -> list[str]:
-    """Fit the method to the training rows and return the names of the classes."""
+) -> tuple[list[str], Fitted]:
+    """Fit the method to the training rows; return the names of the classes and what was fitted."""
     for modality, rows in training.items():
         if not len(rows):
             what = "has a label" if type(hasher).supervised else "is for training"
@@ -148,8 +154,7 @@ def _fit(
     anchors = hasher.get_params(deep=False).get("n_anchors")
     if isinstance(anchors, int):  # of few items all are anchors, without a warning that nobody asked for
         hasher.set_params(n_anchors={modality: min(anchors, len(rows)) for modality, rows in training.items()})
-    hasher.fit(features, labels, pairs=pairs, callback=callback)
-    return class_names
+    return class_names, fit_with_length(hasher, n_bits, features, labels, pairs=pairs, callback=callback)
 
 
 def _codes_of(

@@ -133,7 +133,7 @@ class RLH(CrossModalHasher):
     kernel : "rbf", "rbf-unsquared" or None; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     ridge : of step 2; or a dict by modality
-    function_iter : iterations of step 2, accelerated; on generated data more than five bring nothing
+    function_iter : iterations of step 2, accelerated
     tol : stop step 2 when its objective falls by less than this share; 0 never stops early
     precision : "float32" or "float64", of kernel features, posteriors and step 2; step 1 is float32 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; what does
@@ -200,8 +200,8 @@ class RLH(CrossModalHasher):
         margins: bool = True,
         kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1500,
-        ridge: PerModality[float] = 0.01,
-        function_iter: int = 5,
+        ridge: PerModality[float] = 0.003,
+        function_iter: int = 10,
         tol: float = 0.0,
         precision: str = "float32",
         memory_limit: int | str | None = "2GB",
