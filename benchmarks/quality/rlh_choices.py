@@ -49,6 +49,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no posteriors": {"cross_weight": 0.0, "mixed_weight": 0.0},
     "no margins": {"margins": False},
     "functions: posterior": {"functions": "posterior"},
+    "5 iterations": {"function_iter": 5},
+    "15 iterations": {"function_iter": 15},
     "300 steps": {"steps": 300},
     "1,200 steps": {"steps": 1200},
     "batch 128": {"batch_size": 128},
@@ -109,6 +111,7 @@ def main() -> None:
                 if left:
                     for n in left:
                         known[keys[n]]["cpu_seconds"] = round((time.process_time() - start) / len(left), 1)
+                    known = {**(json.loads(RESULTS.read_text()) if RESULTS.exists() else {}), **known}
                     write_atomically(RESULTS, (json.dumps(known, indent=0, sort_keys=True) + "\n").encode())
                 show(name, fold, bits, variant, known)
 
