@@ -98,7 +98,7 @@ def main() -> None:
     other = read_studies(Results(PACKED / "unpaired.json.xz"), load_grid(HERE / "unpaired.toml"))
     lines += ["### Beside the other methods without pairs", ""]
     lines += [
-        "Theirs are means of three seeds, from `benchmarks/quality/unpaired.toml`, where unseen items were not measured.",
+        "Theirs are means of three seeds (`benchmarks/quality/unpaired.toml`), where unseen items were not measured.",
         "",
     ]
     for name in [name for name in studies if name in other]:
