@@ -4,11 +4,12 @@
     modalhash experiment pack results/rlh benchmarks/results/rlh.json.xz
     python benchmarks/quality/rlh_page.py [results/rlh]
 
-Without a folder, the packed file is read. What stands between the two marks of the page is replaced.
+Without a folder, the packed file is read. What stands between the marks of the page is replaced.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from modalhash.experiments import Results, Study, load_grid, read_studies
 ROOT = Path(__file__).parents[2]
 HERE, PAGE = Path(__file__).parent, ROOT / "docs" / "rlh.md"
 PACKED = ROOT / "benchmarks" / "results"
-BEGIN, END = "<!-- tables: benchmarks/quality/rlh_page.py -->", "<!-- end of tables -->"
 DRAWS, LEVEL = 20_000, 0.05
 TITLES = {
     "wiki": "Wiki",
@@ -28,6 +28,13 @@ TITLES = {
     "mfeat": "Mfeat (pix, fou)",
     "iapr-tc12": "IAPR TC-12 (German captions)",
 }
+
+
+def replaced(text: str, what: str, lines: list[str]) -> str:
+    """Return the page with other lines between the marks of a part."""
+    begin, end = f"<!-- {what}: benchmarks/quality/rlh_page.py -->", f"<!-- end of {what} -->"
+    head, _, rest = text.partition(begin)
+    return "\n".join([head + begin, "", *lines, ""]).rstrip("\n") + "\n\n" + end + rest.partition(end)[2]
 
 
 def comparisons(study: Study) -> dict[tuple[int, str, str], tuple[float, float]]:
@@ -91,6 +98,27 @@ def beside(study: Study, others: Study, database: str) -> list[str]:
     return [*lines, ""]
 
 
+def choices() -> list[str]:
+    """Return the mean gain over AMSH of each variant of the defaults, on folds of training items."""
+    known = json.loads((PACKED / "rlh_choices.json").read_text(encoding="utf-8"))
+    gains: dict[str, dict[str, list[float]]] = {}
+    for key, entry in known.items():
+        where, _, variant = key.partition(" bits, ")
+        where += " bits"
+        if variant != "amsh":
+            gain = np.mean(np.array(entry["map"]) - known[f"{where}, amsh"]["map"])
+            gains.setdefault(variant, {}).setdefault(where.partition(",")[0], []).append(100 * float(gain))
+    names = [name for name in TITLES if any(name in found for found in gains.values())]
+    lines = [
+        "| variant | " + " | ".join(TITLES[name] for name in names) + " | mean |",
+        "|---|" + "---|" * (len(names) + 1),
+    ]
+    for variant in sorted(gains, key=lambda variant: variant != "default"):
+        means = [float(np.mean(gains[variant][name])) for name in names]
+        lines.append(f"| {variant} | " + " | ".join(f"{mean:+.2f}" for mean in [*means, float(np.mean(means))]) + " |")
+    return lines
+
+
 def main() -> None:
     results = Results(Path(sys.argv[1]) if len(sys.argv) > 1 else PACKED / "rlh.json.xz")
     studies = read_studies(results, load_grid(HERE / "rlh.toml"))
@@ -104,9 +132,8 @@ def main() -> None:
     for name in [name for name in studies if name in other]:
         for database in other[name].databases:
             lines += beside(studies[name], other[name], database)
-    text = PAGE.read_text(encoding="utf-8")
-    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    PAGE.write_text(text[:start] + "\n\n" + "\n".join(lines).rstrip() + "\n\n" + text[end:], encoding="utf-8")
+    text = replaced(PAGE.read_text(encoding="utf-8"), "choices", choices())
+    PAGE.write_text(replaced(text, "tables", lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
