@@ -29,3 +29,14 @@ def test_the_pages_are_those_of_the_results(quality):
 def test_every_row_of_the_grids_was_measured(quality, name):
     for study in quality.read(ROOT / "benchmarks" / "results", name).values():
         assert len(study.results) == len(study.cells)
+
+
+def test_the_page_of_rlh_is_that_of_its_results(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
+    page = import_module("rlh_page")
+    copy = tmp_path / "rlh.md"
+    copy.write_bytes((ROOT / "docs" / "rlh.md").read_bytes())
+    monkeypatch.setattr(page, "PAGE", copy)
+    monkeypatch.setattr("sys.argv", ["rlh_page.py"])
+    page.main()
+    assert copy.read_bytes() == (ROOT / "docs" / "rlh.md").read_bytes(), "run benchmarks/quality/rlh_page.py"
