@@ -141,9 +141,8 @@ class RLH(CrossModalHasher):
     unlabelled : for items without any label: "error"; "allow", which leaves them out and gives them codes from their
         features; or "posterior", by which they take part in both steps. Half of the drawn posteriors are then theirs,
         R of a pair with them is the probability that an inner product like theirs stands for among labelled items, and
-        in step 2 they stand for the codes of their posteriors. On generated
-        data with a tenth of the labels it brought 4 to 5 points of mAP with ``functions="margin"`` and 1 with
-        ``"posterior"``, against a fit on the labelled items alone
+        in step 2 they stand for the codes of their posteriors. With a tenth of the labels, unseen mAP against a fit on
+        the labelled items alone: 1 to 2.5 points more on IAPR TC-12, up to 1.7 less on Wiki and OpenMoji
     random_state : int, Generator or None
 
     Attributes
