@@ -25,6 +25,7 @@ import numpy as np
 from modalhash import AMSH
 from modalhash._files import write_atomically
 from modalhash.data import Dataset, Parts, Split, load_dataset, unpaired
+from modalhash.engine._code_length import count_collisions
 from modalhash.evaluation import evaluate_databases
 from modalhash.experiments import code_digest
 from modalhash.methods.rlh import RLH
@@ -49,8 +50,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no posteriors": {"cross_weight": 0.0, "mixed_weight": 0.0},
     "no margins": {"margins": False},
     "functions: posterior": {"functions": "posterior"},
-    "5 iterations": {"function_iter": 5},
-    "15 iterations": {"function_iter": 15},
+    "graded 0": {"graded": 0.0},
+    "graded .1": {"graded": 0.1},
+    "graded .3": {"graded": 0.3},
+    "graded .5": {"graded": 0.5},
+    "squared instead of logistic": {"loss": "squared"},
+    "balance": {"balance": True},
+    "3 iterations": {"function_iter": 3},
+    "10 iterations": {"function_iter": 10},
     "300 steps": {"steps": 300},
     "1,200 steps": {"steps": 1200},
     "batch 128": {"batch_size": 128},
@@ -80,6 +87,12 @@ def measure(model: Any, parts: Parts) -> list[float]:
     return [float(results[kind].directions[way].map) for way in directions for kind in DATABASES]
 
 
+def misplaced(model: Any, parts: Parts) -> float:
+    """Return the share of training items with the learned code of items that are labelled otherwise."""
+    collisions = count_collisions(model.codes_, parts.training.labels)
+    return collisions.misplaced / collisions.items
+
+
 def fitted(method: Any, parts: Parts, bits: list[int]) -> Iterator[tuple[int, Any]]:
     """Yield a model per code length; features and posteriors are computed once."""
     n_anchors = {name: min(1500, size) for name, size in parts.training.sizes.items()}
@@ -107,7 +120,11 @@ def main() -> None:
                 left = [n for n in bits if known.get(keys[n], {}).get("code") != code]
                 start = time.process_time()
                 for n, model in fitted(method, parts, left) if left else ():
-                    known[keys[n]] = {"code": code, "map": [round(value, 4) for value in measure(model, parts)]}
+                    known[keys[n]] = {
+                        "code": code,
+                        "map": [round(value, 4) for value in measure(model, parts)],
+                        "misplaced": round(misplaced(model, parts), 4),
+                    }
                 if left:
                     for n in left:
                         known[keys[n]]["cpu_seconds"] = round((time.process_time() - start) / len(left), 1)

@@ -158,10 +158,13 @@ def test_relevance_is_sharing_a_label(n_classes):
     rng = np.random.default_rng(0)
     Y = rng.random((60, n_classes)) < 2 / n_classes
     Y[np.arange(60), rng.integers(n_classes, size=60)] = True
-    relevance = codes.Relevance(sparse.csr_array(Y))
+    patterns = sparse.csr_array(Y)
     first, second = rng.integers(60, size=20), rng.integers(60, size=30)
-    expected = np.array([[(Y[i] & Y[j]).any() for j in second] for i in first])
-    np.testing.assert_array_equal(relevance(first, second), expected)
+    shared = np.array([[(Y[i] & Y[j]).any() for j in second] for i in first])
+    overlap = np.array([[(Y[i] & Y[j]).sum() / (Y[i] | Y[j]).sum() for j in second] for i in first])
+    np.testing.assert_array_equal(codes.Relevance(patterns)(first, second), shared)
+    found = codes.Relevance(patterns, 0.25)(first, second)
+    np.testing.assert_allclose(found, shared * (0.75 + 0.25 * overlap), rtol=1e-6)
 
 
 # -- step 1
@@ -181,11 +184,12 @@ def sources(rng, n_modalities, *, k=6, n=30):
 
 @pytest.mark.parametrize("n_modalities", [1, 2, 3])
 @pytest.mark.parametrize("step", [0, 5])
-def test_gradient_and_likelihood_are_the_references(n_modalities, step):
+@pytest.mark.parametrize(("graded", "squared"), [(0.0, False), (0.4, False), (0.4, True)])
+def test_gradient_and_objective_are_the_references(n_modalities, step, graded, squared):
     rng = np.random.default_rng(n_modalities)
     modalities, labels, patterns = sources(rng, n_modalities)
     draw = codes.Sampler(modalities, labels, codes.Weights(0.5, 1.0, 2.0), 7, rng)
-    model, relevance = codes.Model.start(6, 5, draw.n_kinds, rng), codes.Relevance(patterns)
+    model, relevance = codes.Model.start(6, 5, draw.n_kinds, rng), codes.Relevance(patterns, graded)
     model.b[:], model.gain[:] = rng.normal(size=5), rng.uniform(1, 6, size=draw.n_kinds)
     batch, L = draw(step), patterns.toarray()
     assert len(batch.blocks) == 3
@@ -195,12 +199,11 @@ def test_gradient_and_likelihood_are_the_references(n_modalities, step):
         gain, offset = np.split(values[35:], 2)
         runs = [(batch.S[i * 7 : i * 7 + 7], L[batch.member[i * 7 : i * 7 + 7]]) for i in range(4)]
         kinds = [(*runs[i], *runs[j], gain[kind], offset[kind], weight) for i, j, kind, weight in batch.blocks]
-        return reference.loss(A, b, 1.7, kinds)
+        return reference.loss(A, b, 1.7, kinds, graded, squared=squared)
 
-    assert codes.negative_log_likelihood(model, batch, relevance, 1.7) == pytest.approx(
-        loss(model.values.astype(float))
-    )
-    slope = codes.gradient(model, batch, relevance, 1.7)
+    found = codes.objective_of(model, batch, relevance, 1.7, squared=squared)
+    assert found == pytest.approx(loss(model.values.astype(float)))
+    slope = codes.gradient(model, batch, relevance, 1.7, squared=squared)
     np.testing.assert_allclose(slope, reference.slope(loss, model.values), rtol=1e-4, atol=1e-6)
 
 
@@ -254,7 +257,7 @@ def test_the_likelihood_of_items_held_out_rises(data):
             codes.Schedule(steps=steps, batch_size=64, learning_rate=0.02, sharpness=4.0),
             np.random.default_rng(0),
         )
-        ends.append(np.mean([codes.negative_log_likelihood(model, batch, unseen, 4.0) for batch in held_out]))
+        ends.append(np.mean([codes.objective_of(model, batch, unseen, 4.0) for batch in held_out]))
     assert ends[0] > ends[1] > ends[2]
     assert trace[-1] < 0.6 * trace[0]
     assert len(trace) == 21
@@ -390,9 +393,37 @@ def test_functions_of_the_posterior(data):
     assert not np.array_equal(margin.functions_["text"], model.functions_["text"])
 
 
+def test_label_sets_that_share_a_label_keep_codes_of_their_own():
+    """Groups of subgroups: without grading, the subgroups of a group have nothing to tell them apart."""
+    rng = np.random.default_rng(0)
+    group, sub = rng.integers(4, size=600), rng.integers(6, size=600)
+    Y = np.zeros((600, 28), dtype=bool)
+    Y[np.arange(600), group] = Y[np.arange(600), 4 + 6 * group + sub] = True
+    X = Y @ rng.normal(size=(28, 20)) + 0.5 * rng.normal(size=(600, 20))
+    found = {}
+    for graded in (0.0, 0.3):
+        model = small(n_bits=64, graded=graded, steps=300).fit(
+            {"image": X, "text": X[::-1]}, {"image": Y, "text": Y[::-1]}
+        )
+        found[graded] = len(np.unique(model.codes_["image"], axis=0))
+    assert found[0.3] == 24 > found[0.0]
+
+
+def test_balanced_codes_have_a_mean_of_zero_before_the_sign(data):
+    model = small(balance=True).fit(data.X, data.Y)
+    L = np.vstack([reference.unit(data.Y[name]) for name in data.Y])
+    assert np.abs((L @ model.label_functions_ + model.bias_).mean(axis=0)).max() < 1e-4
+    plain = small().fit(data.X, data.Y)
+    assert np.abs((L @ plain.label_functions_ + plain.bias_).mean(axis=0)).max() > 0.1
+    after = small(balance=True, functions="posterior").fit(data.X, data.Y)
+    assert np.abs(np.vstack(list(after.decision_function(data.X).values())).mean(axis=0)).max() < 0.2
+    assert unseen(after, data) > 0.6
+
+
 def test_ablations_change_what_they_are_about(data):
     full = small().fit(data.X, data.Y)
-    for parameters in ({"cross_weight": 0}, {"mixed_weight": 0}, {"label_weight": 0}, {"posterior_ridge": 1.0}):
+    kinds = ({"cross_weight": 0}, {"mixed_weight": 0}, {"label_weight": 0}, {"posterior_ridge": 1.0})
+    for parameters in (*kinds, {"graded": 0.0}, {"loss": "squared"}, {"balance": True}):
         assert not np.array_equal(small(**parameters).fit(data.X, data.Y).label_functions_, full.label_functions_)
     ridge = small(margins=False).fit(data.X, data.Y)
     assert ridge.n_iter_["functions"] == {"image": 1, "text": 1}
@@ -513,30 +544,6 @@ def test_few_labels_in_any_order_and_memory(data, parameters):
     assert unseen(alone, data, "text", "text") > 0.5
 
 
-def test_targets_of_unknown_pairs_are_estimated_probabilities():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(300, 300))
-    gain, offset = codes.logistic(x, rng.random(x.shape) < 1 / (1 + np.exp(-(2 * x - 1))))
-    assert (gain, offset) == (pytest.approx(2, abs=0.05), pytest.approx(-1, abs=0.05))
-    modalities, labels, patterns = sources(rng, 2, n=60)
-    modalities = [
-        codes.Source.of(np.vstack([one.S, one.S[:9]]), np.append(one.member, np.full(9, -1))) for one in modalities
-    ]
-    relevance = codes.Relevance(patterns)
-    relevance.estimate(modalities, labels, rng)
-    assert sorted(relevance.estimates) == [0, 1, 2]
-    batch = codes.Sampler(modalities, labels, codes.Weights(1, 1, 1), 10, rng)(0)
-    first, second = slice(0, 10), slice(10, 20)
-    assert (batch.member[first] < 0).tolist() == [False] * 5 + [True] * 5
-    found = relevance.targets(batch, first, second, 0)
-    gain, offset = relevance.estimates[0]
-    assert gain > 0
-    expected = 2 / (1 + np.exp(-(gain * batch.S[first] @ batch.S[second].T + offset))) - 1
-    known = (batch.member[first] >= 0)[:, None] & (batch.member[second] >= 0)
-    np.testing.assert_allclose(found[~known], expected[~known], atol=1e-5)
-    np.testing.assert_array_equal(found[known], relevance(batch.member[first], batch.member[second])[known] * 2 - 1)
-
-
 def test_degenerate_data_give_no_warning_and_no_nan():
     rng = np.random.default_rng(0)
     X = {"image": rng.normal(size=(20, 3)), "text": rng.normal(size=(20, 2))}
@@ -570,6 +577,10 @@ def test_anchors_are_capped_with_one_warning():
         ({"kernel": "linear"}, "kernel is 'linear'"),
         ({"cross_weight": -1}, "cross_weight is -1"),
         ({"cross_weight": 0, "mixed_weight": 0, "label_weight": 0}, "are all 0; expected one above 0"),
+        ({"graded": -0.1}, "graded is -0.1"),
+        ({"graded": 1.5}, "graded is 1.5; expected a share from 0 to 1"),
+        ({"loss": "hinge"}, "loss is 'hinge'"),
+        ({"balance": 1}, "balance is 1"),
         ({"steps": 0}, "steps is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"learning_rate": 0}, "learning_rate is 0"),

@@ -29,8 +29,8 @@ def probability(u, v, gain, offset):
     return 1 / (1 + np.exp(-(gain * sum(a * b for a, b in zip(u, v, strict=True)) / len(u) + offset)))
 
 
-def loss(A, b, alpha, kinds):
-    """Weighted sum over the kinds of the mean of −log P(R) over all their pairs.
+def loss(A, b, alpha, kinds, graded=0.0, squared=False):
+    """Weighted sum over the kinds of the mean, over all their pairs, of −log P(R), or of a quarter of the squared error.
 
     ``kinds``: (first vectors, first labels, second vectors, second labels, gain, offset, weight) each.
     """
@@ -40,8 +40,14 @@ def loss(A, b, alpha, kinds):
         for s, labels in zip(S, L, strict=True):
             for t, other in zip(S2, L2, strict=True):
                 u, v = np.tanh(alpha * (A.T @ s + b)), np.tanh(alpha * (A.T @ t + b))
-                p = probability(u, v, gain, offset)
-                values.append(-np.log(p if (labels & other).any() else 1 - p))
+                R = 0.0
+                if (labels & other).any():
+                    R = 1 - graded + graded * (labels & other).sum() / (labels | other).sum()
+                if squared:
+                    values.append((gain * (u @ v) / len(u) + offset - (2 * R - 1)) ** 2 / 4)
+                else:
+                    p = probability(u, v, gain, offset)
+                    values.append(-R * np.log(p) - (1 - R) * np.log(1 - p))
         total += weight * np.mean(values)
     return total
 

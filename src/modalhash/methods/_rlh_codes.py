@@ -6,8 +6,10 @@ posteriors. All sources have one code, :math:`\operatorname{sgn}(A^Ts + b)`, smo
 
 .. math:: P(R_{ij} = 1) = \sigma(\gamma\,u_i^Tu_j/r + \delta), \qquad R_{ij} = [\,i\text{ and }j\text{ share a label}\,]
 
-with γ and δ of their own for every two sources. Adam minimises the mean negative log-likelihood over batches of drawn
-items, all against all. The error :math:`E = \sigma(\cdot) - R` of a batch of B × B pairs gives
+with γ and δ of their own for every two sources. A share g of R is graded: for items that share a label R is
+:math:`1 - g + g\,|i\cap j|/|i\cup j|`, by how many of their labels they share, so that items which share one of several
+do not end up with one code. Adam minimises the mean negative log-likelihood over batches of drawn items, all against
+all. The error :math:`E = \sigma(\cdot) - R` of a batch of B × B pairs gives
 
 .. math:: \partial_{u_i} = \frac{\gamma}{rB^2}\sum_j E_{ij}u_j,\quad
           \partial_\gamma = \frac1{B^2}\sum E\circ\Theta,\quad \partial_\delta = \frac1{B^2}\sum E,\quad
@@ -22,7 +24,7 @@ symbol              here                            is
 :math:`\alpha`      ``sharpness``                   from 1 at the first step to the parameter at the last
 :math:`u`           ``U`` (B, r)                    smooth codes of a batch
 :math:`\Theta`      ``theta`` (B, B)                :math:`u_i^Tu_j/r`
-:math:`R`           ``R`` (B, B)                    1 where items share a label
+:math:`R`           ``R`` (B, B)                    relevance: 0 where items share no label, else up to 1
 ==================  ==============================  ============================================================
 
 What is drawn depends on the seed and on the items, not on their order: a source's rows are in an order of their own.
@@ -44,105 +46,82 @@ WORDS_UP_TO = 1024
 FIRST_GAIN, FIRST_OFFSET = 4.0, -1.0
 LAST_RATE = 0.1
 """Share of the learning rate that is left at the last step."""
-ESTIMATE_BATCH, RIDGE = 512, 1e-4
 TRACE_EVERY, TRACE_BATCH, TRACE_BATCHES = 20, 64, 4
 LABELS = -1
 """The number of the label patterns among the sources; modalities count from 0."""
 
 
 class Relevance:
-    """Which label patterns share a label: exact, for batches, without a matrix of patterns by patterns."""
+    """How relevant label patterns are to each other: exact, for batches, without a matrix of patterns by patterns.
 
-    def __init__(self, patterns: sparse.csr_array) -> None:
+    Parameters
+    ----------
+    patterns : CSR (patterns, c) of truth values
+    graded : g, from 0 (patterns that share a label are relevant) to 1 (by the share of labels in common)
+    """
+
+    def __init__(self, patterns: sparse.csr_array, graded: float = 0.0) -> None:
+        self._graded = np.float32(graded)
         self._rows = None
-        self.estimates: dict[int, tuple[float, float]] = {}  # γ and δ for inner products, by kind
+        self._sizes = np.diff(patterns.indptr).astype(np.float32)
+        self._count_type = np.min_scalar_type(int(self._sizes.max()))
         if patterns.shape[1] <= WORDS_UP_TO:
             bits = np.packbits(patterns.toarray().astype(bool), axis=1)
-            words = np.zeros((len(bits), -(-bits.shape[1] // 4) * 4), dtype=np.uint8)
+            words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
             words[:, : bits.shape[1]] = bits
-            self._words = np.ascontiguousarray(words.view(np.uint32).T)  # (words, patterns)
+            self._words = np.ascontiguousarray(words.view(np.uint64).T)  # (words, patterns)
         else:
             self._rows = patterns.astype(np.float32)
 
     def __call__(self, first: Array, second: Array) -> Array:
-        """Return whether each of the first patterns shares a label with each of the second."""
+        """Return R of each of the first patterns and each of the second, float32."""
+        common = self._common(first, second)
+        shared = common > 0
+        if self._graded == 0:
+            return shared.astype(np.float32)
+        R = self._sizes[first][:, None] + self._sizes[second]
+        R -= common
+        np.divide(common, R, out=R)  # labels in common over labels of either
+        R *= self._graded
+        R += (1 - self._graded) * shared
+        return R
+
+    def _common(self, first: Array, second: Array) -> Array:
+        """Return the number of labels in common."""
         if self._rows is not None:
-            return np.asarray((self._rows[first] @ self._rows[second].T).toarray() > 0)
-        shared = self._words[0][first][:, None] & self._words[0][second]
-        for word in self._words[1:]:
-            shared |= word[first][:, None] & word[second]
-        return shared != 0
-
-    def targets(self, batch: Batch, first: slice, second: slice, kind: int) -> Array:
-        """Return 2R − 1 for a block of pairs; where an item has no labels, R is the estimated probability."""
-        i, j = batch.member[first], batch.member[second]
-        signs = self(i, j).astype(np.float32)
-        signs *= np.float32(2)
-        signs -= np.float32(1)
-        if kind in self.estimates:
-            gain, offset = self.estimates[kind]
-            unknown = (i < 0)[:, None] | (j < 0)
-            halves = (batch.S[first] @ batch.S[second].T) * np.float32(gain / 2)
-            halves += np.float32(offset / 2)
-            np.copyto(signs, np.tanh(halves, out=halves), where=unknown)
-        return signs
-
-    def estimate(self, modalities: list[Source], labels: Source, rng: np.random.Generator) -> None:
-        """Learn how likely two items share a label from the inner product of their vectors, where labels are known.
-
-        One logistic regression for every kind of pair that may hold an item without labels.
-        """
-        for number, kind in enumerate(kinds_of(len(modalities))[:-1]):
-            sources = modalities[kind.first], labels if kind.second == LABELS else modalities[kind.second]
-            halves = (0, 1) if kind.first == kind.second else (None, None)
-            rows = [s.draw(ESTIMATE_BATCH, rng, half, known=True) for s, half in zip(sources, halves, strict=True)]
-            (first, i), (second, j) = zip(sources, rows, strict=True)
-            R = self(first.member[i], second.member[j])
-            self.estimates[number] = logistic((first.S[i] @ second.S[j].T).astype(np.float64), R)
-
-
-def logistic(x: Array, R: Array) -> tuple[float, float]:
-    """Return γ and δ of P(R = 1) = σ(γx + δ), by Newton's method with a little ridge."""
-    gain, offset = 0.0, 0.0
-    for _ in range(25):
-        p = 0.5 + 0.5 * np.tanh((gain * x + offset) / 2)
-        error, weight = p - R, p * (1 - p)
-        slope = np.array([np.mean(error * x) + RIDGE * gain, np.mean(error) + RIDGE * offset])
-        mixed = np.mean(weight * x)
-        curvature = np.array([[np.mean(weight * x * x), mixed], [mixed, np.mean(weight)]]) + RIDGE * np.eye(2)
-        step = np.linalg.solve(curvature, slope)
-        gain, offset = gain - step[0], offset - step[1]
-        if np.abs(step).max() < 1e-6:
-            break
-    return float(gain), float(offset)
+            return np.asarray((self._rows[first] @ self._rows[second].T).toarray())
+        common = np.zeros((len(first), len(second)), dtype=self._count_type)
+        for word in self._words:
+            common += np.bitwise_count(word[first][:, None] & word[second])
+        return common
 
 
 @dataclass(frozen=True)
 class Source:
-    """Vectors of the label space, scaled, with the pattern of each and how often to draw it.
-
-    Rows without labels, whose pattern is −1, come last; half of every draw is of them.
-    """
+    """Vectors of the label space, scaled, with the pattern of each and how often to draw it."""
 
     S: Array
     member: Array
-    ends: Array  # cumulative number of draws that fall on each row with labels
+    ends: Array  # cumulative number of draws that fall on each row
 
     @classmethod
     def of(cls, S: Array, member: Array, counts: Array | None = None) -> Source:
         """``counts``: items behind each row, one by default."""
-        ends = np.arange(1, int((member >= 0).sum()) + 1) if counts is None else np.cumsum(counts)
+        ends = np.arange(1, len(member) + 1) if counts is None else np.cumsum(counts)
         return cls(np.ascontiguousarray(S, dtype=np.float32), member, ends)
 
-    def draw(self, count: int, rng: np.random.Generator, half: int | None = None, *, known: bool = False) -> Array:
-        """Return rows drawn with replacement; of a half, even or odd rows only; ``known``: only those with labels."""
-        n, total = len(self.ends), len(self.S)
-        if total > n and not known:
-            unknown = n + _drawn(total - n, count // 2, rng, half)
-            return np.concatenate([self.draw(count - count // 2, rng, half, known=True), unknown])
+    def draw(self, count: int, rng: np.random.Generator, half: int | None = None) -> Array:
+        """Return rows drawn with replacement; of a half, even or odd rows only."""
+        n = len(self.ends)
         if half is not None or self.ends[-1] == n:
             return _drawn(n, count, rng, half)
         return np.searchsorted(self.ends, rng.integers(int(self.ends[-1]), size=count), side="right")
+
+    def centred(self) -> tuple[Source, Array]:
+        """Return the source with a mean of zero over what is drawn, and the mean it had."""
+        counts = np.diff(self.ends, prepend=0)
+        mean = (counts @ self.S.astype(np.float64) / self.ends[-1]).astype(np.float32)
+        return Source(self.S - mean, self.member, self.ends), mean
 
 
 def _drawn(n: int, count: int, rng: np.random.Generator, half: int | None) -> Array:
@@ -231,6 +210,8 @@ class Schedule:
     batch_size: int
     learning_rate: float  # at the first step; falls to a tenth
     sharpness: float  # α at the last step; rises from 1
+    squared: bool = False  # (γΘ + δ − (2R − 1))² instead of the likelihood
+    balanced: bool = False  # b stays 0
 
 
 class Sampler:
@@ -267,8 +248,8 @@ class Sampler:
         )
 
 
-def gradient(model: Model, batch: Batch, relevance: Relevance, alpha: float) -> Array:
-    """Return the derivative of the batch's weighted mean negative log-likelihood, laid out like ``model.values``."""
+def gradient(model: Model, batch: Batch, relevance: Relevance, alpha: float, *, squared: bool = False) -> Array:
+    """Return the derivative of :func:`objective_of` a batch, laid out like ``model.values``."""
     slope = Model(model.k, model.r, model.n_kinds)
     U = smooth_codes(model, batch.S, alpha)
     dU, size = np.zeros_like(U), len(U) // 4
@@ -277,8 +258,14 @@ def gradient(model: Model, batch: Batch, relevance: Relevance, alpha: float) -> 
         theta = U[first] @ U[second].T  # r Θ
         E = theta * np.float32(model.gain[kind] / (2 * model.r))
         E += model.offset[kind] / 2
-        np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and never too large
-        E -= relevance.targets(batch, first, second, kind)
+        if squared:
+            E *= np.float32(2)
+        else:
+            np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and never too large
+        R = relevance(batch.member[first], batch.member[second])
+        R *= np.float32(2)
+        R -= np.float32(1)
+        E -= R
         share = weight / (2 * size**2)
         slope.gain[kind] = np.vdot(E, theta) * np.float32(share / model.r)
         slope.offset[kind] = np.add.reduce(E, axis=None) * np.float32(share)
@@ -302,15 +289,19 @@ def smooth_codes(model: Model, S: Array, alpha: float) -> Array:
     return np.asarray(np.tanh(U, out=U))
 
 
-def negative_log_likelihood(model: Model, batch: Batch, relevance: Relevance, alpha: float) -> float:
-    """The objective on one batch: −log P(R) of each kind, the mean over its pairs, weighted and summed."""
+def objective_of(model: Model, batch: Batch, relevance: Relevance, alpha: float, *, squared: bool = False) -> float:
+    """The objective on one batch: −log P(R) of each kind, the mean over its pairs, weighted and summed.
+
+    ``squared``: (γΘ + δ − (2R − 1))² / 4 in its place.
+    """
     U = smooth_codes(model, batch.S, alpha).astype(np.float64)
     total, size = 0.0, len(U) // 4
     for i, j, kind, weight in batch.blocks:
         first, second = slice(i * size, (i + 1) * size), slice(j * size, (j + 1) * size)
         z = float(model.gain[kind]) * (U[first] @ U[second].T) / model.r + float(model.offset[kind])
-        R = (relevance.targets(batch, first, second, kind) + 1) / 2
-        total += weight * float(np.mean(np.logaddexp(0, z) - R * z))
+        R = relevance(batch.member[first], batch.member[second])
+        losses = (z - (2 * R - 1)) ** 2 / 4 if squared else np.logaddexp(0, z) - R * z
+        total += weight * float(np.mean(losses))
     return total
 
 
@@ -357,12 +348,16 @@ def learn(
     fixed = [few(step) for step in range(TRACE_BATCHES)]
 
     def objective() -> float:
-        return float(np.mean([negative_log_likelihood(model, batch, relevance, sharpness) for batch in fixed]))
+        values = [objective_of(model, batch, relevance, sharpness, squared=schedule.squared) for batch in fixed]
+        return float(np.mean(values))
 
     adam, trace = Adam(len(model.values)), [objective()]
     for step in range(steps):
         share = (step + 1) / steps
-        slope = gradient(model, draw(step), relevance, 1 + (sharpness - 1) * share)
+        alpha = 1 + (sharpness - 1) * share
+        slope = gradient(model, draw(step), relevance, alpha, squared=schedule.squared)
+        if schedule.balanced:
+            slope[model.k * model.r :][: model.r] = 0  # b
         adam(model.values, slope, schedule.learning_rate * (1 - (1 - LAST_RATE) * share))
         if (step + 1) % TRACE_EVERY == 0 or step + 1 == steps:
             trace.append(objective())

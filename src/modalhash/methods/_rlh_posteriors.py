@@ -260,20 +260,14 @@ class Modality:
         self.gram, self.cross = [], []
         return np.stack(weights).astype(self.phi.dtype), inverse
 
-    def posteriors(self, W: Array, count: int, *, unlabelled: bool = False) -> tuple[Array, Array]:
-        """Return posteriors of up to about ``count`` items, and their patterns.
-
-        Those of labelled items are out of fold. With ``unlabelled`` up to ``count`` items without labels come after
-        them; W has a last entry for these.
-        """
+    def posteriors(self, W: Array, count: int) -> tuple[Array, Array]:
+        """Return out-of-fold posteriors of up to about ``count`` labelled items, and their patterns."""
         n = self.folds.n
-        all_rows = len(self.member) if unlabelled else n
-        if max(n, all_rows - n) <= count:
+        if n <= count and 2 * n >= len(self.member):
             fold = np.minimum(self.folds.fold_of_rows(), len(W) - 1)
-            S = self.phi.map(_posteriors_of_block, per_item=(fold,), shared=(W,))[:all_rows]
-            return S, self.member[:all_rows]
-        slices = [*self.folds.sample(min(n, count)), slice(n, min(all_rows, n + count))]
-        parts = parallel_map(_posteriors_of_rows, repeat(self.phi), slices, [*W[: len(self.folds)], W[-1]])
+            return self.phi.map(_posteriors_of_block, per_item=(fold,), shared=(W,))[:n], self.member[:n]
+        slices = list(self.folds.sample(min(n, count)))
+        parts = parallel_map(_posteriors_of_rows, repeat(self.phi), slices, W[: len(self.folds)])
         return np.concatenate(list(parts)), np.concatenate([self.member[rows] for rows in slices])
 
 

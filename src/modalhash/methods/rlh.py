@@ -51,6 +51,9 @@ from modalhash.validation import check_choice, check_int, check_memory, check_nu
 
 UNLABELLED_ROWS = 4096
 """Items without labels that are hashed at once."""
+CLEAR = 1.0
+"""A bit of an item without labels is clear if its projection is at least so many times the mean of the modality
+(chosen on folds: benchmarks/quality/rlh_few_labels.py)."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class _Part:
     modality: Modality
     source: Source
     scale: float  # of the posteriors in the source
+    mean: Array  # subtracted from them: 0 unless codes are balanced
     W: Array | None  # from features to posteriors, learned from all items
     inverse: Array  # (G + ridge I)⁻¹
     ridge: float
@@ -68,7 +72,7 @@ class _Part:
         """F of the codes that the posteriors have: A and b after W."""
         assert self.W is not None  # functions="posterior"
         F = self.W.astype(np.float64) @ (model.A.astype(np.float64) * self.scale)
-        F[-1] += model.b  # the last feature is 1
+        F[-1] += model.b - self.mean @ model.A  # the last feature is 1
         return F
 
 
@@ -80,6 +84,7 @@ class _Begun:
     parts: dict[str, _Part]  # in the order of their content
     labels: Source
     label_scale: float
+    label_mean: Array
     relevance: Relevance
     seeds: list[int]  # of step 1's draws
 
@@ -101,7 +106,8 @@ class RLH(CrossModalHasher):
         \qquad p_{ij} = \sigma\Bigl(\gamma_{kind}\tfrac{u_i^Tu_j}{r} + \delta_{kind}\Bigr),
         \quad u = \tanh\bigl(\alpha(A^Ts + b)\bigr)
 
-    with R = 1 where two items share a label, s the label vector (unit length) of an item or its posterior
+    with R = 0 where two items share no label and :math:`1 - g + g\,|i\cap j|/|i\cup j|` where they do, by how
+    many of their labels they share; s is the label vector (unit length) of an item or its posterior
     :math:`\hat s = E[\tilde l\mid x]` from a regression that has not seen it, and α rising to ``sharpness``. Kinds are
     posteriors of two modalities (``cross``), posteriors and labels (``mixed``), labels and labels. Learned codes are
     :math:`B = \operatorname{sgn}(A^T\tilde l + b)`. Step 2 is AMSH's: :math:`\min\sum\max(0, 1 - B\circ\Phi F)^2 +
@@ -118,6 +124,10 @@ class RLH(CrossModalHasher):
     ----------
     n_bits : length of the codes, below the number of items of every modality
     cross_weight, mixed_weight, label_weight : of the three kinds of pairs; at least one is above 0
+    graded : g, from 0 to 1: the share of R that is by how many of their labels two items share. With 0 label sets that
+        share one label of several may get the same code
+    loss : "logistic", the likelihood; or "squared", :math:`(\gamma u_i^Tu_j/r + \delta - (2R - 1))^2/4`, for comparison
+    balance : subtract the mean of every source and leave b out, so that bits are about as often 1 as −1; for comparison
     steps : gradient steps of step 1
     batch_size : items drawn of each source per step; all are paired with all
     learning_rate : of Adam at the first step; it falls linearly to a tenth
@@ -139,10 +149,8 @@ class RLH(CrossModalHasher):
     memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; what does
         not fit is computed anew in every pass. None for no limit
     unlabelled : for items without any label: "error"; "allow", which leaves them out and gives them codes from their
-        features; or "posterior", by which they take part in both steps. Half of the drawn posteriors are then theirs,
-        R of a pair with them is the probability that an inner product like theirs stands for among labelled items, and
-        in step 2 they stand for the codes of their posteriors. With a tenth of the labels, unseen mAP against a fit on
-        the labelled items alone: 1 to 2.5 points more on IAPR TC-12, up to 1.7 less on Wiki and OpenMoji
+        features; or "posterior", by which they take part in step 2 with those bits of their posteriors' codes that are
+        clear: as far from 0 as the mean bit or farther
     random_state : int, Generator or None
 
     Attributes
@@ -187,6 +195,9 @@ class RLH(CrossModalHasher):
         cross_weight: float = 1.0,
         mixed_weight: float = 1.0,
         label_weight: float = 1.0,
+        graded: float = 0.2,
+        loss: str = "logistic",
+        balance: bool = False,
         steps: int = 600,
         batch_size: int = 256,
         learning_rate: float = 0.02,
@@ -200,7 +211,7 @@ class RLH(CrossModalHasher):
         kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1500,
         ridge: PerModality[float] = 0.003,
-        function_iter: int = 10,
+        function_iter: int = 5,
         tol: float = 0.0,
         precision: str = "float32",
         memory_limit: int | str | None = "2GB",
@@ -211,6 +222,9 @@ class RLH(CrossModalHasher):
         self.cross_weight = cross_weight
         self.mixed_weight = mixed_weight
         self.label_weight = label_weight
+        self.graded = graded
+        self.loss = loss
+        self.balance = balance
         self.steps = steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -289,13 +303,14 @@ class RLH(CrossModalHasher):
         codes: dict[int, tuple[Model, Array]] = {}
         for n_bits, (model, trace) in zip(by_cost, results, strict=True):
             A = begun.space.in_classes(model.A * np.float32(begun.label_scale))
-            positive = begun.space.Lt @ A + model.b > 0  # B of every pattern
+            b = model.b - begun.label_mean @ model.A
+            positive = begun.space.Lt @ A + b > 0  # B of every pattern
             learned[n_bits] = {
                 "codes_": {name: pack_signs(positive)[member] for name, member in begun.space.members.items()},
                 "functions_": {},
                 "maps_": maps,
                 "label_functions_": A,
-                "bias_": model.b.copy(),
+                "bias_": b,
                 "relevance_": begun.calibration(model),
                 "objective_": {"codes": np.array(trace), "functions": {}},
                 "n_iter_": {"codes": schedule.steps, "functions": {}},
@@ -336,26 +351,22 @@ class RLH(CrossModalHasher):
             W, inverse = modality.solve(
                 posterior_ridge=posterior_ridge[name], ridge=ridge[name], whole=whole, unlabelled=take_part
             )
-            S, member = modality.posteriors(W, count, unlabelled=take_part)
-            scale = inverse_deviation(float(S[member >= 0].var(dtype=np.float64)))
-            parts[name] = _Part(
-                modality,
-                Source.of(S * np.float32(scale), member),
-                scale,
-                W[-1] if whole else None,
-                inverse,
-                ridge[name],
-            )
+            S, member = modality.posteriors(W, count)
+            scale = inverse_deviation(float(S.var(dtype=np.float64)))
+            source, mean = self._centred(Source.of(S * np.float32(scale), member))
+            parts[name] = _Part(modality, source, scale, mean, W[-1] if whole else None, inverse, ridge[name])
             report(f"posteriors: {name}", 1, 1)
         seeds = [seed, sum(part.modality.folds.key for part in parts.values())]
         rows, counts = space.sample(count, np.random.default_rng([*seeds, 0]))
         scale = space.scale()
-        labels = Source.of(space.coordinates(rows) * np.float32(scale), rows, counts)
-        relevance = Relevance(space.patterns)
-        if any(part.source.member[-1] < 0 for part in parts.values()):
-            sources = [part.source for part in parts.values()]
-            relevance.estimate(sources, labels, np.random.default_rng([*seeds, 1]))
-        return _Begun(space, parts, labels, scale, relevance, seeds)
+        labels, mean = self._centred(Source.of(space.coordinates(rows) * np.float32(scale), rows, counts))
+        relevance = Relevance(space.patterns, float(self.graded))
+        return _Begun(space, parts, labels, scale, mean, relevance, seeds)
+
+    def _centred(self, source: Source) -> tuple[Source, Array]:
+        if self.balance:
+            return source.centred()
+        return source, np.zeros(source.S.shape[1], dtype=np.float32)
 
     def _learn_codes(
         self, begun: _Begun, weights: Weights, schedule: Schedule, n_bits: int, report: Reporter
@@ -383,10 +394,11 @@ class RLH(CrossModalHasher):
         signs = [np.where(positive, np.int8(1), np.int8(-1)) for _, positive in codes]
         # zeros for items without labels: they pull nowhere, and add the same to every value of the trace
         targets = [np.vstack([B, np.zeros_like(B[:1])])[member] for B in signs]
-        if part.W is not None:  # items without labels take part: by the codes of their posteriors
+        if part.W is not None:  # items without labels take part: by the clear bits of their posteriors
             for (model, _), B in zip(codes, targets, strict=True):
                 own = part.modality.phi.project(part.code_functions(model))
-                np.copyto(B, np.where(own > 0, np.int8(1), np.int8(-1)), where=(member < 0)[:, None])
+                clear = np.abs(own) >= CLEAR * np.abs(own).mean(dtype=np.float64)
+                np.copyto(B, (np.sign(own) * clear).astype(np.int8), where=(member < 0)[:, None])
         steps = check_int(self.function_iter, "function_iter", at_least=1)
         return learn_functions(
             part.modality.phi,
@@ -431,7 +443,10 @@ class RLH(CrossModalHasher):
     def _weights(self) -> Weights:
         check_choice(self.functions, "functions", ("margin", "posterior"))
         check_choice(self.margins, "margins", (True, False))
+        check_choice(self.balance, "balance", (True, False))
         check_choice(self.precision, "precision", ("float32", "float64"))
+        if check_number(self.graded, "graded") > 1:
+            raise ValueError(f"graded is {self.graded}; expected a share from 0 to 1")
         weights = Weights(
             cross=check_number(self.cross_weight, "cross_weight"),
             mixed=check_number(self.mixed_weight, "mixed_weight"),
@@ -447,6 +462,8 @@ class RLH(CrossModalHasher):
             batch_size=check_int(self.batch_size, "batch_size", at_least=1),
             learning_rate=check_number(self.learning_rate, "learning_rate", positive=True),
             sharpness=check_number(self.sharpness, "sharpness", at_least=1.0),
+            squared=check_choice(self.loss, "loss", ("logistic", "squared")) == "squared",
+            balanced=self.balance,
         )
 
     def _ridges(self, parameter: str, data: Training) -> dict[str, float]:
