@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint bench reproduce docs clean
+.PHONY: setup demo test axe lint bench reproduce docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -25,6 +25,19 @@ demo: $(READY)  ## train on pictures and names that were never paired, measure, 
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet
+
+AXE := .cache/axe-core-4.11.0
+AXE_SHA512 := 8a561a9c453cbf1c417b1a4977c716338125490ab841cb422ca8a1d1349f8c87c24137b21ffeb356b98825f2cfaca4ca2516e21be71f9d96d02230252661758d
+
+axe: $(AXE)/axe.min.js  ## fetch axe-core from npm, with which a test checks that everybody can use the page
+
+$(AXE)/axe.min.js:
+	@command -v npm >/dev/null || { echo "axe-core comes from npm, which is not installed"; exit 1; }
+	mkdir -p $(AXE)
+	npm pack --silent --pack-destination $(AXE) axe-core@4.11.0
+	@cd $(AXE) && echo "$(AXE_SHA512)  axe-core-4.11.0.tgz" | sha512sum --check --quiet
+	tar -xzf $(AXE)/axe-core-4.11.0.tgz -C $(AXE) --strip-components 1 package/axe.min.js package/LICENSE
+	@touch $@
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check

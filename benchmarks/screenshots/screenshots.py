@@ -1,4 +1,4 @@
-"""Screenshots of the page of a running service: every state, at three widths, in both themes.
+"""Screenshots of the page of a running service: every state, at four widths, in both themes.
 
     modalhash demo &                                                     # or: modalhash serve ENGINE
     python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ --out shots
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-SIZES = {"phone": (390, 844), "laptop": (1280, 800), "wide": (1920, 1080), "tall": (1280, 1072)}
+SIZES = {"phone": (360, 740), "tablet": (768, 1024), "laptop": (1280, 800), "wide": (1920, 1080), "tall": (1280, 1072)}
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -37,7 +37,7 @@ COLOURS = 200
 SCALE = 1.75
 """Pixels of a kept screenshot per pixel of the page: sharp on most screens."""
 README = {
-    "page-words": ("tall", "light", "words, a card pointed at", "medal"),
+    "page-words": ("tall", "light", "words, with details", "medal"),
     "page-picture": ("laptop", "dark", "a picture", ""),
     "page-phone": ("phone", "light", "words, scrolled", "fruit"),
 }
@@ -55,7 +55,8 @@ class Photographer:
             "everything": self.everything,
             "error": self.error,
             "nothing": self.nothing,
-            "words, a card pointed at": self.pointing,
+            "words, with details": self.detailed,
+            "words, one large": self.large,
             "words, scrolled": self.scrolled,
         }
 
@@ -80,13 +81,13 @@ class Photographer:
         self.start(page)
         page.fill("#query", self.text)
         page.press("#query", "Enter")
-        page.wait_for_selector("#results a.card")
+        page.wait_for_selector("#results article.card")
         page.evaluate("document.activeElement.blur()")
 
     def a_picture(self, page: Any) -> None:
         self.start(page)
         page.set_input_files("#file", self.picture)
-        page.wait_for_selector("#results a.card")
+        page.wait_for_selector("#results article.card")
 
     def everything(self, page: Any) -> None:
         self.words(page)
@@ -111,14 +112,19 @@ class Photographer:
         page.press("#query", "Enter")
         page.wait_for_selector("#message h2")
 
-    def pointing(self, page: Any) -> None:
+    def detailed(self, page: Any) -> None:
         self.words(page)
-        page.hover("#results li:nth-child(9) a")
-        page.evaluate("scrollTo(0, 0)")
+        page.locator("#results .details summary").first.click()
+        page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+
+    def large(self, page: Any) -> None:
+        self.words(page)
+        page.locator("#results .tile").first.click()
+        page.wait_for_selector("#viewer img")
 
     def scrolled(self, page: Any) -> None:
         self.words(page)
-        page.evaluate("scrollTo(0, document.querySelector('#asked').offsetTop)")
+        page.evaluate("scrollTo(0, document.querySelector('.report').offsetTop)")
 
 
 def ask(url: str, **fields: Any) -> dict[str, Any]:
@@ -164,7 +170,7 @@ def main() -> None:
         for folder in filter(None, (args.out, args.readme)):
             folder.mkdir(parents=True, exist_ok=True)
         if args.out:
-            for width in ("phone", "laptop", "wide"):
+            for width in ("phone", "tablet", "laptop", "wide"):
                 for theme in ("light", "dark"):
                     for state in photographer.states:
                         name = f"{width}-{theme}-{state.replace(', ', '-').replace(' ', '-')}.png"

@@ -17,6 +17,7 @@ from modalhash.serve.openapi import error_responses
 from modalhash.serve.service import Service
 from modalhash.serve.settings import MAX_HITS, MAX_TEXT_LENGTH
 
+DUPLICATES_PATH = "/duplicates"
 N_EXAMPLES = 6
 MAX_LISTED_LABELS = 200
 LABEL_SAMPLE = 5000
@@ -30,7 +31,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/engine", response_model=schemas.EngineInfo, responses=error_responses(), tags=["state"])
     async def engine() -> Response:
         """Return what the engine is: items by modality, codes, limits, examples."""
-        return json_response(await service.in_thread("items", _engine_info, service, labels))
+        duplicates = any(getattr(route, "path", None) == DUPLICATES_PATH for route in app.routes)
+        return json_response(await service.in_thread("items", _engine_info, service, labels, duplicates))
 
     @app.get("/healthz", response_model=schemas.Health, responses=error_responses(), tags=["state"])
     async def health() -> Response:
@@ -57,7 +59,7 @@ def frequent_labels(engine: Engine) -> list[str]:
     return [label for label, _ in counts.most_common()]
 
 
-def _engine_info(service: Service, labels: list[str]) -> dict[str, Any]:
+def _engine_info(service: Service, labels: list[str], duplicates: bool) -> dict[str, Any]:
     engine, limits = service.engine, service.limits
     engine.refresh()
     sizes, reads = engine.sizes(), engine.reads
@@ -73,6 +75,8 @@ def _engine_info(service: Service, labels: list[str]) -> dict[str, Any]:
         },
         "labels": labels[:MAX_LISTED_LABELS],
         "examples": _examples(service, labels),
+        "options": list(schemas.SearchFields.model_fields),
+        "duplicates": duplicates,
         "writable": service.settings.writable,
         "limits": {"k": MAX_HITS, "text": MAX_TEXT_LENGTH, "bytes": limits.bytes, "pixels": limits.pixels},
     }

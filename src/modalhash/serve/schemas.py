@@ -185,6 +185,8 @@ class EngineInfo(BaseModel):
     modalities: dict[str, Modality]
     labels: list[str] = Field(description="The most frequent labels, at most 200.")
     examples: list[str]
+    options: list[str] = Field(description="The fields that a search takes besides what it searches by.")
+    duplicates: bool = Field(description="Whether the service lists near-duplicates.")
     writable: bool
     limits: RequestLimits
 
