@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser import announce, answering, chromium, engine, groups_of, missing, url, visiting
+from browser import announce, answering, chromium, engine, groups_of, url, visiting
 
 CACHE = Path(__file__).parents[2] / ".cache"
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
@@ -20,7 +20,7 @@ VIOLATED = """tags => axe.run({ runOnly: tags, resultTypes: ['violations'] }).th
 def axe() -> str:
     found = sorted(CACHE.glob("axe-core-*/axe.min.js"))
     if not found:
-        missing("axe-core is not here; 'make axe' fetches it from npm")
+        pytest.skip("axe-core is not here; 'make axe' fetches it from npm")
     return found[-1].read_text(encoding="utf-8")
 
 
