@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from modalhash.data import Dataset, generate
 from modalhash.encoders import TfidfEncoder
 from modalhash.engine import ProblemCode
 from modalhash.engine.folder import CONFIG
+from modalhash.store import Record
 
 
 def shares(hits, *labels):
@@ -174,6 +176,13 @@ def test_export_can_be_trained_on(engine, tmp_path):
     with Engine.train(path, tmp_path / "again", n_bits=16) as again:
         assert [record.code for record in again.items()] == [record.code for record in engine.items()]
         assert not any(record.extra for record in again.items())
+
+
+def test_export_carries_refinement_vectors(engine):
+    engine.store.add([Record("with", "text", b"\0\0", refinement=b"\x01\xff"), Record("none", "text", b"\0\0")])
+    lines = {line["id"]: line for line in engine.export() if line["modality"] == "text"}
+    assert base64.b64decode(lines["with"]["refinement"]) == b"\x01\xff"
+    assert "refinement" not in lines["none"]
 
 
 def test_info(engine):

@@ -72,6 +72,7 @@ class StoreContract:
             "fotos/ü.jpg",
             ("Meer", 7),
             {"jahr": [1, None]},
+            bytes(range(128)),
         )
         bare = record("b", text="")
         assert store.add([full, bare]).tolist() == [1, 2]
@@ -87,6 +88,28 @@ class StoreContract:
         assert list(other.scan()) == [found, bare]
         assert ids_of(other, modality="text") == ["b"]
         assert ids_of(other, modality="sound") == []
+
+    def test_refinements_come_beside_the_codes(self, store, other):
+        rows = [None if n % 3 == 0 else bytes([n, 256 - n][: n % 3]) for n in range(20)]
+        store.add(record(f"{n:02}", ("image", "text")[n % 2], refinement=row) for n, row in enumerate(rows))
+        start = store.revision()
+        other.remove([("text", "19")])
+        other.add([record("late", refinement=b"\x80" * 128)])
+        batches = list(store.refinements())
+        numbers, groups, vectors, present = (np.concatenate(part) for part in zip(*batches, strict=True))
+        codes = list(store.codes())
+        np.testing.assert_array_equal(numbers, np.concatenate([batch[0] for batch in codes]))
+        np.testing.assert_array_equal(groups, np.concatenate([batch[1] for batch in codes]))
+        assert [vectors.dtype, vectors.shape, present.dtype] == [np.int8, (20, 128), bool]
+        assert present.tolist() == [row is not None for row in rows[:19]] + [True]
+        for n, row in enumerate(rows[:19]):
+            assert vectors[n].tobytes() == (row or b"").ljust(128, b"\0")
+        assert (vectors[19] == -128).all()
+        assert [batch[0].tolist() for batch in store.refinements(since=start)] == [[21]]
+        assert sum(len(batch[0]) for batch in store.refinements(modality="image", until=start)) == 10
+        assert list(store.refinements(modality="sound")) == []
+        assert store.get("02", modality="image").refinement == b"\x02\xfe"
+        assert store.get("00", modality="image").refinement is None
 
     def test_an_item_is_named_by_modality_and_id(self, store):
         numbers = store.add([record("a", "text", text="t"), record("a", "image", uri="i"), record("b", "text")])
@@ -177,6 +200,9 @@ class StoreContract:
             (record("c", labels=(True,)), TypeError, "texts or integers"),
             (record("c", text=3), TypeError, "text is int"),
             (record("c", uri=b"3"), TypeError, "uri is bytes"),
+            (record("c", refinement=b""), ValueError, "item 'c': its refinement is 0 bytes"),
+            (record("c", refinement=bytes(129)), ValueError, "129 bytes; expected 1 to 128"),
+            (record("c", refinement=np.zeros(3, np.int8)), ValueError, "its refinement is ndarray"),
             (Record("", "text", b"12"), ValueError, "non-empty text"),
             (Record("c", "", b"12"), ValueError, "non-empty text"),
             (Record(3, "text", b"12"), ValueError, "non-empty text"),

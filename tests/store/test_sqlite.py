@@ -101,11 +101,11 @@ def test_format_1_is_migrated(path, tmp_path):
         assert store.modalities() == {"image": 1, "text": 2}
         assert store.removed(Revision(), Revision(3, 1)).tolist() == [2]
     version, after = read_file(path)
-    assert version == 2
+    assert version == 3
     assert {name: after[name] for name in ("meta", "modality", "removed", "sqlite_sequence")} == {
         name: before[name] for name in ("meta", "modality", "removed", "sqlite_sequence")
     }
-    assert [(row[0], row[2], row[1], *row[3:]) for row in after["item"]] == before["item"]
+    assert [(row[0], row[2], row[1], *row[3:9]) for row in after["item"]] == before["item"]
     SqliteStore(tmp_path / "new.db", n_bits=12).close()
     assert schema_of(path) == schema_of(tmp_path / "new.db")
     with SqliteStore(path) as store:
@@ -113,14 +113,19 @@ def test_format_1_is_migrated(path, tmp_path):
         assert store.add([Record("neu", "text", b"\0\0"), Record("Foto-1", "text", b"\0\0")]).tolist() == [4, 5]
 
 
-def test_format_2_is_read(path):
+def test_format_2_is_migrated(path, tmp_path):
     make_file(path, "store-format-2.sql")
-    before = read_file(path)
+    _, before = read_file(path)
     with SqliteStore(path) as store:
         store.check()
         assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
         assert list(store.scan()) == [PHOTO, TEXT, Record("Foto-1", "text", b"\xff\xf0", text="ein Foto")]
-    assert read_file(path) == before
+    version, after = read_file(path)
+    assert version == 3
+    assert [(*row, None) for row in before.pop("item")] == after["item"]
+    assert before == {name: after[name] for name in before}
+    SqliteStore(tmp_path / "new.db", n_bits=12).close()
+    assert schema_of(path) == schema_of(tmp_path / "new.db")
     with SqliteStore(path) as store:
         assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [6]
 
@@ -185,24 +190,26 @@ def die_migrating(path, unit, n):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are not killed like this here")
 @pytest.mark.parametrize("unit", ["statement", "instructions"])
-def test_killed_while_migrating(path, unit):
-    """At every point the file is of format 1 with all that was in it, or of format 2; and the next process migrates."""
-    more = items(*((2, f"text:{n}") for n in range(300)))
-    make_file(path, more=more)
+@pytest.mark.parametrize(("old", "statements"), [(1, 13), (2, 4)])
+def test_killed_while_migrating(path, unit, old, statements):
+    """At every point the file is of the old format with all that was in it, or of the new; the next process migrates."""
+    more = items(*((2, f"text:{n}" if old == 1 else n) for n in range(300)))
+    make_file(path, f"store-format-{old}.sql", more)
     before = read_file(path)
     kills = 0
     while die_migrating(path, unit, kills * (1 if unit == "statement" else 8)) == -signal.SIGKILL:
         assert read_file(path) == before
         kills += 1
-    assert kills >= 4
+    assert kills >= 1
     if unit == "statement":
-        assert kills == 11, "before each statement up to the commit"
+        assert kills == statements, "before each statement up to the commit"
     version, after = read_file(path)
-    assert version == 2
+    assert version == 3
     assert len(after["item"]) == len(before[1]["item"])
     with SqliteStore(path) as store:
         store.check()
-        assert [store.revision(), store.get("299", modality="text").code] == [Revision(303, 1), b"\x12\x30"]
+        expected = Revision(303, 1) if old == 1 else Revision(305, 2)
+        assert [store.revision(), store.get("299", modality="text").code] == [expected, b"\x12\x30"]
 
 
 def test_two_processes_migrate_at_once(path):
@@ -282,7 +289,7 @@ def test_newer_format_is_refused(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 2\. Upgrade"):
+    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 3\. Upgrade"):
         SqliteStore(path)
 
 

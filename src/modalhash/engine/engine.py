@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -394,12 +395,17 @@ class Engine:
         return self.store.scan()
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Iterate over all items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
+        """Iterate over all items as the lines of a manifest, with ``kind``, ``code`` (hexadecimal) and ``refinement``.
+
+        The refinement vector is base64 of its int8 values, and left out where an item has none.
+        """
         for record in self.items():
             path = None if record.uri is None else str(self.path.absolute() / record.uri)
             line = {"id": record.id, "modality": record.modality, "text": record.text, "path": path}
             line = {key: value for key, value in line.items() if value is not None}
             code = bytes(record.code).hex()
+            if record.refinement is not None:
+                line["refinement"] = base64.b64encode(record.refinement).decode("ascii")
             yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
 
     def info(self) -> dict[str, Any]:

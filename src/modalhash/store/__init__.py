@@ -8,6 +8,7 @@ from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.store.base import KINDS as KINDS
+    from modalhash.store.base import MAX_REFINEMENT as MAX_REFINEMENT
     from modalhash.store.base import Key as Key
     from modalhash.store.base import Record as Record
     from modalhash.store.base import Revision as Revision
@@ -20,7 +21,17 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "base": ["KINDS", "Key", "Record", "Revision", "Store", "StoreBusyError", "StoreError", "StoreFullError"],
+        "base": [
+            "KINDS",
+            "MAX_REFINEMENT",
+            "Key",
+            "Record",
+            "Revision",
+            "Store",
+            "StoreBusyError",
+            "StoreError",
+            "StoreFullError",
+        ],
         "sqlite": ["SqliteStore"],
     },
 )

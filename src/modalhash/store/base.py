@@ -16,6 +16,9 @@ from modalhash.codes import check_codes
 KINDS = ("learned", "hashed")
 """A code was made from labels in training, or from features alone."""
 
+MAX_REFINEMENT = 128
+"""The most bytes of an item's refinement vector."""
+
 Key = tuple[str, str]
 """The modality and the id of an item, which together name it in a store."""
 
@@ -63,6 +66,9 @@ class Record:
         Its labels, if known.
     extra : mapping
         Anything else to store with it; goes through JSON.
+    refinement : bytes, optional
+        What orders items of equal codes: a vector of at most 128 signed bytes, one int8 value each. The store keeps it
+        and does not look into it.
     """
 
     id: str
@@ -73,6 +79,7 @@ class Record:
     uri: str | None = None
     labels: tuple[str | int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    refinement: bytes | None = None
 
     @property
     def key(self) -> Key:
@@ -144,6 +151,14 @@ class Store(Protocol):
         are still there.
         """
 
+    def refinements(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
+
+        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
+        """
+
     def removed(self, since: Revision, until: Revision) -> Array:
         """Return the numbers of the items that were removed after ``since`` and not after ``until``."""
 
@@ -212,6 +227,10 @@ def _check_record(record: Any, n_bits: int) -> Record:
         raise TypeError(
             f"item {record.id!r}: labels are {record.labels!r}; expected texts or integers, several or none"
         )
+    refinement = record.refinement
+    if refinement is not None and (not isinstance(refinement, bytes) or not 1 <= len(refinement) <= MAX_REFINEMENT):
+        what = f"{len(refinement)} bytes" if isinstance(refinement, bytes) else type(refinement).__name__
+        raise ValueError(f"item {record.id!r}: its refinement is {what}; expected 1 to {MAX_REFINEMENT} bytes, or None")
     code = record.code
     row = np.frombuffer(code, dtype=np.uint8) if isinstance(code, bytes) else np.asarray(code)
     packed = check_codes(row[None], n_bits, f"item {record.id!r}: code").tobytes()

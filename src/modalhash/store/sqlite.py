@@ -5,7 +5,8 @@ commit, so what was committed outlives a killed process and a power cut. Every c
 transaction: whole or not at all, one writer after another.
 
 The format stands in the header of the file as ``user_version``. Format 1 had ids that were unique across modalities,
-which an engine wrote as ``"modality:id"``; opening such a file brings it to format 2 in one transaction.
+which an engine wrote as ``"modality:id"``; format 2 had no refinement vectors. Opening an older file brings it to the
+present format in one transaction.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
 from modalhash.store.base import (
+    MAX_REFINEMENT,
     Key,
     Record,
     Revision,
@@ -38,7 +40,7 @@ from modalhash.store.base import (
 )
 from modalhash.validation import check_choice, check_int
 
-FORMAT = 2
+FORMAT = 3
 APPLICATION_ID = 0x6D6F6468  # "modh" in the file's header: `file items.sqlite` shows it
 
 _CREATE_ITEM = """
@@ -54,11 +56,13 @@ CREATE TABLE item (
     extra TEXT,
     UNIQUE (modality, id)
 )"""
+_ADD_REFINEMENT = f"ALTER TABLE item ADD COLUMN refinement BLOB CHECK (length(refinement) <= {MAX_REFINEMENT})"
 _CREATE_ITEM_INDEX = "CREATE INDEX item_modality ON item (modality, kind)"
 _CREATE = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE modality (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
     _CREATE_ITEM,
+    _ADD_REFINEMENT,  # as the migration does, so that every file of this format has the same schema
     _CREATE_ITEM_INDEX,
     "CREATE TABLE removed (step INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL)",
     "INSERT INTO meta VALUES ('n_bits', '{n_bits}')",
@@ -97,10 +101,14 @@ _FROM_1_TO_2 = (
     "DROP TABLE item_1",
     "PRAGMA user_version = 2",
 )
+_FROM_2_TO_3 = (_ADD_REFINEMENT, "PRAGMA user_version = 3")
+_MIGRATIONS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3}
 
-_COLUMNS = "item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.extra"
+_COLUMNS = "item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.extra, item.refinement"
 _FROM = "FROM item JOIN modality ON modality.number = item.modality"
-_INSERT = "INSERT INTO item (modality, id, code, kind, text, uri, labels, extra) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = """
+INSERT INTO item (modality, id, code, kind, text, uri, labels, extra, refinement) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _NUMBERS = """
 SELECT modality.name, item.id, item.number
 FROM json_each(?) AS wanted
@@ -274,16 +282,20 @@ class SqliteStore:
         Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
         are still there.
         """
-        group = None if modality is None else self.modalities().get(modality, -1)
-        last, stop = (since or Revision()).items, (until or self.revision()).items
-        sql = "SELECT number, modality, code FROM item WHERE number > ? AND number <= ?"
-        sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
-        more = () if group is None else (group,)
-        while rows := self._rows(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
-            numbers, groups, codes = zip(*rows, strict=True)
-            packed = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, n_bytes(self.n_bits))
-            yield np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), packed
-            last = numbers[-1]
+        for numbers, groups, codes in self._pages("code", modality, since, until):
+            yield numbers, groups, np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, n_bytes(self.n_bits))
+
+    def refinements(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
+
+        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
+        """
+        for numbers, groups, rows in self._pages("refinement", modality, since, until):
+            padded = b"".join((row or b"").ljust(MAX_REFINEMENT, b"\0") for row in rows)
+            vectors = np.frombuffer(padded, dtype=np.int8).reshape(-1, MAX_REFINEMENT)
+            yield numbers, groups, vectors, np.array([row is not None for row in rows], dtype=bool)
 
     def removed(self, since: Revision, until: Revision) -> Array:
         """Return the numbers of the items that were removed after ``since`` and not after ``until``."""
@@ -334,6 +346,20 @@ class SqliteStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.path}: the store is closed")
+
+    def _pages(
+        self, column: str, modality: str | None, since: Revision | None, until: Revision | None
+    ) -> Iterator[tuple[Array, Array, tuple[bytes, ...]]]:
+        """Iterate over pages of numbers, numbers of the modalities and one column, in insertion order."""
+        group = None if modality is None else self.modalities().get(modality, -1)
+        last, stop = (since or Revision()).items, (until or self.revision()).items
+        sql = f"SELECT number, modality, {column} FROM item WHERE number > ? AND number <= ?"
+        sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
+        more = () if group is None else (group,)
+        while rows := self._rows(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
+            numbers, groups, values = zip(*rows, strict=True)
+            yield np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), values
+            last = numbers[-1]
 
     def _numbers(self, keys: list[Key]) -> dict[Key, int]:
         ids: dict[str, list[str]] = {}
@@ -465,12 +491,12 @@ def _create(connection: sqlite3.Connection, n_bits: int) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, n_bits: int) -> None:
-    """Bring a file of format 1 to format 2; whoever comes second waits, and finds it done."""
+    """Bring a file of an earlier format to the present one; whoever comes second waits, and finds it done."""
     if _version(connection) >= FORMAT:
         return
     with _transaction(connection):
-        if _version(connection) < FORMAT:
-            _execute_all(connection, _FROM_1_TO_2, n_bits)
+        for version in range(_version(connection), FORMAT):
+            _execute_all(connection, _MIGRATIONS[version], n_bits)
 
 
 def _execute_all(connection: sqlite3.Connection, statements: Iterable[str], n_bits: int) -> None:
@@ -515,12 +541,12 @@ def _delete(connection: sqlite3.Connection, numbers: list[int]) -> None:
 def _to_row(record: Record, modality: int) -> tuple[Any, ...]:
     labels = to_json(record, "labels", list(record.labels)) if record.labels else None
     extra = to_json(record, "extra", dict(record.extra)) if record.extra else None
-    return modality, record.id, record.code, record.kind, record.text, record.uri, labels, extra
+    return modality, record.id, record.code, record.kind, record.text, record.uri, labels, extra, record.refinement
 
 
 def _from_row(row: tuple[Any, ...]) -> Record:
     """Return the record of a row of ``_COLUMNS``."""
-    id, modality, code, kind, text, uri, labels, extra = row
+    id, modality, code, kind, text, uri, labels, extra, refinement = row
     return Record(
         id=id,
         modality=modality,
@@ -530,6 +556,7 @@ def _from_row(row: tuple[Any, ...]) -> Record:
         uri=uri,
         labels=_parse_labels(labels) if labels else (),
         extra=json.loads(extra) if extra else {},
+        refinement=refinement,
     )
 
 
