@@ -214,6 +214,14 @@ def test_a_word_that_very_many_items_have_is_left_out(store, monkeypatch):
     assert store.words("a boat with a dinosaur").tolist() == [101]
 
 
+def test_a_common_word_orders_and_finds_nothing(store):
+    store.add([record(f"{n:02}", text="a red ship" if n < 40 else "a ship") for n in range(100)])
+    store.add([record("x", text="a heron"), record("y", text="a red heron")])
+    assert store.words("red heron").tolist() == [102, 101]
+    assert store.words("heron").tolist() == [101, 102]
+    assert len(store.words("red", limit=50)) == 41
+
+
 def items(*keys):
     """SQL that adds items of format 1: (number of the modality, id)."""
     return "".join(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from modalhash.store.base import SEARCHED_FIELDS
@@ -22,7 +22,9 @@ MAX_WORDS = 64
 """Words of a query that are searched for; further ones are left out."""
 MAX_ITEMS_OF_WORD, MIN_ITEMS_OF_WORD = 20_000, 10
 """A word that more than 20,000 items have, or more than half of all and more than 10, says little about any of them: it
-is left out. Ranking by it would take long (2 µs an item) and tell nothing."""
+is left out. Ranking by it would take long (some 5 µs an item) and tell nothing."""
+COMMON_RATIO = 10
+"""A word that 10 times as many items have as the rarest word of the query orders what is found, and finds nothing."""
 MIN_SHARE_OF_BEST = 0.5
 """Items whose BM25 is below this share of the best one's are left out: they have a lesser word of the query only."""
 
@@ -94,14 +96,15 @@ def find_items(connection: sqlite3.Connection, query: str, test: str, values: li
     """Return the numbers of the items that have words of the query and pass the test, the best first."""
     n_items = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()[0]
     most = min(MAX_ITEMS_OF_WORD, max(MIN_ITEMS_OF_WORD, n_items // 2))
-    words = [word for word in quoted_words(query) if 0 < _count(connection, word, most) <= most]
-    if not words:
+    counts = {word: _count(connection, word, most) for word in quoted_words(query)}
+    counts = {word: n for word, n in counts.items() if 0 < n <= most}
+    if not counts:
         return []
     sql = f"""
     SELECT item.number, bm25(item_word) AS score FROM item_word CROSS JOIN item ON item.number = item_word.rowid
     WHERE item_word MATCH ? AND {test} ORDER BY score, item.number LIMIT ?
     """
-    rows = connection.execute(sql, (" OR ".join(words), *values, limit)).fetchall()
+    rows = connection.execute(sql, (_match(counts), *values, limit)).fetchall()
     return [number for number, score in rows if score <= MIN_SHARE_OF_BEST * rows[0][1]]  # a good BM25 is negative
 
 
@@ -112,6 +115,14 @@ def quoted_words(query: str) -> list[str]:
     """
     words = list(dict.fromkeys(_WORD.findall(query.casefold())))[:MAX_WORDS]
     return [f'"{word[:-1]}" *' if word.endswith("*") else f'"{word}"' for word in words]
+
+
+def _match(counts: Mapping[str, int]) -> str:
+    """Return the expression for items that have a rare word, where common ones count too."""
+    bound = COMMON_RATIO * min(counts.values())
+    rare = " OR ".join(word for word, n in counts.items() if n <= bound)
+    common = " OR ".join(word for word, n in counts.items() if n > bound)
+    return f"({rare}) OR (({rare}) AND ({common}))" if common else rare
 
 
 def _count(connection: sqlite3.Connection, word: str, most: int) -> int:
