@@ -206,12 +206,13 @@ def test_the_fields_that_are_searched_can_change(path):
         assert store.words("dinosaur").tolist() == [2]
 
 
-def test_a_word_that_very_many_items_have_is_left_out(store, monkeypatch):
-    monkeypatch.setattr("modalhash.store._words.MAX_ITEMS_OF_WORD", 12)
-    store.add([record(f"{n:02}", text="a boat" if n < 13 else "a ship") for n in range(100)])
-    store.add([record("x", text="a boat with a dinosaur")])
-    assert store.words("boat").tolist() == []
+def test_a_word_that_very_many_items_have_is_not_ranked_by(store, monkeypatch):
+    monkeypatch.setattr("modalhash.store._words.MAX_RANKED", 12)
+    store.add([record(f"{n:02}", text="a boat" if n < 14 else "a ship") for n in range(100)])
+    store.add([record("x", text="a boat with a dinosaur, boat boat")])
     assert store.words("a boat with a dinosaur").tolist() == [101]
+    assert store.words("a boat", limit=3).tolist() == [1, 2, 3], "the first that have both"
+    assert store.words("boat", where=Filter.parse("id = x")).tolist() == [101]
 
 
 def test_a_common_word_orders_and_finds_nothing(store):

@@ -20,9 +20,10 @@ from modalhash.store.base import SEARCHED_FIELDS
 
 MAX_WORDS = 64
 """Words of a query that are searched for; further ones are left out."""
-MAX_ITEMS_OF_WORD, MIN_ITEMS_OF_WORD = 20_000, 10
-"""A word that more than 20,000 items have, or more than half of all and more than 10, says little about any of them: it
-is left out. Ranking by it would take long (some 5 µs an item) and tell nothing."""
+MAX_RANKED, MIN_RANKED = 5000, 10
+"""Items are ranked by a word if at most 5,000 have it, and at most half of all or 10. More would take long (some 5 µs
+an item), and the word tells them apart but little. Where all words of a query are such, the first items that have all of
+them are found, unless more than half of a small store has the word."""
 COMMON_RATIO = 10
 """A word that 10 times as many items have as the rarest word of the query orders what is found, and finds nothing."""
 MIN_SHARE_OF_BEST = 0.5
@@ -95,16 +96,19 @@ def forget_items(connection: sqlite3.Connection, numbers: Iterable[int]) -> None
 def find_items(connection: sqlite3.Connection, query: str, test: str, values: list[Any], limit: int) -> list[int]:
     """Return the numbers of the items that have words of the query and pass the test, the best first."""
     n_items = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()[0]
-    most = min(MAX_ITEMS_OF_WORD, max(MIN_ITEMS_OF_WORD, n_items // 2))
+    most = min(MAX_RANKED, max(MIN_RANKED, n_items // 2))
     counts = {word: _count(connection, word, most) for word in quoted_words(query)}
-    counts = {word: n for word, n in counts.items() if 0 < n <= most}
-    if not counts:
-        return []
-    sql = f"""
-    SELECT item.number, bm25(item_word) AS score FROM item_word CROSS JOIN item ON item.number = item_word.rowid
-    WHERE item_word MATCH ? AND {test} ORDER BY score, item.number LIMIT ?
+    ranked = {word: n for word, n in counts.items() if 0 < n <= most}
+    source = f"""
+    FROM item_word CROSS JOIN item ON item.number = item_word.rowid WHERE item_word MATCH ? AND {test}
     """
-    rows = connection.execute(sql, (_match(counts), *values, limit)).fetchall()
+    if not ranked:
+        common = [word for word, n in counts.items() if n > MAX_RANKED]
+        sql = f"SELECT item.number {source} LIMIT ?"
+        rows = connection.execute(sql, (" AND ".join(common), *values, limit)).fetchall() if common else []
+        return [number for (number,) in rows]
+    sql = f"SELECT item.number, bm25(item_word) AS score {source} ORDER BY score, item.number LIMIT ?"
+    rows = connection.execute(sql, (_match(ranked), *values, limit)).fetchall()
     return [number for number, score in rows if score <= MIN_SHARE_OF_BEST * rows[0][1]]  # a good BM25 is negative
 
 
