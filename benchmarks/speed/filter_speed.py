@@ -4,7 +4,7 @@
     python benchmarks/speed/filter_speed.py --quick    # a twentieth of the items, nothing is written
 
 Items are texts and pictures with three of 300 labels, some frequent and some rare, fields, and codes of 64 bits that
-lie around those of their labels, so that a filter by label may pass all of the nearest or none. Each search has 24 hits.
+lie around those of their labels, so that a filter by label may pass all of the nearest or none. Searches have 24 hits.
 *First* is the first search with a filter, *again* the median of the following ones with other queries: the store knows
 by then which items pass. Of a filter that lets enough of the nearest pass both are the same. Hits are compared with a
 scan of what passes.

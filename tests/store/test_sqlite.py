@@ -218,8 +218,10 @@ def test_a_word_that_very_many_items_have_is_not_ranked_by(store, monkeypatch):
 def test_a_common_word_orders_and_finds_nothing(store):
     store.add([record(f"{n:02}", text="a red ship" if n < 40 else "a ship") for n in range(100)])
     store.add([record("x", text="a heron"), record("y", text="a red heron")])
-    assert store.words("red heron").tolist() == [102, 101]
+    assert store.words("red heron").tolist() == [102], "what has all words"
     assert store.words("heron").tolist() == [101, 102]
+    store.add([record("z", text="a dinosaur")])
+    assert store.words("red heron and dinosaur").tolist() == [102], "or else what has most of them"
     assert len(store.words("red", limit=50)) == 41
 
 

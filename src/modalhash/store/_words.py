@@ -22,12 +22,13 @@ MAX_WORDS = 64
 """Words of a query that are searched for; further ones are left out."""
 MAX_RANKED, MIN_RANKED = 5000, 10
 """Items are ranked by a word if at most 5,000 have it, and at most half of all or 10. More would take long (some 5 µs
-an item), and the word tells them apart but little. Where all words of a query are such, the first items that have all of
-them are found, unless more than half of a small store has the word."""
+an item), and the word tells them apart but little. Where all words of a query are such, the first items that have all
+of them are found, unless more than half of a small store has the word."""
 COMMON_RATIO = 10
 """A word that 10 times as many items have as the rarest word of the query orders what is found, and finds nothing."""
-MIN_SHARE_OF_BEST = 0.5
-"""Items whose BM25 is below this share of the best one's are left out: they have a lesser word of the query only."""
+MIN_SHARE_OF_BEST = 0.9
+"""Where no item has all words of the query, those whose BM25 is below this share of the best one's are left out: they
+have lesser words only. Chosen on folds of training items: ``benchmarks/quality/words_choices.py``."""
 
 _WORD = re.compile(r"[^\W_]+\*?")
 _CREATE = """
@@ -94,7 +95,7 @@ def forget_items(connection: sqlite3.Connection, numbers: Iterable[int]) -> None
 
 
 def find_items(connection: sqlite3.Connection, query: str, test: str, values: list[Any], limit: int) -> list[int]:
-    """Return the numbers of the items that have words of the query and pass the test, the best first."""
+    """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test."""
     n_items = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()[0]
     most = min(MAX_RANKED, max(MIN_RANKED, n_items // 2))
     counts = {word: _count(connection, word, most) for word in quoted_words(query)}
@@ -108,6 +109,9 @@ def find_items(connection: sqlite3.Connection, query: str, test: str, values: li
         rows = connection.execute(sql, (" AND ".join(common), *values, limit)).fetchall() if common else []
         return [number for (number,) in rows]
     sql = f"SELECT item.number, bm25(item_word) AS score {source} ORDER BY score, item.number LIMIT ?"
+    rows = connection.execute(sql, (" AND ".join(ranked), *values, limit)).fetchall()
+    if rows:
+        return [number for number, _ in rows]
     rows = connection.execute(sql, (_match(ranked), *values, limit)).fetchall()
     return [number for number, score in rows if score <= MIN_SHARE_OF_BEST * rows[0][1]]  # a good BM25 is negative
 

@@ -152,6 +152,7 @@ CROSS JOIN item ON item.modality = modality.number AND item.id = own.value
 """  # CROSS JOIN keeps this order: one look into the index of (modality, id) for each key
 _PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
 _CACHED_FILTERS = 8
+_CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
 
 
 class SqliteStore:
@@ -518,6 +519,7 @@ def _connect(
             _check_owner(connection, path)
             _use_write_ahead_log(connection, timeout)
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.create_function("casefold", 1, str.casefold, deterministic=True)
             if n_bits is not None:
