@@ -57,7 +57,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "sets.iapr sets.openmoji",
     ],
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
-    "engine": ["_code_length folder query sources", "answer ingest training", "engine"],
+    "engine": ["_code_length _filter_check folder query sources words", "answer ingest training", "engine"],
     "evaluation": [
         "ranking significance tables",
         "precision protocol trec",
@@ -78,7 +78,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "app",
         "server",
     ],
-    "store": ["base", "sqlite"],
+    "store": ["filters", "_filter_sql base", "_words", "sqlite"],
 }
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
