@@ -154,7 +154,6 @@ def test_the_way_back_closes_the_dialog(visitor):
 def test_filters(visitor):
     page = visitor.open("?q=red+ball&k=61")
     visitor.until_results()
-    assert page.get_by_label("Where").is_hidden()  # this service takes none
     page.get_by_role("button", name="Filters").click()
     known = page.locator("#known-labels option").evaluate_all("all => all.map(one => one.value)")
     assert {"red", "green", "blue", "circle", "square"} <= set(known)
@@ -182,9 +181,17 @@ def test_filters(visitor):
 
 
 def test_nothing_passes_the_filters(visitor):
-    page = visitor.open("?q=red+ball&label=nosuch")
+    page = visitor.open("?q=red+ball&where=id+%3D+nothing")
     page.get_by_role("alert").get_by_text("Nothing passes the filters").wait_for()
-    page.get_by_role("button", name="Remove the filter nosuch").click()
+    page.get_by_role("button", name="Remove the filter id = nothing").click()
+    visitor.until_results()
+
+
+def test_a_label_that_no_item_has(visitor):
+    visitor.expected = ("422",)
+    page = visitor.open("?q=red+ball&label=reed")
+    page.get_by_role("alert").get_by_text("did you mean 'red'").wait_for()
+    page.get_by_role("button", name="Remove the filter reed").click()
     visitor.until_results()
 
 
