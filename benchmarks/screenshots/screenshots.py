@@ -5,8 +5,8 @@
     python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images     # make screenshots
 
 The last makes the three that the README shows, of the engine that `modalhash demo` makes (or made) in the folder
-`demo`, and `first-hits.json`, which says what is found first on each: tests/cli/test_demo_words.py compares it with a fresh
-demonstration.
+`demo`, and `first-hits.json`, which says what is found first on each: tests/cli/test_demo_words.py compares it
+with a fresh demonstration.
 
 Needs Playwright and Chromium. What a page looks like is judged by looking at it; the tests of the page
 are in tests/serve.
