@@ -3,25 +3,38 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNTIME := $(VENV)/.runtime
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test axe lint bench reproduce docs clean
+.PHONY: help setup demo screenshots test axe lint bench reproduce docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 setup: $(READY)  ## create .venv and install the package with all it needs here
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "modalhash needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]'
+	$(PYTHON) -m venv $(VENV)
+
+# Two stamps in one .venv: what the demonstration needs, and all that development needs, which includes it.
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what the demonstration needs into $(VENV): about a minute, once."
+	$(INSTALL) --editable '.[demo,serve]'
 	@touch $@
 
-demo: $(READY)  ## train on pictures and names that were never paired, measure, search, serve; SERVE=0 stops before serving
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what development needs into $(VENV): a few minutes, once."
+	$(INSTALL) --quiet --editable '.[dev]'
+	@touch $(RUNTIME) $@
+
+demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure, search, serve; SERVE=0 stops before serving
 	$(BIN)/modalhash demo $(if $(filter 0,$(SERVE)),--no-serve)
+
+screenshots: $(READY)  ## take README's pictures of the page anew, and note what was found; needs Chromium
+	$(BIN)/python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet

@@ -187,7 +187,11 @@ def test_prepared_queries_with_options_of_their_own(engine):
         engine.search(text="a blue box", k=30, want="image", labels="blue", asymmetric=True),
         engine.search(id="items.csv:3", k=4, want="text"),
     ]
-    assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in expected]
+    for own, alone in zip(
+        found, expected, strict=True
+    ):  # a product of three rows rounds otherwise than one of one row:
+        assert {hit.id for hit in own} == {hit.id for hit in alone}  # codes with equal scores may change places
+        assert [hit.score for hit in own] == pytest.approx([hit.score for hit in alone], abs=1e-3)
     assert engine.answer([]) == []
 
 
