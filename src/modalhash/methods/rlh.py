@@ -51,7 +51,7 @@ from modalhash.validation import check_choice, check_int, check_memory, check_nu
 
 UNLABELLED_ROWS = 4096
 """Items without labels that are hashed at once."""
-CLEAR = 1.0
+CLEAR = 0.5
 """A bit of an item without labels is clear if its projection is at least so many times the mean of the modality
 (chosen on folds: benchmarks/quality/rlh_few_labels.py)."""
 
@@ -150,7 +150,7 @@ class RLH(CrossModalHasher):
         not fit is computed anew in every pass. None for no limit
     unlabelled : for items without any label: "error"; "allow", which leaves them out and gives them codes from their
         features; or "posterior", by which they take part in step 2 with those bits of their posteriors' codes that are
-        clear: as far from 0 as the mean bit or farther
+        clear: at least half as far from 0 as the mean bit
     random_state : int, Generator or None
 
     Attributes
