@@ -307,7 +307,7 @@ def test_own_encoders_and_field_names(world, tmp_path):
     [
         ({"n_bits": 64}, "n_bits is 64, but there are only 60 items"),
         ({"method": "nosuch"}, "unknown method"),
-        ({"parameters": {"nosuch": 1}}, "amsh has no parameter 'nosuch'"),
+        ({"parameters": {"nosuch": 1}}, "rlh has no parameter 'nosuch'"),
         ({"encoders": {"text": "tfdf"}}, "Did you mean 'tfidf'"),
         ({"codes": "both"}, "codes is 'both'"),
         ({"fields": {"text": "nosuch"}}, "the columns are path, text, labels"),

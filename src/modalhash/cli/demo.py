@@ -71,7 +71,7 @@ def demo(
     port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
 ) -> None:
-    """Pictures and names of emoji, shuffled apart: train AMSH, measure, search, and serve a page.
+    """Pictures and names of emoji, shuffled apart: train RLH, measure, search, and serve a page.
 
     Every step is one that you can take with things of your own; the commands
     are shown as it goes. A second run takes up the engine of the first.
@@ -230,7 +230,7 @@ def _measured(results: dict[str, Result]) -> Measured:
 
 
 def _measure_generated(out: Console, *, bits: Any, seed: int) -> None:
-    from modalhash import AMSH
+    from modalhash import RLH
     from modalhash.data import generate, unpaired
     from modalhash.evaluation import evaluate_databases
 
@@ -240,7 +240,7 @@ def _measure_generated(out: Console, *, bits: Any, seed: int) -> None:
     sizes = " and ".join(f"{n:,} {name}s" for name, n in training.sizes.items())
     out.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled apart.")
     with progress_bars(out) as callback:
-        model = AMSH(n_bits=bits, n_anchors=min(1000, *training.sizes.values()), random_state=seed)
+        model = RLH(n_bits=bits, n_anchors=min(1000, *training.sizes.values()), random_state=seed)
         model.fit(training.features, training.labels, callback=callback)
     out.print(_table(_measured(evaluate_databases(model, parts))))
     _explain(out)

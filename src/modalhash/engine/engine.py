@@ -132,7 +132,7 @@ class Engine:
         *,
         n_bits: int | str = "auto",
         encoders: Mapping[str, Any] | None = None,
-        method: str = "amsh",
+        method: str = "rlh",
         parameters: Mapping[str, Any] | None = None,
         random_state: int = 0,
         codes: str = "learned",

@@ -198,6 +198,6 @@ def _pairs(items: Mapping[str, list[Item]]) -> Array:
     shared = [id for id in rows[0] if all(id in others for others in rows[1:])]
     if not shared:
         raise ValueError(
-            "this method learns from pairs, and no id stands in every modality; take amsh, which needs none"
+            "this method learns from pairs, and no id stands in every modality; take rlh, which needs none"
         )
     return np.array([[own[id] for own in rows] for id in shared])
