@@ -49,6 +49,9 @@ def search(
         list[str] | None, typer.Option(help="Only items with this label; repeated: with all of them.")
     ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only items with this kind of code.")] = None,
+    refine: Annotated[
+        bool, typer.Option("--refine/--no-refine", help="Order hits by their vectors, or by the codes alone.")
+    ] = True,
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="Rank anew by the query's real-valued projections: a little better.")
     ] = False,
@@ -60,7 +63,8 @@ def search(
 ) -> None:
     """Find items of any modality by words, by a picture, or by another item.
 
-    The nearest come first. Into a pipe or a file go lines with tabs: distance,
+    Codes find the items, refinement vectors order them; the nearest come first.
+    [b]--no-refine[/b] orders by the distance of the codes alone. Into a pipe or a file go lines with tabs: distance,
     modality, id, text or path, labels; before them the query where there are
     many. With [b]--json[/b], one JSON object per query.
 
@@ -87,6 +91,7 @@ def search(
         want=tuple(want) if want else None,
         labels=tuple(label or ()),
         kind=None if kind is None else kind.value,
+        refine=refine,
         asymmetric=asymmetric,
     )
     given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]

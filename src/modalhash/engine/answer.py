@@ -1,4 +1,4 @@
-"""From requests to hits: as few scans of the index as possible, then filter, then re-rank."""
+"""From requests to hits: as few scans of the index as possible, then filter and order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.engine.query import SearchRequest
+from modalhash.engine.query import MAX_TIES, SearchRequest
+from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
@@ -41,7 +42,14 @@ class Hit:
     code: str = ""
     """Hexadecimal, the most significant bit first."""
     score: float | None = None
-    """After ``asymmetric=True``: the query's projections summed with the signs of the code; larger is nearer."""
+    """Of the refinement vectors, larger is nearer; None where these did not order the hit. After ``asymmetric=True``
+    the query's projections summed with the signs of the code."""
+    rank: int = 1
+    """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
+    found_by: tuple[str, ...] = ()
+    """What found it: ``code``, or ``features`` of its own, or both."""
+    shared_labels: tuple[str, ...] = ()
+    """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
 
     @classmethod
     def from_record(cls, record: Record, distance: int) -> Hit:
@@ -60,8 +68,9 @@ class Hit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; what is empty is left out, except labels."""
-        values = {name: value for name, value in asdict(self).items() if value is not None and value != {}}
-        return {**values, "labels": list(self.labels)}
+        values = {name: value for name, value in asdict(self).items() if value is not None and value not in ({}, ())}
+        lists: dict[str, Any] = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        return {**values, **lists, "labels": list(self.labels)}
 
 
 class _Candidates(NamedTuple):
@@ -72,8 +81,24 @@ class _Candidates(NamedTuple):
     more: bool
 
 
-def answer_requests(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
+def answer_requests(
+    requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups, ranker: Ranker | None = None
+) -> list[list[Hit]]:
+    """Return the hits of each request, in the order that its options ask for."""
+    refined = [ranker is not None and request.refined for request in requests]
+    by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
+    by_vector = [request for request, own in zip(requests, refined, strict=True) if own]
+    plain = iter(_answer_by_codes(by_code, index, store, groups))
+    ranked = iter(_answer_refined(by_vector, index, store, groups, ranker) if ranker is not None else ())
+    return [next(ranked if own else plain) for own in refined]
+
+
+# -- by codes alone
+
+
+def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
     """Return the hits of each request, by (distance, order of adding), or by score where it is re-ranked."""
+    requests = [replace(request, vector=None) for request in requests]  # nothing to refine by
     nearest = _scan_together(requests, index, groups)
     numbers = [candidates.numbers for candidates in nearest]
     records = store.records(np.concatenate(numbers)) if numbers else {}
@@ -162,13 +187,20 @@ def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]
     all_within = request.options.radius is not None
     if not request.reranked or not passed:
         most = None if all_within else request.options.k
-        return [Hit.from_record(record, distance) for record, distance in passed[:most]]
+        return _as_hits([Hit.from_record(record, distance) for record, distance in passed[:most]])
     passed = passed if all_within else passed[: request.n_candidates]
     assert request.projection is not None
     scores = _scores(request.projection, [record for record, _ in passed])
     best = np.argsort(-scores, kind="stable")  # stable: the order by distance decides between equals
     best = best if all_within else best[: request.options.k]
-    return [replace(Hit.from_record(*passed[i]), score=float(scores[i])) for i in best.tolist()]
+    return _as_hits([replace(Hit.from_record(*passed[i]), score=float(scores[i])) for i in best.tolist()])
+
+
+def _as_hits(hits: list[Hit]) -> list[Hit]:
+    """Return hits that a code found, with their ranks."""
+    scores = np.array([np.nan if hit.score is None else hit.score for hit in hits])
+    ranks = competition_ranks(scores, np.array([hit.distance for hit in hits]))
+    return [replace(hit, rank=rank, found_by=("code",)) for hit, rank in zip(hits, ranks, strict=True)]
 
 
 def _scores(projection: Array, records: list[Record]) -> Array:
@@ -176,3 +208,120 @@ def _scores(projection: Array, records: list[Record]) -> Array:
     codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8).reshape(len(records), -1)
     scores: Array = unpack_signs(codes, len(projection)) @ projection.astype(np.float32)
     return scores
+
+
+# -- by refinement vectors
+
+
+def _answer_refined(
+    requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups, ranker: Ranker
+) -> list[list[Hit]]:
+    """Return the hits of each request, the shortlist in the order of its vectors."""
+    shortlists = _shortlists(requests, index, groups)
+    ranked = [
+        _order(request, numbers, distances, index, groups, ranker)
+        for request, (numbers, distances) in zip(requests, shortlists, strict=True)
+    ]
+    first = [order.numbers[: _n_first(request)] for request, order in zip(requests, ranked, strict=True)]
+    records = store.records(np.concatenate(first)) if first else {}
+    answers = []
+    for request, order in zip(requests, ranked, strict=True):
+        rows = _first_passing(request, order, records, store)
+        enough = request.options.radius is not None or len(rows) >= request.options.k
+        if not enough and request.filtered and len(order.numbers) < len(index):
+            matching = store.matching(labels=request.options.labels, kind=request.options.kind)
+            numbers, distances = _shortlists([request], index, groups, ids=matching)[0]
+            order = _order(request, numbers, distances, index, groups, ranker, similar=False)
+            rows = _first_passing(request, order, records, store)
+        answers.append(_refined_hits(request, order, rows, records, ranker))
+    return answers
+
+
+def _n_first(request: SearchRequest) -> int | None:
+    """Return how many records to read first; None for all, which a radius asks for."""
+    n = request.options.k + (request.exclude is not None)
+    if request.options.radius is not None:
+        return None
+    return OVERFETCH * n if request.filtered else n
+
+
+def _shortlists(
+    requests: Sequence[SearchRequest], index: Index, groups: Groups, ids: Array | None = None
+) -> list[tuple[Array, Array]]:
+    """Return numbers and distances of the items to be ordered, with one scan for all that ask alike."""
+    together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
+    for position, request in enumerate(requests):
+        options = request.options
+        n = 0 if options.radius is not None else request.n_candidates
+        together.setdefault((options.want, options.radius, n), []).append(position)
+    found: dict[int, tuple[Array, Array]] = {}
+    for (want, radius, n), positions in together.items():
+        codes = np.stack([requests[position].code for position in positions])
+        if radius is not None:
+            hits = index.search(codes, radius=radius, ids=ids, group=groups(want))
+        else:
+            k = min(n, max(1, len(index)))
+            hits = index.shortlist(codes, k, most=MAX_TIES * k, ids=ids, group=groups(want))
+        found.update((position, hits[row]) for row, position in enumerate(positions))
+    return [found[position] for position in range(len(requests))]
+
+
+def _order(
+    request: SearchRequest,
+    numbers: Array,
+    distances: Array,
+    index: Index,
+    groups: Groups,
+    ranker: Ranker,
+    *,
+    similar: bool = True,
+) -> Ranked:
+    """Return a shortlist in the order of its vectors; ``similar`` adds items of the query's modality like the query."""
+    assert request.vector is not None
+    want, vector = request.options.want, pad(request.vector)
+    own = None
+    if request.modality is not None and (want is None or request.modality in want):
+        own = next(iter(groups((request.modality,)) or ()), None)
+    more = None
+    if similar and own is not None and request.options.radius is None:
+        more = ranker.similar(vector, own, request.options.k)
+    return ranker.rank(request.code, vector, numbers, distances, index, own_group=own, similar=more)
+
+
+def _first_passing(request: SearchRequest, order: Ranked, records: dict[int, Record], store: Store) -> list[int]:
+    """Return the places of the first k items that pass the filter, reading records as far as these take it."""
+    most = len(order.numbers) if request.options.radius is not None else request.options.k
+    rows: list[int] = []
+    start, size = 0, _n_first(request) or len(order.numbers)
+    while start < len(order.numbers) and len(rows) < most:
+        numbers = order.numbers[start : start + size].tolist()
+        if unread := [number for number in numbers if number not in records]:
+            records.update(store.records(unread))
+        for row, number in enumerate(numbers, start):
+            record = records.get(number)  # one that was removed since the scan has none
+            if record is not None and _passes(request, record):
+                rows.append(row)
+        start, size = start + size, 2 * size
+    return rows[:most]
+
+
+def _refined_hits(
+    request: SearchRequest, order: Ranked, rows: list[int], records: Mapping[int, Record], ranker: Ranker
+) -> list[Hit]:
+    assert request.vector is not None
+    numbers, distances, scores = order.numbers[rows], order.distances[rows], order.scores[rows]
+    ranks = competition_ranks(scores, distances)
+    shared = ranker.shared_labels(pad(request.vector), numbers)
+    hits = []
+    for place, (row, number) in enumerate(zip(rows, numbers.tolist(), strict=True)):
+        sources = {"code": order.by_code[row], "features": order.by_features[row]}
+        hits.append(
+            replace(
+                Hit.from_record(records[number], distances[place]),
+                score=None if np.isnan(scores[place]) else float(scores[place]),
+                rank=ranks[place],
+                found_by=tuple(name for name, found in sources.items() if found),
+                shared_labels=shared[place],
+            )
+        )
+    return hits

@@ -25,6 +25,7 @@ from modalhash.engine.query import (
     encode_records,
     exactly_one,
 )
+from modalhash.engine.ordering import Ranker
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
@@ -93,6 +94,11 @@ class Engine:
         self._lock = threading.Lock()
         self._revision: Revision | None = None
         self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
+        self.refinement = parts.refinement
+        self._ranker: Ranker | None = None
+        if parts.refinement is not None:
+            names = self.config.get("class_names", [])
+            self._ranker = Ranker(parts.refinement, names, folder=self.path, n_threads=n_threads)
         self.store: Store = SqliteStore(self.path / ITEMS)
         try:
             if self.store.n_bits != self.n_bits:
@@ -222,7 +228,9 @@ class Engine:
     def refresh(self) -> None:
         """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
         with self._lock:
-            self._revision = refresh(self.index, self.store, self._revision)
+            since, self._revision = self._revision, refresh(self.index, self.store, self._revision)
+            if self._ranker is not None:
+                self._ranker.refresh(self.store, since, self._revision)
 
     # -- changes
 
@@ -246,7 +254,9 @@ class Engine:
         """
         problems = ProblemCollector(on_problem, strict=strict)
         media_folder = self.path if keep else None
-        ingester = Ingester(self.store, self.model, self.encoders, problems, replace, workers, media_folder)
+        ingester = Ingester(
+            self.store, self.model, self.encoders, problems, replace, workers, media_folder, self.refinement
+        )
         try:
             added, replaced = ingester.add(source, fields=fields, callback=callback)
         finally:
@@ -320,7 +330,10 @@ class Engine:
         options: SearchOptions | None = None,
         **changes: Unpack[OptionValues],
     ) -> list[Hit]:
-        """Return the nearest items to one query, by (distance, order of adding).
+        """Return the nearest items to one query, the nearest first.
+
+        Codes find them and refinement vectors order them (``refine=False``: by distance, then in the order of adding).
+        An item of the query's own modality that is the query itself comes first, its duplicates beside it.
 
         Parameters
         ----------
@@ -382,13 +395,15 @@ class Engine:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
         self.check_modalities(of)
         if name == "features":
-            return encode_features(self.model, of, values, asymmetric=asymmetric)
-        return encode_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
+            return encode_features(self.model, of, values, asymmetric=asymmetric, refinement=self.refinement)
+        return encode_contents(
+            self.model, self.encoders[of], of, values, asymmetric=asymmetric, refinement=self.refinement
+        )
 
     def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
         """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible."""
         self.refresh()
-        return answer_requests(list(requests), self.index, self.store, self._groups)
+        return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker)
 
     def items(self) -> Iterator[Record]:
         """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""

@@ -18,9 +18,13 @@ from modalhash.validation import check_choice, check_int
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
+    from modalhash.engine.refinement import Refinement
 
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
 """``asymmetric=True`` re-ranks 10 times k items, and at least 200."""
+REFINED_RATIO, MIN_REFINED, MAX_TIES = 10, 1000, 4
+"""Refinement orders the 10 times k nearest items, at least 1,000, and those as near as the last of them, up to 4 times
+as many in all."""
 MAX_SERIAL_QUERIES = 8
 """Up to this many queries threads cost more than they save, above all where many search at once."""
 
@@ -33,6 +37,7 @@ class OptionValues(TypedDict, total=False):
     want: str | Sequence[str] | None
     labels: str | Sequence[str]
     kind: str | None
+    refine: bool
     asymmetric: bool
     shortlist: int | None
 
@@ -53,11 +58,15 @@ class SearchOptions:
         Return only items that have all of these labels.
     kind : {"learned", "hashed"}, optional
         Return only items with this kind of code.
+    refine : bool
+        Order the ``shortlist`` nearest by their refinement vectors, and find items of the query's own modality by their
+        features as well. False is the order of the codes alone: by Hamming distance, then in the order of adding.
     asymmetric : bool
-        Re-rank the ``shortlist`` nearest by the query's real-valued projections, which tell a clear difference from
-        a near miss; codes alone do not.
+        Re-rank the ``shortlist`` nearest by the query's real-valued projections instead, which tell a clear difference
+        from a near miss; codes alone do not.
     shortlist : int, optional
-        The number of items to re-rank; 10 times ``k`` and at least 200 by default.
+        The number of items to re-rank. By default 10 times ``k``: at least 1,000 where refinement vectors order them,
+        together with all that are as near as the last of them, and at least 200 with ``asymmetric``.
     """
 
     k: int = 20
@@ -65,6 +74,7 @@ class SearchOptions:
     want: tuple[str, ...] | None = None
     labels: tuple[str, ...] = ()
     kind: str | None = None
+    refine: bool = True
     asymmetric: bool = False
     shortlist: int | None = None
 
@@ -92,11 +102,20 @@ class SearchRequest:
     """Real-valued, to re-rank the shortlist by if the options ask for it."""
     exclude: Key | None = None
     """The key of an item that is never a hit: the query itself."""
+    vector: Array | None = None
+    """Its refinement vector, to order the shortlist by if the options ask for it."""
+    modality: str | None = None
+    """The modality of the query; None if it is not known."""
 
     @property
     def reranked(self) -> bool:
         """Whether hits are ordered by the query's projections."""
         return self.options.asymmetric and self.projection is not None
+
+    @property
+    def refined(self) -> bool:
+        """Whether hits are ordered by refinement vectors."""
+        return self.options.refine and self.vector is not None and not self.reranked
 
     @property
     def filtered(self) -> bool:
@@ -107,9 +126,13 @@ class SearchRequest:
     def n_candidates(self) -> int:
         """The number of items that have to pass the filter: the hits, or the shortlist to re-rank."""
         options = self.options
-        if not self.reranked:
+        if not self.reranked and not self.refined:
             return options.k
-        return max(SHORTLIST_RATIO * options.k, MIN_SHORTLIST) if options.shortlist is None else options.shortlist
+        if options.shortlist is not None:
+            return options.shortlist
+        if self.reranked:
+            return max(SHORTLIST_RATIO * options.k, MIN_SHORTLIST)
+        return max(REFINED_RATIO * options.k, MIN_REFINED)
 
 
 @dataclass(frozen=True)
@@ -123,6 +146,8 @@ class QueryBatch:
     """Real-valued, where hits are to be re-ranked by them."""
     records: list[Record] | None = None
     """The stored items, where the queries are such."""
+    vectors: list[Array | None] | None = None
+    """Refinement vectors, int8, where the engine makes them; None for a stored item that has none."""
     unknown: Array | None = None
     """Whether a query has nothing that the engine knows, so that its hits mean nothing."""
 
@@ -136,6 +161,8 @@ class QueryBatch:
             options,
             None if self.projections is None else self.projections[row],
             exclude=None if self.records is None else self.records[row].key,
+            vector=None if self.vectors is None else self.vectors[row],
+            modality=self.modality if self.records is None else self.records[row].modality,
         )
 
     def warning(self) -> str | None:
@@ -159,7 +186,13 @@ def exactly_one(given: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def encode_contents(
-    model: CrossModalHasher, encoder: Encoder, modality: str, contents: Sequence[Any], *, asymmetric: bool
+    model: CrossModalHasher,
+    encoder: Encoder,
+    modality: str,
+    contents: Sequence[Any],
+    *,
+    asymmetric: bool,
+    refinement: Refinement | None = None,
 ) -> QueryBatch:
     """Encode queries given as texts, pictures or whatever the encoder takes."""
     if encoder.reads == "array":
@@ -167,17 +200,31 @@ def encode_contents(
             f"{modality!r} was trained on given features, so a query must be features too: search(features=…, "
             f"modality={modality!r}), or id=… of a stored item"
         )
-    return encode_features(model, modality, _features_of(encoder, contents), asymmetric=asymmetric)
+    features = _features_of(encoder, contents)
+    return encode_features(model, modality, features, asymmetric=asymmetric, refinement=refinement)
 
 
-def encode_features(model: CrossModalHasher, modality: str, features: Matrix, *, asymmetric: bool) -> QueryBatch:
+def encode_features(
+    model: CrossModalHasher,
+    modality: str,
+    features: Matrix,
+    *,
+    asymmetric: bool,
+    refinement: Refinement | None = None,
+) -> QueryBatch:
     """Encode queries given as rows of features; one row need not be a matrix."""
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
     unknown = np.asarray(abs(rows).sum(axis=1)).ravel() == 0
     projections = model.decision_function({modality: rows})[modality]
-    return QueryBatch(modality, pack_signs(projections), projections if asymmetric else None, unknown=unknown)
+    return QueryBatch(
+        modality,
+        pack_signs(projections),
+        projections if asymmetric else None,
+        vectors=None if refinement is None else list(refinement.vectors(modality, rows)),
+        unknown=unknown,
+    )
 
 
 def encode_records(
@@ -193,8 +240,11 @@ def encode_records(
     modality = modalities.pop() if len(modalities) == 1 else None
     codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8)
     codes = codes.reshape(len(records), n_bytes(model.n_bits))
+    vectors = [
+        None if record.refinement is None else np.frombuffer(record.refinement, dtype=np.int8) for record in records
+    ]
     if not asymmetric:
-        return QueryBatch(modality, codes, records=list(records))
+        return QueryBatch(modality, codes, records=list(records), vectors=vectors)
     projections = np.empty((len(records), model.n_bits), dtype=np.float32)
     for row, record in enumerate(records):
         encoder, content = encoders[record.modality], record.text
@@ -204,7 +254,7 @@ def encode_records(
             raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
         features = _features_of(encoder, [content])
         projections[row] = model.decision_function({record.modality: features})[record.modality][0]
-    return QueryBatch(modality, codes, projections, list(records))
+    return QueryBatch(modality, codes, projections, list(records), vectors)
 
 
 def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:

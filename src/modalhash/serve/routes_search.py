@@ -46,6 +46,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 "k": options.k,
                 "want": list(options.want or service.engine.modalities),
                 "labels": list(options.labels),
+                "refine": options.refine,
                 "asymmetric": options.asymmetric,
                 "warnings": encoded.warnings,
                 "hits": [schemas.hit_json(hit) for hit in hits],

@@ -45,7 +45,8 @@ class SearchFields(BaseModel):
     )
     labels: Labels = Field(default_factory=list, description="Only items that have all of these labels.")
     kind: Kind | None = Field(None, description="Only items with this kind of code.")
-    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections.")
+    refine: bool = Field(True, description="Order hits by their refinement vectors; false: by the codes alone.")
+    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections instead.")
 
     def options(self) -> engine.SearchOptions:
         """Return the options as the engine takes them."""
@@ -54,6 +55,7 @@ class SearchFields(BaseModel):
             want=tuple(dict.fromkeys(self.want)) if self.want else None,
             labels=tuple(dict.fromkeys(self.labels)),
             kind=self.kind,
+            refine=self.refine,
             asymmetric=self.asymmetric,
         )
 
@@ -126,7 +128,14 @@ class Hit(Item):
     """An item that a search returns."""
 
     distance: int = Field(description="The number of bits in which its code differs from the query's.")
-    score: float | None = Field(None, description="After `asymmetric`: larger is nearer.")
+    rank: int = Field(description="From 1; hits that nothing tells apart have the same.")
+    score: float | None = Field(
+        None, description="Of the refinement vectors, or of the projections after `asymmetric`: larger is nearer."
+    )
+    found_by: list[str] | None = Field(None, description="What found it: its `code`, its own `features`, or both.")
+    shared_labels: list[str] | None = Field(
+        None, description="Labels that the query and the hit both clearly have, the clearest first."
+    )
 
 
 class Query(BaseModel):
@@ -151,6 +160,7 @@ class SearchResponse(BaseModel):
     k: int
     want: list[str]
     labels: list[str]
+    refine: bool
     asymmetric: bool
     warnings: list[str]
     hits: list[Hit]
@@ -237,7 +247,11 @@ def item_json(item: engine.Hit) -> dict[str, object]:
 
 def hit_json(hit: engine.Hit) -> dict[str, object]:
     """Return a hit as JSON, in the form of :class:`Hit`."""
-    fields = {**item_json(hit), "distance": hit.distance}
+    fields = {**item_json(hit), "distance": hit.distance, "rank": hit.rank}
     if hit.score is not None:
         fields["score"] = hit.score
+    if hit.found_by:
+        fields["found_by"] = hit.found_by
+    if hit.shared_labels:
+        fields["shared_labels"] = hit.shared_labels
     return fields
