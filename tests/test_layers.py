@@ -57,7 +57,13 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "sets.iapr sets.openmoji",
     ],
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
-    "engine": ["_code_length query refinement sources", "folder ordering", "answer ingest", "training", "engine"],
+    "engine": [
+        "_code_length _filter_check query refinement sources words",
+        "folder ordering",
+        "answer ingest",
+        "training",
+        "engine",
+    ],
     "evaluation": [
         "ranking significance tables",
         "precision protocol trec",
@@ -78,7 +84,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "app",
         "server",
     ],
-    "store": ["base", "sqlite"],
+    "store": ["filters", "_filter_sql base", "_words", "sqlite"],
 }
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path

@@ -56,13 +56,26 @@ def test_words_find_pictures(engine):
         assert uri.endswith(id)
 
 
+def test_a_filter_as_typed(engine):
+    for where in ("label = RED and modality = image", '{"label": "red", "modality": ["image"]}'):
+        done = run("search", engine, "a blue box", "--where", where, "-k", "50")
+        rows = [line.split("\t") for line in done.stdout.splitlines()]
+        assert rows
+        assert {row[1] for row in rows} == {"image"}
+        assert all("red" in row[4].split("; ") for row in rows)
+    wanted = run(
+        "search", engine, "a red ball", "--want", "image", "--want", "text", "-k", "90", "--no-hybrid", "--json"
+    )
+    assert {hit["modality"] for hit in json.loads(wanted.stdout)["hits"]} == {"image", "text"}
+
+
 def test_a_picture_finds_texts(engine, world):
     photo = world / "photos" / "0.png"
     done = run("search", engine, "--image", photo, "--want", "text", "-k", "2", "--json")
     answer = json.loads(done.stdout)
     assert answer["query"] == str(photo)
     assert [set(hit) for hit in answer["hits"]] == [
-        {"id", "distance", "modality", "text", "labels", "kind", "code"}
+        {"id", "distance", "modality", "text", "labels", "kind", "code", "found_by"}
     ] * 2
 
 
@@ -133,6 +146,8 @@ def test_add_remove_export_info(engine, tmp_path):
         (("search", "ENGINE", "red", "--want", "sound"), "no modality 'sound'; it has 'image', 'text'"),
         (("search", "ENGINE", "red", "--id", "1"), "got words and --id"),
         (("search", "ENGINE", "--want", "sound"), "no modality 'sound'"),
+        (("search", "ENGINE", "red", "--where", "label ="), "the filter at character 8: expected a value"),
+        (("search", "ENGINE", "red", "--where", "label = redd"), "no item has the label 'redd'; did you mean 'red'"),
         (("search", "ENGINE"), "the input has no query"),
         (("search", "ENGINE", "--image", "nosuch.jpg"), "nosuch.jpg: no such file"),
         (("remove", "ENGINE", "nosuch"), "error: no item has the id 'nosuch'"),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from modalhash.engine.sources import Problem as Problem
     from modalhash.engine.sources import ProblemCode as ProblemCode
     from modalhash.engine.sources import default_id as default_id
+    from modalhash.store import Filter as Filter
+    from modalhash.store import FilterError as FilterError
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
@@ -29,7 +31,8 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "engine": ["Engine", "refresh"],
         "folder": ["EngineError"],
         "ingest": ["Added"],
-        "query": ["OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
+        "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
+        "_filter_check": ["FilterError"],
         "sources": ["Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -10,14 +11,15 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.engine.query import MAX_TIES, SearchRequest
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
+from modalhash.engine.query import MAX_TIES, SearchRequest
+from modalhash.engine.words import find_words, fuse
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
-OVERFETCH, OVERFETCH_GROWTH, MAX_OVERFETCH = 4, 16, 4096
-"""A search with a filter fetches 4 times as many items as it needs; then, as long as too few pass, 16 times as many
-again; above 4,096 it is quicker to ask the store which items pass."""
+OVERFETCH, MAX_OVERFETCH = 4, 4096
+"""A search with a filter fetches 4 times as many items as it needs. If too few pass, their share tells how many more to
+fetch; above 4,096 it is quicker to ask the store which items pass, and to search among these."""
 MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
 """Queries whose k falls into the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
 
@@ -46,8 +48,8 @@ class Hit:
     the query's projections summed with the signs of the code."""
     rank: int = 1
     """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
-    found_by: tuple[str, ...] = ()
-    """What found it: ``code``, or ``features`` of its own, or both."""
+    found_by: tuple[str, ...] = ("code",)
+    """What found it: ``code``, ``features`` of its own, ``words``, or several of them."""
     shared_labels: tuple[str, ...] = ()
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
 
@@ -100,21 +102,27 @@ def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Sto
     """Return the hits of each request, by (distance, order of adding), or by score where it is re-ranked."""
     requests = [replace(request, vector=None) for request in requests]  # nothing to refine by
     nearest = _scan_together(requests, index, groups)
-    numbers = [candidates.numbers for candidates in nearest]
-    records = store.records(np.concatenate(numbers)) if numbers else {}
+    shared = _read_unfiltered(requests, nearest, store)
     answers = []
     for request, candidates in zip(requests, nearest, strict=True):
-        passed = _filter(request, candidates, records)
-        n = _n_fetch(request)
-        while candidates.more and len(passed) < request.n_candidates and request.filtered:
-            n *= OVERFETCH_GROWTH
-            if n > MAX_OVERFETCH:
-                passed = _search_matching(request, index, store, groups)
-                break
-            candidates = _nearest(request, n, index, groups)
-            passed = _filter(request, candidates, store.records(candidates.numbers))
-        answers.append(_rank(request, passed))
+        if request.filtered:
+            passed = _search_filtered(request, candidates, index, store, groups)
+        else:
+            passed = _with_records(request, candidates, shared)
+        answers.append(_join_words(request, _rank(request, passed), store))
     return answers
+
+
+def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[Hit]:
+    """Return the hits joined with those that have the words of the query, where they are wanted."""
+    options = request.options
+    if not options.hybrid or request.text is None or options.radius is not None:
+        return hits
+    by_words = find_words(request.text, request.code, options.filter, options.want, store, limit=options.k)
+    if not by_words:
+        return hits
+    ranked = {(hit.modality, hit.id): hit for hit in _rank(request, by_words)}
+    return fuse(hits, [ranked[record.key] for record, _ in by_words], options.k)
 
 
 def _n_fetch(request: SearchRequest) -> int:
@@ -138,10 +146,16 @@ def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Grou
             hits = index.search(codes, k=min(n, max(1, len(index))), group=groups(want))
         for row, position in enumerate(positions):
             numbers, distances = hits[row]
-            most = len(numbers) if radius is not None else _n_fetch(requests[position])
+            most = _n_within(requests[position], len(numbers)) if radius is not None else _n_fetch(requests[position])
             more = radius is None and len(numbers) >= most
             found[position] = _Candidates(numbers[:most], distances[:most], more)
     return [found[position] for position in range(len(requests))]
+
+
+def _n_within(request: SearchRequest, found: int) -> int:
+    """Return how many items within a radius to look at: all, unless there is a limit and whatever is found passes."""
+    limit = request.options.limit
+    return found if limit is None or request.filtered else min(found, limit + (request.exclude is not None))
 
 
 def _k_bucket(n: int) -> int:
@@ -157,42 +171,73 @@ def _nearest(request: SearchRequest, n: int, index: Index, groups: Groups) -> _C
     return _Candidates(numbers, distances, len(numbers) >= n)
 
 
+def _search_filtered(
+    request: SearchRequest, candidates: _Candidates, index: Index, store: Store, groups: Groups
+) -> list[tuple[Record, int]]:
+    """Return the nearest items that pass the filter, from the candidates if enough of them do."""
+    where = request.options.filter
+    if request.options.radius is not None and len(candidates.numbers) > MAX_OVERFETCH:
+        return _filter_within(request, candidates, store)
+    passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
+    if not candidates.more or len(passed) >= request.n_candidates:
+        return passed
+    share = len(passed) / len(candidates.numbers)
+    n = math.ceil(2 * request.n_candidates / share) if share else MAX_OVERFETCH + 1
+    if n <= MAX_OVERFETCH:
+        candidates = _nearest(request, n, index, groups)
+        passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
+        if not candidates.more or len(passed) >= request.n_candidates:
+            return passed
+    return _search_matching(request, index, store, groups)
+
+
 def _search_matching(request: SearchRequest, index: Index, store: Store, groups: Groups) -> list[tuple[Record, int]]:
     """Search only among the items that the store says pass the filter: the way to go where few do."""
-    numbers = store.matching(labels=request.options.labels, kind=request.options.kind)
+    numbers = store.matching(request.options.filter)
     n = min(request.n_candidates + (request.exclude is not None), max(1, len(numbers)))
     hits = index.search(request.code[None], k=n, ids=numbers, group=groups(request.options.want))
     ids, distances = hits[0]
-    return _filter(request, _Candidates(ids, distances, False), store.records(ids))
+    return _with_records(request, _Candidates(ids, distances, False), store.records(ids))
 
 
-def _filter(request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]) -> list[tuple[Record, int]]:
-    """Return the items that pass, with distances; one that was removed since the scan has no record and is left out."""
+def _filter_within(request: SearchRequest, candidates: _Candidates, store: Store) -> list[tuple[Record, int]]:
+    """Return the items within a radius that pass, where many are: numbers are compared before records are read."""
+    limit = request.options.limit
+    chosen = np.flatnonzero(np.isin(candidates.numbers, store.matching(request.options.filter)))
+    chosen = chosen if limit is None else chosen[: limit + (request.exclude is not None)]
+    numbers, distances = candidates.numbers[chosen], candidates.distances[chosen]
+    return _with_records(request, _Candidates(numbers, distances, False), store.records(numbers))
+
+
+def _read_unfiltered(
+    requests: Sequence[SearchRequest], nearest: Sequence[_Candidates], store: Store
+) -> Mapping[int, Record]:
+    """Read the candidates of all requests without a filter at once."""
+    pairs = zip(requests, nearest, strict=True)
+    numbers = [candidates.numbers for request, candidates in pairs if not request.filtered]
+    return store.records(np.concatenate(numbers)) if numbers else {}
+
+
+def _with_records(
+    request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]
+) -> list[tuple[Record, int]]:
+    """Return the items that have a record, with distances; one that was removed since the scan has none."""
     pairs = zip(candidates.numbers.tolist(), candidates.distances.tolist(), strict=True)
     found = ((records.get(number), distance) for number, distance in pairs)
-    return [(record, distance) for record, distance in found if record is not None and _passes(request, record)]
-
-
-def _passes(request: SearchRequest, record: Record) -> bool:
-    options = request.options
-    return (
-        record.key != request.exclude
-        and options.kind in (None, record.kind)
-        and (not options.labels or set(options.labels) <= set(map(str, record.labels)))
-    )
+    return [(record, distance) for record, distance in found if record is not None and record.key != request.exclude]
 
 
 def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]:
     """Return the best of the items that passed, re-ranked if the request asks for it."""
     all_within = request.options.radius is not None
     if not request.reranked or not passed:
-        most = None if all_within else request.options.k
+        most = request.options.limit if all_within else request.options.k
         return _as_hits([Hit.from_record(record, distance) for record, distance in passed[:most]])
     passed = passed if all_within else passed[: request.n_candidates]
     assert request.projection is not None
     scores = _scores(request.projection, [record for record, _ in passed])
     best = np.argsort(-scores, kind="stable")  # stable: the order by distance decides between equals
-    best = best if all_within else best[: request.options.k]
+    best = best[: request.options.limit] if all_within else best[: request.options.k]
     return _as_hits([replace(Hit.from_record(*passed[i]), score=float(scores[i])) for i in best.tolist()])
 
 
@@ -222,18 +267,23 @@ def _answer_refined(
         _order(request, numbers, distances, index, groups, ranker)
         for request, (numbers, distances) in zip(requests, shortlists, strict=True)
     ]
-    first = [order.numbers[: _n_first(request)] for request, order in zip(requests, ranked, strict=True)]
-    records = store.records(np.concatenate(first)) if first else {}
+    first = [
+        order.numbers[: _n_first(request)]
+        for request, order in zip(requests, ranked, strict=True)
+        if not request.filtered
+    ]
+    shared = store.records(np.concatenate(first)) if first else {}
     answers = []
     for request, order in zip(requests, ranked, strict=True):
+        records = {} if request.filtered else shared
         rows = _first_passing(request, order, records, store)
         enough = request.options.radius is not None or len(rows) >= request.options.k
         if not enough and request.filtered and len(order.numbers) < len(index):
-            matching = store.matching(labels=request.options.labels, kind=request.options.kind)
+            matching = store.matching(request.options.filter)
             numbers, distances = _shortlists([request], index, groups, ids=matching)[0]
             order = _order(request, numbers, distances, index, groups, ranker, similar=False)
             rows = _first_passing(request, order, records, store)
-        answers.append(_refined_hits(request, order, rows, records, ranker))
+        answers.append(_join_words(request, _refined_hits(request, order, rows, records, ranker), store))
     return answers
 
 
@@ -289,17 +339,18 @@ def _order(
 
 
 def _first_passing(request: SearchRequest, order: Ranked, records: dict[int, Record], store: Store) -> list[int]:
-    """Return the places of the first k items that pass the filter, reading records as far as these take it."""
-    most = len(order.numbers) if request.options.radius is not None else request.options.k
+    """Return the rows of the first items in the order that pass the filter, reading records as far as these take it."""
+    options = request.options
+    most = options.k if options.radius is None else options.limit or len(order.numbers)
     rows: list[int] = []
     start, size = 0, _n_first(request) or len(order.numbers)
     while start < len(order.numbers) and len(rows) < most:
         numbers = order.numbers[start : start + size].tolist()
         if unread := [number for number in numbers if number not in records]:
-            records.update(store.records(unread))
+            records.update(store.records(unread, where=options.filter))
         for row, number in enumerate(numbers, start):
-            record = records.get(number)  # one that was removed since the scan has none
-            if record is not None and _passes(request, record):
+            record = records.get(number)  # one that does not pass, or was removed since the scan, has none
+            if record is not None and record.key != request.exclude:
                 rows.append(row)
         start, size = start + size, 2 * size
     return rows[:most]

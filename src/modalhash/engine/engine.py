@@ -12,9 +12,11 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from modalhash._typing import Matrix
+from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, answer_requests
 from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
 from modalhash.engine.ingest import Added, Ingester
+from modalhash.engine.ordering import Ranker
 from modalhash.engine.query import (
     OptionValues,
     QueryBatch,
@@ -25,12 +27,11 @@ from modalhash.engine.query import (
     encode_records,
     exactly_one,
 )
-from modalhash.engine.ordering import Ranker
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
 from modalhash.progress import Callback
-from modalhash.store import Record, Revision, SqliteStore, Store
+from modalhash.store import SEARCHED_FIELDS, Record, Revision, SqliteStore, Store
 
 
 def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
@@ -93,13 +94,16 @@ class Engine:
         self.problems: tuple[Problem, ...] = ()
         self._lock = threading.Lock()
         self._revision: Revision | None = None
+        self._labels: tuple[Revision, dict[str, int]] | None = None
         self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
         self.refinement = parts.refinement
         self._ranker: Ranker | None = None
         if parts.refinement is not None:
             names = self.config.get("class_names", [])
             self._ranker = Ranker(parts.refinement, names, folder=self.path, n_threads=n_threads)
-        self.store: Store = SqliteStore(self.path / ITEMS)
+        self.store: Store = SqliteStore(
+            self.path / ITEMS, searched_fields=self.config.get("searched_fields", SEARCHED_FIELDS)
+        )
         try:
             if self.store.n_bits != self.n_bits:
                 raise EngineError(
@@ -144,6 +148,7 @@ class Engine:
         overwrite: bool = False,
         callback: Callback | None = None,
         on_problem: Report | None = None,
+        searched_fields: Sequence[str] = SEARCHED_FIELDS,
     ) -> Self:
         """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
 
@@ -169,6 +174,7 @@ class Engine:
         overwrite : replace an engine that is there
         callback : called with the progress
         on_problem : called for every item left out; without it, there is a warning
+        searched_fields : the fields of the manifest, besides texts and ids, in which the words of a query are searched
 
         Items without labels, or held out by the field ``split``, are not learned from; they are hashed, and are found.
         """
@@ -186,6 +192,7 @@ class Engine:
             workers=workers,
             overwrite=overwrite,
             callback=callback,
+            searched_fields=searched_fields,
         )
         problems.warn()
         engine = cls(folder, trust=True)
@@ -361,8 +368,7 @@ class Engine:
     ) -> list[list[Hit]]:
         """Return the hits of each of many queries of one kind: as :meth:`search`, and faster than one by one."""
         wanted = replace(options or SearchOptions(), **changes)  # type: ignore[arg-type]
-        if wanted.want is not None:
-            self.check_modalities(wanted.want)
+        self.check_options(wanted)
         queries = self.prepare(
             query, text=text, image=image, id=id, features=features, modality=modality, asymmetric=wanted.asymmetric
         )
@@ -433,6 +439,25 @@ class Engine:
         own kind. Both are None where the method does not learn from labels, or the engine is older than these numbers.
         """
         return describe_engine(self.path, self.config, self.store.counts())
+
+    def labels(self) -> dict[str, int]:
+        """Return how many items have each label, the most frequent first; numbers are texts here."""
+        revision = self.store.revision()
+        if self._labels is None or self._labels[0] != revision:
+            self._labels = revision, self.store.labels()
+        return dict(self._labels[1])
+
+    def check_options(self, options: SearchOptions) -> None:
+        """Raise ValueError for a modality that the engine does not have, or a label, which may be a slip of the pen."""
+        if options.want is not None:
+            self.check_modalities(options.want)
+        if options.filter is not None:
+            check_filter(
+                options.filter,
+                trained_labels=self.config.get("class_names", ()),
+                all_labels=self.labels,
+                modalities=self.modalities,
+            )
 
     def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
         """Return the names as a tuple; ValueError for one that the engine does not have."""

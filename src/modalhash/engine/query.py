@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -12,7 +13,7 @@ from scipy import sparse
 
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import n_bytes, pack_signs
-from modalhash.store import KINDS, Key, Record
+from modalhash.store import KINDS, Comparison, Filter, Key, Record, all_of
 from modalhash.validation import check_choice, check_int
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class OptionValues(TypedDict, total=False):
     refine: bool
     asymmetric: bool
     shortlist: int | None
+    where: Filter | str | Mapping[str, Any] | None
+    hybrid: bool
+    limit: int | None
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,13 @@ class SearchOptions:
     shortlist : int, optional
         The number of items to re-rank. By default 10 times ``k``: at least 1,000 where refinement vectors order them,
         together with all that are as near as the last of them, and at least 200 with ``asymmetric``.
+    where : Filter, str or mapping, optional
+        Return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
+        :class:`~modalhash.store.Filter`.
+    hybrid : bool
+        Search the words of a text also in the texts, captions and ids of items, and join both rankings.
+    limit : int, optional
+        The most hits within a ``radius``; all by default.
     """
 
     k: int = 20
@@ -77,6 +88,9 @@ class SearchOptions:
     refine: bool = True
     asymmetric: bool = False
     shortlist: int | None = None
+    where: Filter | None = None
+    hybrid: bool = True
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.want is not None:
@@ -89,6 +103,19 @@ class SearchOptions:
             check_choice(self.kind, "kind", KINDS)
         if self.shortlist is not None:
             check_int(self.shortlist, "shortlist", at_least=self.k)
+        if self.where is not None:
+            object.__setattr__(self, "where", Filter.of(self.where))
+        if self.limit is not None:
+            check_int(self.limit, "limit", at_least=1)
+
+    @cached_property
+    def filter(self) -> Filter | None:
+        """What items have to pass: ``where``, all of the labels, and the kind."""
+        return all_of(
+            self.where,
+            *(Comparison("label", "=", label) for label in self.labels),
+            None if self.kind is None else Comparison("kind", "=", self.kind),
+        )
 
 
 @dataclass(frozen=True)
@@ -106,6 +133,8 @@ class SearchRequest:
     """Its refinement vector, to order the shortlist by if the options ask for it."""
     modality: str | None = None
     """The modality of the query; None if it is not known."""
+    text: str | None = None
+    """The query's text, whose words are searched too if the options say so."""
 
     @property
     def reranked(self) -> bool:
@@ -120,7 +149,7 @@ class SearchRequest:
     @property
     def filtered(self) -> bool:
         """Whether items may fail the filter."""
-        return bool(self.options.labels or self.options.kind)
+        return self.options.filter is not None
 
     @property
     def n_candidates(self) -> int:
@@ -150,6 +179,8 @@ class QueryBatch:
     """Refinement vectors, int8, where the engine makes them; None for a stored item that has none."""
     unknown: Array | None = None
     """Whether a query has nothing that the engine knows, so that its hits mean nothing."""
+    texts: list[str] | None = None
+    """The texts that were encoded, where the queries are such."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -163,6 +194,7 @@ class QueryBatch:
             exclude=None if self.records is None else self.records[row].key,
             vector=None if self.vectors is None else self.vectors[row],
             modality=self.modality if self.records is None else self.records[row].modality,
+            text=None if self.texts is None else self.texts[row],
         )
 
     def warning(self) -> str | None:
@@ -201,7 +233,9 @@ def encode_contents(
             f"modality={modality!r}), or id=… of a stored item"
         )
     features = _features_of(encoder, contents)
-    return encode_features(model, modality, features, asymmetric=asymmetric, refinement=refinement)
+    batch = encode_features(model, modality, features, asymmetric=asymmetric, refinement=refinement)
+    texts = [content for content in contents if isinstance(content, str)]
+    return replace(batch, texts=texts) if encoder.reads == "text" and len(texts) == len(contents) else batch
 
 
 def encode_features(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ from modalhash.engine.ingest import CodedItems
 from modalhash.engine.refinement import learn_refinement
 from modalhash.engine.sources import Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
-from modalhash.store import SqliteStore, Store
+from modalhash.store import SEARCHED_FIELDS, SqliteStore, Store
 from modalhash.validation import check_choice
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def train_engine(
     workers: int | None,
     overwrite: bool,
     callback: Callback | None,
+    searched_fields: Sequence[str] = SEARCHED_FIELDS,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
     n_bits = check_n_bits(n_bits)
@@ -77,10 +78,11 @@ def train_engine(
             "method": method,
             "codes": codes,
             "class_names": data.class_names,
+            "searched_fields": _check_names(searched_fields),
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        with SqliteStore(fresh / ITEMS, n_bits=hasher.n_bits) as store:
+        with SqliteStore(fresh / ITEMS, n_bits=hasher.n_bits, searched_fields=searched_fields) as store:
             progress = Reporter(callback)
             for modality, part in encoded.items():
                 kinds, packed = _codes_of(hasher, modality, part, training[modality], codes)
@@ -91,6 +93,12 @@ def train_engine(
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(fresh, hasher, {modality: chosen[modality] for modality in encoded}, more, learned.refinement)
+
+
+def _check_names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"searched_fields is {names!r}; expected names of fields, e.g. ['title']")
+    return list(names)
 
 
 def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:

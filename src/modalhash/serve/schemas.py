@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from modalhash import engine
 from modalhash.serve.settings import MAX_HITS, MAX_ID_LENGTH, MAX_LABELS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
@@ -40,23 +40,48 @@ class SearchFields(BaseModel):
 
     modality: Name | None = Field(None, description="The modality of the query; needed for an id that is in several.")
     k: int = Field(20, ge=1, le=MAX_HITS, description="The number of hits.")
-    want: Annotated[list[Name], Field(max_length=20)] | None = Field(
-        None, description="The modalities to search in; all by default."
+    radius: int | None = Field(
+        None, ge=0, description=f"All within this distance instead of the k nearest, at most {MAX_HITS} of them."
+    )
+    want: Name | Annotated[list[Name], Field(max_length=20)] | None = Field(
+        None, description="The modality, or modalities, to search in; all by default."
     )
     labels: Labels = Field(default_factory=list, description="Only items that have all of these labels.")
     kind: Kind | None = Field(None, description="Only items with this kind of code.")
     refine: bool = Field(True, description="Order hits by their refinement vectors; false: by the codes alone.")
     asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections instead.")
+    where: Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)] | dict[str, Any] | None = Field(
+        None,
+        description="Only items that pass this filter, as text or as JSON.",
+        examples=["label = boat and not (year < 2005 or kind = learned)", {"label": "boat", "year": {">=": 2005}}],
+    )
+    hybrid: bool = Field(True, description="Search the words of a text also in texts, captions and ids.")
+
+    @field_validator("where")
+    @classmethod
+    def _check_where(cls, where: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        if where is not None:
+            engine.Filter.of(where)
+        return where
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The modalities to search in as they were given, each once; none for all."""
+        return tuple(dict.fromkeys([self.want] if isinstance(self.want, str) else self.want or ()))
 
     def options(self) -> engine.SearchOptions:
         """Return the options as the engine takes them."""
         return engine.SearchOptions(
             k=self.k,
-            want=tuple(dict.fromkeys(self.want)) if self.want else None,
+            radius=self.radius,
+            limit=None if self.radius is None else MAX_HITS,
+            want=self.wanted or None,
             labels=tuple(dict.fromkeys(self.labels)),
             kind=self.kind,
             refine=self.refine,
             asymmetric=self.asymmetric,
+            where=None if self.where is None else engine.Filter.of(self.where),
+            hybrid=self.hybrid,
         )
 
 
@@ -132,7 +157,9 @@ class Hit(Item):
     score: float | None = Field(
         None, description="Of the refinement vectors, or of the projections after `asymmetric`: larger is nearer."
     )
-    found_by: list[str] | None = Field(None, description="What found it: its `code`, its own `features`, or both.")
+    found_by: list[Literal["code", "features", "words"]] = Field(
+        description="What found it: its `code`, its own `features`, the `words` of its texts, or several of them."
+    )
     shared_labels: list[str] | None = Field(
         None, description="Labels that the query and the hit both clearly have, the clearest first."
     )
@@ -158,9 +185,12 @@ class SearchResponse(BaseModel):
     searched: int = Field(description="The number of items that were searched.")
     milliseconds: float = Field(description="The time in the server, including waiting.")
     k: int
+    radius: int | None = None
     want: list[str]
     labels: list[str]
+    where: str | None = Field(None, description="The filter as text.")
     refine: bool
+    hybrid: bool
     asymmetric: bool
     warnings: list[str]
     hits: list[Hit]
@@ -247,11 +277,9 @@ def item_json(item: engine.Hit) -> dict[str, object]:
 
 def hit_json(hit: engine.Hit) -> dict[str, object]:
     """Return a hit as JSON, in the form of :class:`Hit`."""
-    fields = {**item_json(hit), "distance": hit.distance, "rank": hit.rank}
+    fields = {**item_json(hit), "distance": hit.distance, "rank": hit.rank, "found_by": hit.found_by}
     if hit.score is not None:
         fields["score"] = hit.score
-    if hit.found_by:
-        fields["found_by"] = hit.found_by
     if hit.shared_labels:
         fields["shared_labels"] = hit.shared_labels
     return fields

@@ -112,6 +112,13 @@ class Searcher:
         except ValueError as error:
             raise HTTPError(422, str(error)) from None
 
+    def check_options(self, options: SearchOptions) -> None:
+        """Raise for a label, a kind or a modality that no item has."""
+        try:
+            self.engine.check_options(options)
+        except ValueError as error:
+            raise HTTPError(422, str(error)) from None
+
     def modality_for(self, reads: str, name: str | None) -> str:
         """Return the modality of a new text or picture: the one that is named, or the default.
 

@@ -12,12 +12,16 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes
+from modalhash.store.filters import Filter
 
 KINDS = ("learned", "hashed")
 """A code was made from labels in training, or from features alone."""
 
 MAX_REFINEMENT = 128
 """The most bytes of an item's refinement vector."""
+
+SEARCHED_FIELDS = ("title", "caption", "description")
+"""The fields of ``extra`` whose words are searched, unless a store is told otherwise."""
 
 Key = tuple[str, str]
 """The modality and the id of an item, which together name it in a store."""
@@ -130,11 +134,21 @@ class Store(Protocol):
     def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return the numbers of the items with these keys, without those that are not in the store."""
 
-    def records(self, numbers: Any) -> dict[int, Record]:
-        """Return the items with these numbers, without those that are not in the store."""
+    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        """Return the items with these numbers that pass the filter, without those that are not in the store."""
 
-    def matching(self, *, labels: Iterable[str] = (), kind: str | None = None) -> Array:
-        """Return the numbers, rising, of the items that have all of these labels and this kind of code."""
+    def matching(self, where: Filter | None = None) -> Array:
+        """Return the numbers, rising, of the items that pass the filter."""
+
+    def labels(self) -> dict[str, int]:
+        """Return how many items have each label, the most frequent first; numbers are texts here."""
+
+    def words(self, query: str, *, where: Filter | None = None, limit: int = 20) -> Array:
+        """Return the numbers of the items whose text, captions or id have words of the query, the best first.
+
+        Captions are the fields of ``extra`` that the store was told to search. Whatever is typed is words, never a
+        language of queries, except ``dino*`` for whatever begins so. A store that cannot search words finds nothing.
+        """
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         """Iterate in insertion order; concurrent changes are skipped.
