@@ -15,6 +15,7 @@ from modalhash._typing import Matrix
 from modalhash.engine.answer import Hit, answer_requests
 from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
 from modalhash.engine.ingest import Added, Ingester
+from modalhash.engine.ordering import Ranker
 from modalhash.engine.query import (
     OptionValues,
     QueryBatch,
@@ -25,7 +26,6 @@ from modalhash.engine.query import (
     encode_records,
     exactly_one,
 )
-from modalhash.engine.ordering import Ranker
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
