@@ -48,7 +48,11 @@ class Service:
         engine = self.engine
         code = np.zeros(n_bytes(engine.n_bits), np.uint8)
         engine.answer(
-            [SearchRequest(code), *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities)]
+            [
+                SearchRequest(code),
+                *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities),
+                SearchRequest(code, SearchOptions(radius=0, limit=1)),
+            ]
         )
         for name, reads in engine.reads.items():
             with contextlib.suppress(ValueError):  # an encoder from outside the package may refuse these
