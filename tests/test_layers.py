@@ -59,8 +59,10 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
     "engine": [
         "_code_length _filter_check query refinement sources words",
-        "folder ordering",
-        "answer ingest",
+        "ordering",
+        "confidence",
+        "answer folder",
+        "ingest",
         "training",
         "engine",
     ],

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
+from modalhash.engine.confidence import WEAK, Confidence, Pair, pair_features
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.query import SearchRequest
+from modalhash.engine.refinement import Refinement
 from modalhash.engine.words import find_words, fuse
 from modalhash.index import Index
 from modalhash.store import Record, Store
@@ -56,6 +58,12 @@ class Hit:
     """What found it: ``code``, ``features`` of its own, ``words``, or several of them."""
     shared_labels: tuple[str, ...] = ()
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
+    confidence: float | None = None
+    """The probability that it shares a label with the query; None if the engine has not learned to tell."""
+    weak: bool = False
+    """Whether its confidence is below :data:`~modalhash.engine.confidence.WEAK`, and no words of the query found it."""
+    refinement: bytes | None = field(default=None, repr=False, compare=False)
+    """Its refinement vector, int8."""
 
     @classmethod
     def from_record(cls, record: Record, distance: int, **more: Any) -> Hit:
@@ -70,12 +78,16 @@ class Hit:
             record.kind,
             record.extra,
             bytes(record.code).hex(),
+            refinement=record.refinement,
             **more,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; what is empty is left out, except labels."""
-        values = {name: value for name, value in asdict(self).items() if value is not None and value not in ({}, ())}
+        """Return plain values for JSON; what is empty is left out, except labels, and so is the refinement vector."""
+        fields = asdict(replace(self, refinement=None)).items()
+        values = {
+            name: value for name, value in fields if value is not None and value not in ({}, ()) and value is not False
+        }
         lists: dict[str, Any] = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
         return {**values, **lists, "labels": list(self.labels)}
 
@@ -88,8 +100,50 @@ class _Candidates(NamedTuple):
     more: bool
 
 
+@dataclass(frozen=True)
+class Judge:
+    """Says how far hits can be believed, and leaves out those below the confidence that is asked for."""
+
+    confidence: Confidence
+    refinement: Refinement
+    n_bits: int
+
+    def judge(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
+        """Return the hits of a request with their confidence; one without a refinement vector has none."""
+        judged = list(hits)
+        kinds: dict[tuple[str, str], list[int]] = {}
+        for row, hit in enumerate(hits):
+            if hit.refinement is not None:
+                kinds.setdefault((hit.modality, hit.kind), []).append(row)
+        for (modality, kind), rows in kinds.items():
+            curve = self.confidence.curves.get(Pair(str(request.modality), modality, kind))
+            if curve is None or request.vector is None:
+                continue
+            codes = np.frombuffer(bytes.fromhex("".join(hits[row].code for row in rows)), np.uint8)
+            vectors = np.frombuffer(b"".join(hits[row].refinement or b"" for row in rows), np.int8)
+            features = pair_features(
+                request.code,
+                request.vector,
+                codes.reshape(len(rows), -1),
+                vectors.reshape(len(rows), -1),
+                self.refinement,
+                self.n_bits,
+                within=modality == request.modality,
+            )
+            for row, value in zip(rows, curve.probability(features, request.familiarity).tolist(), strict=True):
+                weak = value < WEAK and "words" not in hits[row].found_by
+                judged[row] = replace(hits[row], confidence=round(value, 4), weak=weak)
+        least = request.options.min_confidence
+        return judged if least is None else [hit for hit in judged if (hit.confidence or 0) >= least]
+
+
 def answer_requests(
-    requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups, ranker: Ranker | None = None
+    requests: Sequence[SearchRequest],
+    index: Index,
+    store: Store,
+    groups: Groups,
+    ranker: Ranker | None = None,
+    judge: Judge | None = None,
 ) -> list[list[Hit]]:
     """Return the hits of each request, in the order that its options ask for."""
     refined = [ranker is not None and request.refined for request in requests]
@@ -97,7 +151,10 @@ def answer_requests(
     by_vector = [request for request, own in zip(requests, refined, strict=True) if own]
     plain = iter(_answer_by_codes(by_code, index, store, groups))
     ranked = iter(_answer_refined(by_vector, index, store, groups, ranker) if ranker is not None else ())
-    return [next(ranked if own else plain) for own in refined]
+    answers = [next(ranked if own else plain) for own in refined]
+    if judge is None:
+        return answers
+    return [judge.judge(request, hits) for request, hits in zip(requests, answers, strict=True)]
 
 
 # -- by codes alone

@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 
 from modalhash._typing import Matrix
 from modalhash.engine._filter_check import check_filter
-from modalhash.engine.answer import Hit, answer_requests
+from modalhash.engine.answer import Hit, Judge, answer_requests
 from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
 from modalhash.engine.ingest import Added, Ingester
 from modalhash.engine.ordering import Ranker
@@ -101,6 +101,10 @@ class Engine:
         if parts.refinement is not None:
             names = self.config.get("class_names", [])
             self._ranker = Ranker(parts.refinement, names, folder=self.path, n_threads=n_threads)
+        self.confidence = parts.confidence
+        self._judge: Judge | None = None
+        if parts.refinement is not None and parts.confidence is not None:
+            self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
         self.store: Store = SqliteStore(
             self.path / ITEMS, searched_fields=self.config.get("searched_fields", SEARCHED_FIELDS)
         )
@@ -401,15 +405,28 @@ class Engine:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
         self.check_modalities(of)
         if name == "features":
-            return encode_features(self.model, of, values, asymmetric=asymmetric, refinement=self.refinement)
+            return encode_features(
+                self.model,
+                of,
+                values,
+                asymmetric=asymmetric,
+                refinement=self.refinement,
+                confidence=self.confidence,
+            )
         return encode_contents(
-            self.model, self.encoders[of], of, values, asymmetric=asymmetric, refinement=self.refinement
+            self.model,
+            self.encoders[of],
+            of,
+            values,
+            asymmetric=asymmetric,
+            refinement=self.refinement,
+            confidence=self.confidence,
         )
 
     def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
         """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible."""
         self.refresh()
-        return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker)
+        return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker, self._judge)
 
     def items(self) -> Iterator[Record]:
         """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""
@@ -451,6 +468,8 @@ class Engine:
         """Raise ValueError for a modality that the engine does not have, or a label, which may be a slip of the pen."""
         if options.want is not None:
             self.check_modalities(options.want)
+        if options.min_confidence is not None and self.confidence is None:
+            raise ValueError("this engine tells no confidence, so min_confidence has nothing to go by; train it anew")
         if options.filter is not None:
             check_filter(
                 options.filter,

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from modalhash import __version__, _config
 from modalhash._files import replace_folder, write_atomically
+from modalhash.engine.confidence import FILE as CONFIDENCE
+from modalhash.engine.confidence import Confidence, ConfidenceError, load_confidence, save_confidence
 from modalhash.engine.refinement import FILE as REFINEMENT
 from modalhash.engine.refinement import Refinement, RefinementError, load_refinement, save_refinement
 
@@ -57,6 +59,8 @@ class Parts:
     encoders: dict[str, Encoder]
     refinement: Refinement | None = None
     """None in an engine that was trained before there were refinement vectors."""
+    confidence: Confidence | None = None
+    """None where it could not be learned, or the engine was trained before it was."""
 
 
 @contextmanager
@@ -79,6 +83,7 @@ def write_parts(
     encoders: Mapping[str, Encoder],
     more: Mapping[str, Any],
     refinement: Refinement | None = None,
+    confidence: Confidence | None = None,
 ) -> None:
     """Write model, encoders and configuration into a new folder."""
     from modalhash.encoders import describe, save_encoder
@@ -99,6 +104,8 @@ def write_parts(
     }
     if refinement is not None:
         config["refinement"] = save_refinement(refinement, folder)
+    if confidence is not None:
+        config["confidence"] = save_confidence(confidence, folder)
     write_atomically(folder / CONFIG, f"{json.dumps(config, indent=1, ensure_ascii=False)}\n".encode())
 
 
@@ -125,9 +132,11 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
     try:
         described = config.get("refinement")
         refinement = None if described is None else load_refinement(folder, described, model)
-    except RefinementError as error:
+        told = config.get("confidence")
+        confidence = None if told is None else load_confidence(folder, told)
+    except (RefinementError, ConfidenceError) as error:
         raise EngineError(f"{folder} cannot be used: {error}. Copy it anew, or train anew") from error
-    return Parts(config, model, encoders, refinement)
+    return Parts(config, model, encoders, refinement, confidence)
 
 
 def _read_encoder(folder: Path, number: int, modality: str, expected: dict[str, Any], trust: bool) -> Encoder:
@@ -208,5 +217,5 @@ def _replaceable(target: Path) -> bool:
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}
-    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT}
+    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE}
     return not names or (names <= own and ITEMS in names)

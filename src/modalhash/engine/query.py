@@ -19,10 +19,13 @@ from modalhash.validation import check_choice, check_int
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
+    from modalhash.engine.confidence import Confidence
     from modalhash.engine.refinement import Refinement
 
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
 """``asymmetric=True`` re-ranks 10 times k items, and at least 200."""
+FAMILIAR = 0.5
+"""A query that is less familiar gets a message."""
 MAX_SERIAL_QUERIES = 8
 """Up to this many queries threads cost more than they save, above all where many search at once."""
 
@@ -41,6 +44,7 @@ class OptionValues(TypedDict, total=False):
     where: Filter | str | Mapping[str, Any] | None
     hybrid: bool
     limit: int | None
+    min_confidence: float | None
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class SearchOptions:
         Search the words of a text also in the texts, captions and ids of items, and join both rankings.
     limit : int, optional
         The most hits within a ``radius``; all by default.
+    min_confidence : float, optional
+        Leave out hits that are less likely than this to share a label with the query; see :attr:`Hit.confidence`.
     """
 
     k: int = 20
@@ -89,6 +95,7 @@ class SearchOptions:
     where: Filter | None = None
     hybrid: bool = True
     limit: int | None = None
+    min_confidence: float | None = None
 
     def __post_init__(self) -> None:
         if self.want is not None:
@@ -105,6 +112,8 @@ class SearchOptions:
             object.__setattr__(self, "where", Filter.of(self.where))
         if self.limit is not None:
             check_int(self.limit, "limit", at_least=1)
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise ValueError(f"min_confidence is {self.min_confidence}; expected a probability, from 0 to 1")
 
     @cached_property
     def filter(self) -> Filter | None:
@@ -133,6 +142,8 @@ class SearchRequest:
     """The modality of the query; None if it is not known."""
     text: str | None = None
     """The query's text, whose words are searched too if the options say so."""
+    familiarity: float = 1.0
+    """How well the engine knows what the query is made of, from 0 to 1."""
 
     @property
     def reranked(self) -> bool:
@@ -171,8 +182,10 @@ class QueryBatch:
     """The stored items, where the queries are such."""
     vectors: list[Array | None] | None = None
     """Refinement vectors, int8, where the engine makes them; None for a stored item that has none."""
-    unknown: Array | None = None
-    """Whether a query has nothing that the engine knows, so that its hits mean nothing."""
+    known: Array | None = None
+    """The share of each query's words that the engine knows; None for pictures and features."""
+    familiarity: Array | None = None
+    """How well the engine knows what each query is made of, from 0 to 1: its words, or things that look like it."""
     texts: list[str] | None = None
     """The texts that were encoded, where the queries are such."""
 
@@ -189,16 +202,33 @@ class QueryBatch:
             vector=None if self.vectors is None else self.vectors[row],
             modality=self.modality if self.records is None else self.records[row].modality,
             text=None if self.texts is None else self.texts[row],
+            familiarity=1.0 if self.familiarity is None else float(self.familiarity[row]),
         )
 
-    def warning(self) -> str | None:
-        """Return a warning about queries that have nothing the engine knows, or None."""
-        n = 0 if self.unknown is None else int(np.count_nonzero(self.unknown))
-        if not n:
+    @property
+    def unknown(self) -> Array:
+        """Whether each query is hardly known to the engine, so that its hits say little."""
+        return np.array([self.message(row) is not None for row in range(len(self))], dtype=bool)
+
+    def message(self, row: int) -> str | None:
+        """Return what a person should know about a query before its hits, or None."""
+        if self.known is not None and not self.known[row]:
+            return "None of these words is known: what they find by meaning says little."
+        if self.familiarity is None or self.familiarity[row] >= FAMILIAR:
             return None
+        if self.known is None:
+            return "This is unlike all that the engine has learned from: what it finds says little."
+        return "Few of these words are known: what they find by meaning says little."
+
+    def warning(self) -> str | None:
+        """Return a warning about queries that the engine hardly knows, or None."""
+        if len(self) == 1:
+            return self.message(0)
+        n = int(np.count_nonzero(self.unknown))
         return (
-            f"{n} of {len(self)} queries have nothing that the engine knows ({self.modality!r}): "
-            "what they find says nothing. Use other words"
+            f"{n} of {len(self)} queries are hardly known ({self.modality!r}): what they find says little."
+            if n
+            else None
         )
 
 
@@ -219,6 +249,7 @@ def encode_contents(
     *,
     asymmetric: bool,
     refinement: Refinement | None = None,
+    confidence: Confidence | None = None,
 ) -> QueryBatch:
     """Encode queries given as texts, pictures or whatever the encoder takes."""
     if encoder.reads == "array":
@@ -227,9 +258,15 @@ def encode_contents(
             f"modality={modality!r}), or id=… of a stored item"
         )
     features = _features_of(encoder, contents)
-    batch = encode_features(model, modality, features, asymmetric=asymmetric, refinement=refinement)
+    batch = encode_features(
+        model, modality, features, asymmetric=asymmetric, refinement=refinement, confidence=confidence
+    )
     texts = [content for content in contents if isinstance(content, str)]
-    return replace(batch, texts=texts) if encoder.reads == "text" and len(texts) == len(contents) else batch
+    if encoder.reads != "text" or len(texts) < len(contents):
+        return batch
+    known = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
+    familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
+    return replace(batch, texts=texts, known=known, familiarity=familiarity)
 
 
 def encode_features(
@@ -239,19 +276,22 @@ def encode_features(
     *,
     asymmetric: bool,
     refinement: Refinement | None = None,
+    confidence: Confidence | None = None,
 ) -> QueryBatch:
     """Encode queries given as rows of features; one row need not be a matrix."""
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
-    unknown = np.asarray(abs(rows).sum(axis=1)).ravel() == 0
+    familiarity = (np.asarray(abs(rows).sum(axis=1)).ravel() > 0).astype(float)
+    if confidence is not None:
+        familiarity *= confidence.familiarity(modality, rows)
     projections = model.decision_function({modality: rows})[modality]
     return QueryBatch(
         modality,
         pack_signs(projections),
         projections if asymmetric else None,
         vectors=None if refinement is None else list(refinement.vectors(modality, rows)),
-        unknown=unknown,
+        familiarity=familiarity,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.data import label_matrix, label_names
 from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
+from modalhash.engine.confidence import MIN_HELD_OUT, Confidence, hold_out, learn_confidence
 from modalhash.engine.folder import ITEMS, new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
 from modalhash.engine.refinement import learn_refinement
@@ -72,6 +74,8 @@ def train_engine(
         seed = parameters.get("random_state", 0)
         learned = learn_refinement(hasher, data.features, data.labels, seed=seed if isinstance(seed, int) else 0)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
+        confidence = _learn_confidence(hasher, data, chosen, seed if isinstance(seed, int) else 0, Reporter(callback))
+        seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
             **({"bits_tried": tried} if n_bits == "auto" else {}),
@@ -92,7 +96,9 @@ def train_engine(
                 _store_all(store, CodedItems(part.items, packed, vectors), kinds, progress)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
-        write_parts(fresh, hasher, {modality: chosen[modality] for modality in encoded}, more, learned.refinement)
+        write_parts(
+            fresh, hasher, {modality: chosen[modality] for modality in encoded}, more, learned.refinement, confidence
+        )
 
 
 def _check_names(names: Sequence[str]) -> list[str]:
@@ -179,10 +185,57 @@ def _training_data(
 def _fit(hasher: CrossModalHasher, n_bits: int | str, data: TrainingData, callback: Callback | None) -> Fitted:
     """Fit the method to the training items."""
     pairs = _pairs(data.items) if type(hasher).needs_pairs else None
-    anchors = hasher.get_params(deep=False).get("n_anchors")
-    if isinstance(anchors, int):  # of few items all are anchors, without a warning that nobody asked for
-        hasher.set_params(n_anchors={modality: min(anchors, len(items)) for modality, items in data.items.items()})
+    hasher = _with_anchors(hasher, data)
     return fit_with_length(hasher, n_bits, data.features, data.labels, pairs=pairs, callback=callback)
+
+
+def _with_anchors(hasher: CrossModalHasher, data: TrainingData) -> CrossModalHasher:
+    """Return the method with no more anchors than items: of few all are, without a warning that nobody asked for."""
+    anchors = hasher.get_params(deep=False).get("n_anchors")
+    if isinstance(anchors, int):
+        anchors = dict.fromkeys(data.items, anchors)
+    if isinstance(anchors, Mapping):
+        hasher.set_params(n_anchors={name: min(n, len(data.items[name])) for name, n in anchors.items()})
+    return hasher
+
+
+def _learn_confidence(
+    hasher: CrossModalHasher, data: TrainingData, encoders: Mapping[str, Encoder], seed: int, progress: Reporter
+) -> Confidence | None:
+    """Fit the method once more to most of the training items, and learn from the others how far hits are right."""
+    from sklearn.base import clone
+
+    if data.labels is None:
+        return None
+    held = hold_out(data.features, seed)
+    if min(map(len, held.held_out.values())) < MIN_HELD_OUT:
+        return None
+    rest = TrainingData(
+        data.class_names,
+        {name: [items[row] for row in held.learned[name].tolist()] for name, items in data.items.items()},
+        {name: values[held.learned[name]] for name, values in data.features.items()},
+        {name: values[held.learned[name]] for name, values in data.labels.items()},
+    )
+    progress("confidence", 0, 2)
+    pairs = _pairs(rest.items) if type(hasher).needs_pairs else None
+    model = _with_anchors(clone(hasher), rest).fit(rest.features, rest.labels, pairs=pairs)
+    progress("confidence", 1, 2)
+    known = {}
+    for name, encoder in encoders.items():
+        texts = [item.text for item in data.items.get(name, ())]
+        if encoder.reads == "text" and texts and all(text is not None for text in texts):
+            known[name] = _known_words(encoder, texts, held.learned[name], held.held_out[name])
+    learned = learn_confidence(model, data.features, data.labels, held, known=known, seed=seed)
+    progress("confidence", 2, 2)
+    return learned
+
+
+def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, held_out: Array) -> Array:
+    """Return the share of words of held-out texts that the encoder would know if it had learned from the others."""
+    if not hasattr(encoder, "known"):
+        return np.ones(len(held_out))
+    other = deepcopy(encoder).fit([texts[row] for row in learned.tolist()])
+    return np.asarray(other.known([texts[row] for row in held_out.tolist()]))
 
 
 def _codes_of(

@@ -53,7 +53,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 "refine": options.refine,
                 "hybrid": options.hybrid,
                 "asymmetric": options.asymmetric,
-                "warnings": encoded.warnings,
+                **({} if options.min_confidence is None else {"min_confidence": options.min_confidence}),
+                "known": encoded.known,
+                "message": encoded.message,
+                "warnings": [] if encoded.message is None else [encoded.message],
                 "hits": [schemas.hit_json(hit) for hit in hits],
             }
         )

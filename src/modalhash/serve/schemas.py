@@ -56,6 +56,9 @@ class SearchFields(BaseModel):
         examples=["label = boat and not (year < 2005 or kind = learned)", {"label": "boat", "year": {">=": 2005}}],
     )
     hybrid: bool = Field(True, description="Search the words of a text also in texts, captions and ids.")
+    min_confidence: float | None = Field(
+        None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
+    )
 
     @field_validator("where")
     @classmethod
@@ -82,6 +85,7 @@ class SearchFields(BaseModel):
             asymmetric=self.asymmetric,
             where=None if self.where is None else engine.Filter.of(self.where),
             hybrid=self.hybrid,
+            min_confidence=self.min_confidence,
         )
 
 
@@ -163,6 +167,10 @@ class Hit(Item):
     shared_labels: list[str] | None = Field(
         None, description="Labels that the query and the hit both clearly have, the clearest first."
     )
+    confidence: float | None = Field(
+        None, ge=0, le=1, description="The probability that it shares a label with the query, if the engine can tell."
+    )
+    weak: bool | None = Field(None, description="True where the confidence is low: the hit may well be wrong.")
 
 
 class Query(BaseModel):
@@ -192,7 +200,12 @@ class SearchResponse(BaseModel):
     refine: bool
     hybrid: bool
     asymmetric: bool
-    warnings: list[str]
+    min_confidence: float | None = None
+    known: float | None = Field(
+        None, ge=0, le=1, description="The share of the query's words that the engine knows; null without words."
+    )
+    message: str | None = Field(None, description="What to say about the query before its hits.")
+    warnings: list[str] = Field(description="The message again, if there is one.")
     hits: list[Hit]
 
 
@@ -282,4 +295,8 @@ def hit_json(hit: engine.Hit) -> dict[str, object]:
         fields["score"] = hit.score
     if hit.shared_labels:
         fields["shared_labels"] = hit.shared_labels
+    if hit.confidence is not None:
+        fields["confidence"] = hit.confidence
+    if hit.weak:
+        fields["weak"] = True
     return fields
