@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_scores_order_hits_and_ties_are_ties(engine):
     hits = engine.search(text="a red box", k=30)
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
-    for before, after in zip(hits, hits[1:], strict=False):
+    for before, after in pairwise(hits):
         assert (after.rank == before.rank) == (after.score == before.score)
     assert hits[0].rank == 1
     assert all(hit.rank <= place for place, hit in enumerate(hits, 1))

@@ -25,9 +25,9 @@ fetch; above 4,096 it is quicker to ask the store which items pass, and to searc
 MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
 """Queries whose k falls into the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
 
-REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 500, 100_000, 4
-"""Refinement orders the 10 times k nearest items, at least 2,000, and those as near as the last of them, up to 4 times
-as many in all. Of more than 100,000 items 500 are enough: to scan for more would take longer than all the rest."""
+REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200, 100_000, 8
+"""Refinement orders the 10 times k nearest items, at least 2,000, and those as near as the last of them, up to 8 times
+as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest."""
 
 Groups = Callable[[tuple[str, ...] | None], list[int] | None]
 """Returns the groups of the index for names of modalities; None for all."""

@@ -1,9 +1,9 @@
 """The order of a shortlist: by refinement vectors where items have them, by Hamming distance where not.
 
-The score of an item is the inner product of its posterior and the query's, and the share of agreeing bits is added:
-codes are made by other functions than posteriors, and both together know more than either. For items of the query's own
-modality the cosine of the embeddings is added too, and those that are nearly equal to the query come before all others,
-the nearest first. Items without a vector keep the place that their Hamming distance gives them in the shortlist;
+The score of an item is the inner product of its posterior and the query's, to which the agreement of their codes is
+added: codes are made by other functions than posteriors, and both together know more than either. For items of the
+query's own modality the cosine of the embeddings is added too, and those nearly equal to the query come before
+all others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the shortlist;
 the others are ordered among the remaining places.
 """
 
@@ -21,7 +21,7 @@ from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import HammingIndex, Index, VectorTable
 from modalhash.store import MAX_REFINEMENT, Revision, Store
 
-CODE_WEIGHT = 0.2
+CODE_WEIGHT = 0.1
 """Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
 EMBEDDING_WEIGHT = 0.05
 """Of the cosine of embeddings beside the inner product of posteriors, within a modality."""

@@ -71,7 +71,7 @@ class SearchOptions:
         from a near miss; codes alone do not.
     shortlist : int, optional
         The number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; where
-        refinement vectors order them, at least 2,000, or 500 of more than 100,000 items, together with all that are as
+        refinement vectors order them, at least 2,000, or 200 of more than 100,000 items, together with all that are as
         near as the last of them.
     where : Filter, str or mapping, optional
         Return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
