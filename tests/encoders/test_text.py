@@ -128,3 +128,10 @@ def test_any_text_gives_rows_of_length_at_most_one(texts):
             assert rows.shape == (1, kind.dim)
             assert np.isfinite(rows.data).all()
             assert np.linalg.norm(rows.data) <= 1 + 1e-5
+
+
+def test_known_words_are_whole_words():
+    encoder = TfidfEncoder(min_df=1).fit(["ein rotes Boot", "zwei Boote im Hafen"])
+    texts = ["rotes Boot", "Segelboot", "das rote BOOT im Hafen!", "Boot xyzzy"]
+    np.testing.assert_allclose(encoder.known(texts), [1, 0, 3 / 5, 1 / 2])
+    assert HashingEncoder().known(["xyzzy"]).tolist() == [1]

@@ -195,7 +195,7 @@ def test_info(engine):
 
 
 def test_unknown_words_are_told(engine):
-    with pytest.warns(UserWarning, match="nothing that the engine knows"):
+    with pytest.warns(UserWarning, match="None of these words is known"):
         engine.search(text="zzqqxx")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -109,7 +109,7 @@ def test_an_engine_keeps_a_vector_for_every_item(engine, world):
 def test_an_item_finds_itself_first_and_its_duplicates_beside_it(engine):
     texts = ["a violet tortoise", "a red box", "seven green boats", "a red box"]
     engine.add([{"id": f"new {n}", "text": text} for n, text in enumerate(texts)])
-    hits = engine.search(text="a red box", k=5)
+    hits = engine.search(text="a red box", k=5, hybrid=False)
     same = [hit for hit in hits if hit.text == "a red box"]
     assert hits[: len(same)] == same
     assert {"new 1", "new 3"} <= {hit.id for hit in same}
@@ -122,7 +122,7 @@ def test_an_item_finds_itself_first_and_its_duplicates_beside_it(engine):
 
 
 def test_scores_order_hits_and_ties_are_ties(engine):
-    hits = engine.search(text="a red box", k=30)
+    hits = engine.search(text="a red box", k=30, hybrid=False)
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
     for before, after in pairwise(hits):
@@ -132,7 +132,7 @@ def test_scores_order_hits_and_ties_are_ties(engine):
 
 
 def test_without_refinement_codes_order(engine):
-    hits = engine.search(text="a red box", k=30, refine=False)
+    hits = engine.search(text="a red box", k=30, refine=False, hybrid=False)
     assert [hit.distance for hit in hits] == sorted(hit.distance for hit in hits)
     assert {hit.score for hit in hits} == {None}
     assert {hit.found_by for hit in hits} == {("code",)}
@@ -149,12 +149,12 @@ def test_shared_labels_are_those_of_query_and_hit(engine):
 
 def test_items_without_a_vector_keep_their_place(engine):
     """An item that was stored without a vector stands where its distance puts it."""
-    plain = [hit.id for hit in engine.search(text="a red box", want="text", k=60, refine=False)]
+    plain = [hit.id for hit in engine.search(text="a red box", want="text", k=60, refine=False, hybrid=False)]
     bare = plain[4]
     record = engine.records([bare], "text")[0]
     store_without_vector(engine, record)
-    hits = engine.search(text="a red box", want="text", k=60)
-    order = [hit.id for hit in engine.search(text="a red box", want="text", k=60, refine=False)]
+    hits = engine.search(text="a red box", want="text", k=60, hybrid=False)
+    order = [hit.id for hit in engine.search(text="a red box", want="text", k=60, refine=False, hybrid=False)]
     place = [hit.id for hit in hits].index(bare)
     assert hits[place].score is None
     assert place == order.index(bare)

@@ -11,7 +11,7 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.engine.confidence import WEAK, Confidence, Pair, pair_features
+from modalhash.engine.confidence import Confidence, Pair, pair_features
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.query import SearchRequest
 from modalhash.engine.refinement import Refinement
@@ -61,7 +61,7 @@ class Hit:
     confidence: float | None = None
     """The probability that it shares a label with the query; None if the engine has not learned to tell."""
     weak: bool = False
-    """Whether its confidence is below :data:`~modalhash.engine.confidence.WEAK`, and no words of the query found it."""
+    """Whether it is nearer to what chance would find than to certainty, and no words of the query found it."""
     refinement: bytes | None = field(default=None, repr=False, compare=False)
     """Its refinement vector, int8."""
 
@@ -131,7 +131,7 @@ class Judge:
                 within=modality == request.modality,
             )
             for row, value in zip(rows, curve.probability(features, request.familiarity).tolist(), strict=True):
-                weak = value < WEAK and "words" not in hits[row].found_by
+                weak = value < curve.weak_below and "words" not in hits[row].found_by
                 judged[row] = replace(hits[row], confidence=round(value, 4), weak=weak)
         least = request.options.min_confidence
         return judged if least is None else [hit for hit in judged if (hit.confidence or 0) >= least]

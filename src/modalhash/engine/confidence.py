@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,13 +34,15 @@ from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.engine.ordering import CODE_WEIGHT, EMBEDDING_WEIGHT
 from modalhash.engine.refinement import Refinement, learn_refinement
+from modalhash.engine.reliability import Bin, reliability_bins
 from modalhash.randomness import row_keys
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
 
 WEAK = 0.5
-"""Below it a hit is called weak: it is more likely to share no label with the query than to share one."""
+"""A hit is weak below this share of the way from chance to certainty: it says less than half of what could be said. So
+all hits of a query are weak whose familiarity is below it."""
 ENOUGH_WORDS = 0.5
 """Share of known words from which a text is as familiar as if all were known: chosen on folds."""
 UNKNOWN_WORDS = 0.45
@@ -57,7 +59,8 @@ MAX_QUERIES = 500
 """Held-out items of each modality that search, at most."""
 N_HITS = 24
 """The first hits of every query that are looked at, besides some far down, so that low confidence is learned too."""
-FAR_RANKS = 12
+FAR_RANKS, FAR_WEIGHT = 12, 0.1
+"""How many far down, and what one of them weighs: chosen on folds."""
 USUAL, LAST = 0.95, 0.995
 """Shares of held-out items: what deviates no more than the first is familiar, what deviates as the last is not."""
 FILE = "confidence.json"
@@ -90,6 +93,11 @@ class Curve:
     """Of :class:`PairFeatures`, and a constant."""
     chance: float
     """Share of all pairs that share a label."""
+
+    @property
+    def weak_below(self) -> float:
+        """The confidence below which a hit is weak."""
+        return self.chance + WEAK * (1 - self.chance)
 
     def probability(self, features: PairFeatures, familiarity: Array | float) -> Array:
         """Return the confidence of pairs."""
@@ -138,8 +146,8 @@ class Confidence:
     """By modality, where features tell what is familiar."""
     unknown_words: Mapping[str, float]
     """By modality of texts, the familiarity of one whose words are all unknown."""
-    reliability: tuple[Mapping[str, Any], ...] = ()
-    """How confidence and truth compare on held-out items that were not learned from: see :func:`reliability`."""
+    reliability: Mapping[Pair, list[Bin]] = field(default_factory=dict)
+    """How confidence and truth compare on held-out queries, each judged by a curve that has not seen it."""
 
     def familiarity(self, modality: str, X: Matrix) -> Array:
         """Return how familiar items are by their features, from 0 to 1; 1 where these do not tell."""
@@ -159,6 +167,7 @@ class Confidence:
                     **pair._asdict(),
                     "weights": [round(value, 6) for value in curve.weights],
                     "chance": round(curve.chance, 6),
+                    "reliability": [list(bin) for bin in self.reliability.get(pair, [])],
                 }
                 for pair, curve in self.curves.items()
             ],
@@ -172,7 +181,6 @@ class Confidence:
                 for name, usual in self.usual.items()
             },
             "unknown_words": {name: round(value, 4) for name, value in self.unknown_words.items()},
-            "reliability": [dict(row) for row in self.reliability],
         }
 
     @classmethod
@@ -186,7 +194,11 @@ class Confidence:
             name: Usual(np.array(own["mean"]), np.array(own["scale"]), own["most"], own["last"])
             for name, own in config["usual"].items()
         }
-        return cls(curves, usual, config["unknown_words"], tuple(config.get("reliability", ())))
+        checked = {
+            pair: [Bin(*values) for values in row["reliability"]]
+            for pair, row in zip(curves, config["curves"], strict=True)
+        }
+        return cls(curves, usual, config["unknown_words"], checked)
 
 
 class Side(NamedTuple):
@@ -305,11 +317,9 @@ def learn_confidence(
     unknown_words = {
         name: _unknown_words([own for pair, own in samples.items() if pair.query == name]) for name in known
     }
-    report: list[dict[str, Any]] = []
-    for pair, pairs in samples.items():
-        report.extend({**pair._asdict(), **row} for row in _cross_checked(pairs, unknown_words.get(pair.query, 0.0)))
+    checked = {pair: _cross_checked(pairs, unknown_words.get(pair.query, 0.0)) for pair, pairs in samples.items()}
     curves = {pair: fit_curve(pairs) for pair, pairs in samples.items()}
-    return Confidence(curves, usual, unknown_words, tuple(report)) if curves else None
+    return Confidence(curves, usual, unknown_words, checked) if curves else None
 
 
 def enough_words(known: Array) -> Array:
@@ -397,11 +407,12 @@ def fit_curve(pairs: Pairs) -> Curve:
 
     X = np.column_stack(pairs.features)
     scale = np.where(X.std(axis=0) > 0, X.std(axis=0), 1)
-    logistic = LogisticRegression(max_iter=500).fit(X / scale, pairs.shared, sample_weight=pairs.familiarity)
+    weight = pairs.familiarity * np.where(pairs.rank < N_HITS, 1, FAR_WEIGHT)
+    logistic = LogisticRegression(max_iter=500).fit(X / scale, pairs.shared, sample_weight=weight)
     return Curve((*(logistic.coef_[0] / scale).tolist(), float(logistic.intercept_[0])), pairs.chance)
 
 
-def _cross_checked(pairs: Pairs, least: float) -> list[dict[str, Any]]:
+def _cross_checked(pairs: Pairs, least: float) -> list[Bin]:
     """Return the reliability of first hits, each query's from a curve that has not seen it."""
     confidence = np.empty(len(pairs.shared))
     for half in (0, 1):
@@ -412,31 +423,7 @@ def _cross_checked(pairs: Pairs, least: float) -> list[dict[str, Any]]:
         familiarity = least + (1 - least) * some.familiarity
         confidence[own] = fit_curve(others).probability(some.features, familiarity)
     first = pairs.rank < N_HITS
-    return reliability(confidence[first], pairs.shared[first])
-
-
-def reliability(confidence: Array, shared: Array, bins: int = 15) -> list[dict[str, Any]]:
-    """Return, for equal ranges of confidence, the number of hits, their mean confidence and the share that is right."""
-    where = np.minimum((confidence * bins).astype(int), bins - 1)
-    rows = []
-    for number in range(bins):
-        own = where == number
-        if n := int(own.sum()):
-            rows.append(
-                {
-                    "from": round(number / bins, 4),
-                    "hits": n,
-                    "confidence": round(float(confidence[own].mean()), 4),
-                    "right": round(float(shared[own].mean()), 4),
-                }
-            )
-    return rows
-
-
-def calibration_error(rows: list[dict[str, Any]]) -> float:
-    """Return the expected calibration error of a reliability table: the mean difference, weighted by hits."""
-    total = sum(row["hits"] for row in rows)
-    return float(sum(row["hits"] * abs(row["confidence"] - row["right"]) for row in rows) / max(1, total))
+    return reliability_bins(confidence[first], pairs.shared[first])
 
 
 def _usual(learned: Array, held_out: Array) -> Usual:
