@@ -2,10 +2,12 @@
 
 `choose` compares ways to make a probability of what is known of a pair: a logistic regression alone or with an isotonic
 one after it, and what hits far down the list weigh. It learns as an engine does from four fifths of the training items
-and judges the hits of the last fifth. `folds` holds a fifth of the training items out and trains an engine on the others; `test` trains it on all of them and
+and judges the hits of the last fifth.
+
+`folds` holds a fifth of the training items out and trains an engine on the others; `test` trains it on all of them and
 asks with the test queries, once. Every query's 20 first hits in each modality, among items with learned codes and among
-unseen ones, are compared with their labels; `folds` also tells how familiar texts are with few known words, and how many
-hits are weak. No test query has part in `choose` or `folds`.
+unseen ones, are compared with their labels. `folds` also tells how familiar texts are with few known words, and how
+many hits are weak. No test query has part in `choose` or `folds`.
 
     python benchmarks/quality/confidence.py choose
     python benchmarks/quality/confidence.py folds
