@@ -2,8 +2,8 @@
 
 The score of an item is the inner product of its posterior and the query's, to which the agreement of their codes is
 added: codes are made by other functions than posteriors, and both together know more than either. For items of the
-query's own modality the cosine of the embeddings is added too, and those nearly equal to the query come before all
-others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the
+query's own modality the cosine of the embeddings is added too, and those that are nearly equal to the query come before
+all others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the
 shortlist; the others are ordered among the remaining places.
 """
 
