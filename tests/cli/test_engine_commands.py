@@ -75,7 +75,7 @@ def test_a_picture_finds_texts(engine, world):
     answer = json.loads(done.stdout)
     assert answer["query"] == str(photo)
     assert [set(hit) for hit in answer["hits"]] == [
-        {"id", "distance", "modality", "text", "labels", "kind", "code", "found_by"}
+        {"id", "distance", "modality", "text", "labels", "kind", "code", "rank", "score", "found_by", "shared_labels"}
     ] * 2
 
 
@@ -224,3 +224,30 @@ def test_a_named_data_set(tmp_path):
     assert done.exit_code == 0, done.stderr
     hits = json.loads(run("search", tmp_path / "emoji", "dog", "--want", "image", "-k", "10", "--json").stdout)["hits"]
     assert sum("animal-mammal" in hit["labels"] for hit in hits) >= 5
+
+
+def test_confidence_at_the_command_line(tmp_path, monkeypatch):
+    make_world(tmp_path, 120)
+    engine = tmp_path / "engine"
+    run("train", tmp_path / "items.csv", "-o", engine, "--bits", "32")
+    likely = json.loads(run("search", engine, "a red ball", "--min-confidence", "0.8", "--json").stdout)["hits"]
+    assert likely
+    assert all(hit["confidence"] >= 0.8 for hit in likely)
+    unknown = run("search", engine, "xyzzy", "--want", "image", "-k", "3", "--json")
+    assert "None of these words is known" in unknown.stderr
+    assert all(hit["weak"] for hit in json.loads(unknown.stdout)["hits"])
+    report = tmp_path / "report.html"
+    assert run("info", engine, "--report", report).exit_code == 0
+    assert "all: expected calibration error" in report.read_text(encoding="utf-8")
+    assert report.read_text(encoding="utf-8").count("<svg") > 2
+
+
+def test_ties_and_weak_hits_are_shown(capsys):
+    from modalhash.cli.search import _table
+    from modalhash.engine import Hit
+
+    hits = [Hit("a", 3, "text", rank=1, confidence=0.91), Hit("b", 3, "text", rank=1, confidence=0.2, weak=True)]
+    _table("red", [*hits, Hit("c", 4, "text", rank=3)])
+    lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert [line[1].strip() for line in lines] == ["1=", "1=", "3"]
+    assert [line[3].strip() for line in lines] == ["91%", "20% weak match", ""]

@@ -189,3 +189,10 @@ def test_contexts_are_saved_and_do_not_depend_on_the_order_of_the_texts():
 def test_a_context_is_a_share(share):
     with pytest.raises(ValueError, match="context is"):
         TfidfEncoder(context=share)
+
+
+def test_known_words_are_whole_words():
+    encoder = TfidfEncoder(min_df=1).fit(["ein rotes Boot", "zwei Boote im Hafen"])
+    texts = ["rotes Boot", "Segelboot", "das rote BOOT im Hafen!", "Boot xyzzy"]
+    np.testing.assert_allclose(encoder.known(texts), [1, 0, 3 / 5, 1 / 2])
+    assert HashingEncoder().known(["xyzzy"]).tolist() == [1]

@@ -119,13 +119,26 @@ def test_words_of_the_items_themselves_are_searched(client, engine):
     first = search(client, text="dinosaur")["hits"][0]
     assert [first["id"], first["found_by"][-1]] == ["dino", "words"]
     plain = search(client, text="dinosaur", hybrid=False)
-    assert {tuple(hit["found_by"]) for hit in plain["hits"]} == {("code",)}
+    assert not any("words" in hit["found_by"] for hit in plain["hits"])
     assert plain["hybrid"] is False
 
 
 def test_words_that_nobody_knows_are_warned_about(client):
-    assert "nothing in the query is known" in search(client, text="zzqqxx")["warnings"][0]
-    assert search(client, text="red")["warnings"] == []
+    unknown = search(client, text="zzqqxx")
+    assert unknown["known"] == 0
+    assert unknown["message"].startswith("None of these words is known")
+    assert unknown["warnings"] == [unknown["message"]]
+    known = search(client, text="red")
+    assert [known["known"], known["message"], known["warnings"]] == [1, None, []]
+    assert search(client, id="photos/1.png")["known"] is None
+
+
+def test_confidence_needs_an_engine_that_tells_it(client):
+    assert not any("confidence" in hit for hit in search(client, text="red")["hits"])
+    response = client.post("/search", json={"text": "red", "min_confidence": 0.5})
+    assert response.status_code == 422
+    assert "tells no confidence" in response.text
+    assert client.post("/search", json={"text": "red", "min_confidence": 1.5}).status_code == 422
 
 
 def test_a_text_that_looks_like_a_page_stays_text(client, engine):

@@ -146,6 +146,17 @@ class TfidfEncoder(EncoderBase):
             part.data *= weights[part.indices]
         return _joined(parts)
 
+    def known(self, batch: Sequence[Any]) -> Array:
+        """Return the share of each text's words that the vocabulary has; words known by pieces alone do not count.
+
+        Examples
+        --------
+        >>> TfidfEncoder(min_df=1).fit(["ein rotes Boot"]).known(["rotes Segelboot", "Boot"]).tolist()
+        [0.5, 1.0]
+        """
+        words = self._fitted()[0]
+        return np.array([np.mean([word in words for word in words_of(text)]) for text in batch], dtype=np.float64)
+
     @property
     def state(self) -> State:
         """Return parameters and vocabulary as JSON, weights as arrays."""

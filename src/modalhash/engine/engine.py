@@ -13,9 +13,10 @@ from typing import Any, Self, Unpack
 
 from modalhash._typing import Matrix
 from modalhash.engine._filter_check import check_filter
-from modalhash.engine.answer import Hit, answer_requests
+from modalhash.engine.answer import Hit, Judge, answer_requests
 from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
 from modalhash.engine.ingest import Added, Ingester
+from modalhash.engine.ordering import Ranker
 from modalhash.engine.query import (
     OptionValues,
     QueryBatch,
@@ -95,6 +96,15 @@ class Engine:
         self._revision: Revision | None = None
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
+        self.refinement = parts.refinement
+        self._ranker: Ranker | None = None
+        if parts.refinement is not None:
+            names = self.config.get("class_names", [])
+            self._ranker = Ranker(parts.refinement, names, folder=self.path, n_threads=n_threads)
+        self.confidence = parts.confidence
+        self._judge: Judge | None = None
+        if parts.refinement is not None and parts.confidence is not None:
+            self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
         self.store: Store = SqliteStore(
             self.path / ITEMS, searched_fields=self.config.get("searched_fields", SEARCHED_FIELDS)
         )
@@ -229,7 +239,9 @@ class Engine:
     def refresh(self) -> None:
         """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
         with self._lock:
-            self._revision = refresh(self.index, self.store, self._revision)
+            since, self._revision = self._revision, refresh(self.index, self.store, self._revision)
+            if self._ranker is not None:
+                self._ranker.refresh(self.store, since, self._revision)
 
     # -- changes
 
@@ -253,7 +265,9 @@ class Engine:
         """
         problems = ProblemCollector(on_problem, strict=strict)
         media_folder = self.path if keep else None
-        ingester = Ingester(self.store, self.model, self.encoders, problems, replace, workers, media_folder)
+        ingester = Ingester(
+            self.store, self.model, self.encoders, problems, replace, workers, media_folder, self.refinement
+        )
         try:
             added, replaced = ingester.add(source, fields=fields, callback=callback)
         finally:
@@ -327,7 +341,10 @@ class Engine:
         options: SearchOptions | None = None,
         **changes: Unpack[OptionValues],
     ) -> list[Hit]:
-        """Return the nearest items to one query, by (distance, order of adding).
+        """Return the nearest items to one query, the nearest first.
+
+        Codes find them and refinement vectors order them (``refine=False``: by distance, then in the order of adding).
+        An item of the query's own modality that is the query itself comes first, its duplicates beside it.
 
         Parameters
         ----------
@@ -388,13 +405,28 @@ class Engine:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
         self.check_modalities(of)
         if name == "features":
-            return encode_features(self.model, of, values, asymmetric=asymmetric)
-        return encode_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
+            return encode_features(
+                self.model,
+                of,
+                values,
+                asymmetric=asymmetric,
+                refinement=self.refinement,
+                confidence=self.confidence,
+            )
+        return encode_contents(
+            self.model,
+            self.encoders[of],
+            of,
+            values,
+            asymmetric=asymmetric,
+            refinement=self.refinement,
+            confidence=self.confidence,
+        )
 
     def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
         """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible."""
         self.refresh()
-        return answer_requests(list(requests), self.index, self.store, self._groups)
+        return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker, self._judge)
 
     def items(self) -> Iterator[Record]:
         """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""
@@ -436,6 +468,8 @@ class Engine:
         """Raise ValueError for a modality that the engine does not have, or a label, which may be a slip of the pen."""
         if options.want is not None:
             self.check_modalities(options.want)
+        if options.min_confidence is not None and self.confidence is None:
+            raise ValueError("this engine tells no confidence, so min_confidence has nothing to go by; train it anew")
         if options.filter is not None:
             check_filter(
                 options.filter,

@@ -50,7 +50,7 @@ def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
             own = hit.found_by if name == "code" else (name,)
             hits[key] = replace(hit, found_by=(*own, *before))
     best = sorted(scores, key=lambda key: -scores[key])  # stable: words were first
-    return [hits[key] for key in best[:k]]
+    return [replace(hits[key], rank=rank) for rank, key in enumerate(best[:k], 1)]
 
 
 def _distance(code: Codes, record: Record) -> int:

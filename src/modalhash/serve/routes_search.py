@@ -36,7 +36,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             body, file = await reader.read(request, schemas.SearchBody)
             query, encoded = await _encode(service, body, file)
         options = body.options()
-        if options.filter is not None:
+        if options.filter is not None or options.min_confidence is not None:
             await service.in_thread("items", service.searcher.check_options, options)
         hits, searched = await service.searcher.search(encoded.request(options))
         return json_response(
@@ -50,9 +50,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 "want": list(options.want or service.engine.modalities),
                 "labels": list(options.labels),
                 **({} if options.where is None else {"where": str(options.where)}),
+                "refine": options.refine,
                 "hybrid": options.hybrid,
                 "asymmetric": options.asymmetric,
-                "warnings": encoded.warnings,
+                **({} if options.min_confidence is None else {"min_confidence": options.min_confidence}),
+                "known": encoded.known,
+                "message": encoded.message,
+                "warnings": [] if encoded.message is None else [encoded.message],
                 "hits": [schemas.hit_json(hit) for hit in hits],
             }
         )

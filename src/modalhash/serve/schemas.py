@@ -48,13 +48,17 @@ class SearchFields(BaseModel):
     )
     labels: Labels = Field(default_factory=list, description="Only items that have all of these labels.")
     kind: Kind | None = Field(None, description="Only items with this kind of code.")
-    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections.")
+    refine: bool = Field(True, description="Order hits by their refinement vectors; false: by the codes alone.")
+    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections instead.")
     where: Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)] | dict[str, Any] | None = Field(
         None,
         description="Only items that pass this filter, as text or as JSON.",
         examples=["label = boat and not (year < 2005 or kind = learned)", {"label": "boat", "year": {">=": 2005}}],
     )
     hybrid: bool = Field(True, description="Search the words of a text also in texts, captions and ids.")
+    min_confidence: float | None = Field(
+        None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
+    )
 
     @field_validator("where")
     @classmethod
@@ -77,9 +81,11 @@ class SearchFields(BaseModel):
             want=self.wanted or None,
             labels=tuple(dict.fromkeys(self.labels)),
             kind=self.kind,
+            refine=self.refine,
             asymmetric=self.asymmetric,
             where=None if self.where is None else engine.Filter.of(self.where),
             hybrid=self.hybrid,
+            min_confidence=self.min_confidence,
         )
 
 
@@ -151,8 +157,20 @@ class Hit(Item):
     """An item that a search returns."""
 
     distance: int = Field(description="The number of bits in which its code differs from the query's.")
-    score: float | None = Field(None, description="After `asymmetric`: larger is nearer.")
-    found_by: list[Literal["code", "words"]] = Field(description="What found it.")
+    rank: int = Field(description="From 1; hits that nothing tells apart have the same.")
+    score: float | None = Field(
+        None, description="Of the refinement vectors, or of the projections after `asymmetric`: larger is nearer."
+    )
+    found_by: list[Literal["code", "features", "words"]] = Field(
+        description="What found it: its `code`, its own `features`, the `words` of its texts, or several of them."
+    )
+    shared_labels: list[str] | None = Field(
+        None, description="Labels that the query and the hit both clearly have, the clearest first."
+    )
+    confidence: float | None = Field(
+        None, ge=0, le=1, description="The probability that it shares a label with the query, if the engine can tell."
+    )
+    weak: bool | None = Field(None, description="True where the confidence is low: the hit may well be wrong.")
 
 
 class Query(BaseModel):
@@ -179,9 +197,15 @@ class SearchResponse(BaseModel):
     want: list[str]
     labels: list[str]
     where: str | None = Field(None, description="The filter as text.")
+    refine: bool
     hybrid: bool
     asymmetric: bool
-    warnings: list[str]
+    min_confidence: float | None = None
+    known: float | None = Field(
+        None, ge=0, le=1, description="The share of the query's words that the engine knows; null without words."
+    )
+    message: str | None = Field(None, description="What to say about the query before its hits.")
+    warnings: list[str] = Field(description="The message again, if there is one.")
     hits: list[Hit]
 
 
@@ -268,7 +292,13 @@ def item_json(item: engine.Hit) -> dict[str, object]:
 
 def hit_json(hit: engine.Hit) -> dict[str, object]:
     """Return a hit as JSON, in the form of :class:`Hit`."""
-    fields = {**item_json(hit), "distance": hit.distance, "found_by": hit.found_by}
+    fields = {**item_json(hit), "distance": hit.distance, "rank": hit.rank, "found_by": hit.found_by}
     if hit.score is not None:
         fields["score"] = hit.score
+    if hit.shared_labels:
+        fields["shared_labels"] = hit.shared_labels
+    if hit.confidence is not None:
+        fields["confidence"] = hit.confidence
+    if hit.weak:
+        fields["weak"] = True
     return fields
