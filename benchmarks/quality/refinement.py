@@ -2,8 +2,9 @@
 
 `choose` cuts the training items into five folds, learns vectors from four and asks with the fifth, which no vector has
 seen. It measures the ridge of the posteriors, the blend of labels in the posteriors of items with learned codes, the
-weight of embeddings within a modality, and from which value a label counts as clear. No test query is loaded into
-anything there. `test` trains an engine and ranks its items for the test queries, once, with what was chosen.
+weight of codes beside posteriors and of embeddings within a modality, and from which value a label counts as clear. No
+test query is loaded into anything there. `test` trains an engine and ranks its items for the test queries with what was
+chosen.
 
     python benchmarks/quality/refinement.py choose
     python benchmarks/quality/refinement.py test
@@ -22,13 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from modalhash import Engine
+from modalhash import AMSH, Engine
 from modalhash._files import write_atomically
 from modalhash._typing import Array
+from modalhash.codes import unpack_signs
 from modalhash.data import Parts, load_dataset
-from modalhash.engine import SearchOptions, ordering, refinement
-from modalhash.engine.query import MAX_TIES
+from modalhash.engine import SearchOptions, SearchRequest, ordering, refinement
+from modalhash.engine.answer import MAX_TIES, shortlist_size
 from modalhash.evaluation.precision import precision_sums
+from modalhash.methods.rlh import RLH
 from rlh_choices import DATA, folds
 
 RESULTS = Path(__file__).parents[1] / "results" / "refinement.json"
@@ -36,6 +39,7 @@ SETS = ("openmoji", "iapr-tc12")
 WAYS = (("image", "text"), ("text", "image"), ("image", "image"), ("text", "text"))
 RIDGES = (0.003, 0.01, 0.03, 0.1)
 BLENDS = (0.0, 0.5, 0.75, 0.9, 1.0)
+CODE_WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4)
 WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4)
 CLEAR = (0.1, 0.15, 0.2, 0.25, 0.3)
 RELATIVE = (0.0, 0.3, 0.5)
@@ -87,6 +91,13 @@ def choose(name: str) -> dict[str, Any]:
             for modality in queries
         }
         found[f"learned, blend {blend}"] = cross(queries, parts, database)
+    for method in (AMSH, RLH):
+        anchors = {modality: min(1500, size) for modality, size in parts.training.sizes.items()}
+        model = method(n_bits=64, n_anchors=anchors, random_state=0)
+        model.fit(parts.training.features, parts.training.labels)
+        for weight in CODE_WEIGHTS:
+            what = f"{method.__name__} codes, weight {weight} beside the posterior"
+            found[what] = with_codes(model, chosen, parts, weight)
     for weight in WEIGHTS:
         found[f"within a modality, embedding {weight}"] = within(chosen, parts, weight)
     for clear in CLEAR:
@@ -112,6 +123,26 @@ def cross(queries: dict[str, Array], parts: Parts, database: dict[str, Array] | 
         mean_ap(queries[first], database[second], parts.query.labels[first], labels[second])
         for first, second in WAYS[:2]
     ]
+
+
+def with_codes(model: Any, learned: refinement.Learned, parts: Parts, weight: float) -> list[float]:
+    """Return mAP, unseen and learned in one direction and then in the other, of posteriors and codes together."""
+    scale = np.sqrt(weight / model.n_bits)
+
+    def joined(posteriors: Array, signs: Array) -> Array:
+        return np.hstack([posteriors * learned.refinement.posterior_step, scale * signs]).astype(np.float32)
+
+    signs = {
+        name: np.where(values > 0, 1, -1) for name, values in model.decision_function(parts.query.features).items()
+    }
+    posteriors = unseen_posteriors(learned, parts)
+    queries = {name: joined(posteriors[name], signs[name]) for name in signs}
+    database = {
+        name: joined(learned.training_posteriors(name, labels=True), unpack_signs(model.codes_[name], model.n_bits))
+        for name in signs
+    }
+    unseen, trained = cross(queries, parts), cross(queries, parts, database)
+    return [unseen[0], trained[0], unseen[1], trained[1]]
 
 
 def within(learned: refinement.Learned, parts: Parts, weight: float) -> list[float]:
@@ -178,15 +209,13 @@ def test(name: str, method: str) -> dict[str, Any]:
     ):
         for kind, database in (("learned", "learned"), ("hashed", "unseen")):
             numbers = engine.store.matching(kind=kind)
-            shipped = engine.prepare(features=queries.features["image"][:1], modality="image").request(
-                0, SearchOptions(k=TOP)
-            )
+            shipped = shortlist_size(SearchRequest(np.zeros(8, np.uint8), SearchOptions(k=TOP)), len(engine))
             for first, second in WAYS[:2]:
                 ranks = Order(engine, numbers, queries, first, second)
                 n = len(ranks.numbers)
                 sizes = {
                     "codes alone": (0, 0),
-                    f"shipped for top-{TOP}": (shipped.n_candidates, MAX_TIES * shipped.n_candidates),
+                    f"shipped for top-{TOP}": (shipped, MAX_TIES * shipped),
                     "a tenth": (n // 10, n // 10),
                     "all": (n, n),
                 }
@@ -218,7 +247,8 @@ class Order:
         Beyond the shortlist the order is that of the codes.
         """
         ranker = self.engine._ranker
-        assert ranker is not None and self.batch.vectors is not None
+        assert ranker is not None
+        assert self.batch.vectors is not None
         total, refined = 0.0, 0
         for query, (places, distances) in enumerate(zip(self.places, self.distances, strict=True)):
             n = min(most, int(np.searchsorted(distances, distances[k - 1], "right"))) if k else 0

@@ -61,7 +61,7 @@ def main() -> None:
             mark="-",
             unit="s",
             note=f"processor time; radius {DUPLICATE_RADIUS}, cosine {DUPLICATE_THRESHOLD}; "
-            f"{taken.seconds:.0f} s on the clock; {peak:.0f} MB at the peak, beside {vectors.nbytes / 1e6:.0f} of input",
+            f"{taken.seconds:.0f} s on the clock; {peak:.0f} MB at the peak beside {vectors.nbytes / 1e6:.0f} given",
         )
     ]
     show(rows[0])

@@ -62,7 +62,7 @@ def test_a_picture_finds_texts(engine, world):
     answer = json.loads(done.stdout)
     assert answer["query"] == str(photo)
     assert [set(hit) for hit in answer["hits"]] == [
-        {"id", "distance", "modality", "text", "labels", "kind", "code"}
+        {"id", "distance", "modality", "text", "labels", "kind", "code", "rank", "score", "found_by", "shared_labels"}
     ] * 2
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.engine.query import MAX_TIES, SearchRequest
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
+from modalhash.engine.query import SearchRequest
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
@@ -20,6 +20,10 @@ OVERFETCH, OVERFETCH_GROWTH, MAX_OVERFETCH = 4, 16, 4096
 again; above 4,096 it is quicker to ask the store which items pass."""
 MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
 """Queries whose k falls into the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
+
+REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200, 100_000, 8
+"""Refinement orders the 10 times k nearest items, at least 2,000, and those as near as the last of them, up to 8 times
+as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest."""
 
 Groups = Callable[[tuple[str, ...] | None], list[int] | None]
 """Returns the groups of the index for names of modalities; None for all."""
@@ -52,8 +56,8 @@ class Hit:
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
 
     @classmethod
-    def from_record(cls, record: Record, distance: int) -> Hit:
-        """Return a stored item as a hit."""
+    def from_record(cls, record: Record, distance: int, **more: Any) -> Hit:
+        """Return a stored item as a hit, with other fields of it by name."""
         return cls(
             record.id,
             int(distance),
@@ -64,6 +68,7 @@ class Hit:
             record.kind,
             record.extra,
             bytes(record.code).hex(),
+            **more,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,7 +103,6 @@ def answer_requests(
 
 def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
     """Return the hits of each request, by (distance, order of adding), or by score where it is re-ranked."""
-    requests = [replace(request, vector=None) for request in requests]  # nothing to refine by
     nearest = _scan_together(requests, index, groups)
     numbers = [candidates.numbers for candidates in nearest]
     records = store.records(np.concatenate(numbers)) if numbers else {}
@@ -187,20 +191,23 @@ def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]
     all_within = request.options.radius is not None
     if not request.reranked or not passed:
         most = None if all_within else request.options.k
-        return _as_hits([Hit.from_record(record, distance) for record, distance in passed[:most]])
+        return _hits(passed[:most])
     passed = passed if all_within else passed[: request.n_candidates]
     assert request.projection is not None
     scores = _scores(request.projection, [record for record, _ in passed])
     best = np.argsort(-scores, kind="stable")  # stable: the order by distance decides between equals
     best = best if all_within else best[: request.options.k]
-    return _as_hits([replace(Hit.from_record(*passed[i]), score=float(scores[i])) for i in best.tolist()])
+    return _hits([passed[i] for i in best.tolist()], scores[best].astype(np.float64))
 
 
-def _as_hits(hits: list[Hit]) -> list[Hit]:
-    """Return hits that a code found, with their ranks."""
-    scores = np.array([np.nan if hit.score is None else hit.score for hit in hits])
-    ranks = competition_ranks(scores, np.array([hit.distance for hit in hits]))
-    return [replace(hit, rank=rank, found_by=("code",)) for hit, rank in zip(hits, ranks, strict=True)]
+def _hits(found: list[tuple[Record, int]], scores: Array | None = None) -> list[Hit]:
+    """Return hits that a code found, in the order given."""
+    values = np.full(len(found), np.nan) if scores is None else scores
+    ranks = competition_ranks(values, np.array([distance for _, distance in found]))
+    return [
+        Hit.from_record(record, distance, score=None if scores is None else score, rank=rank, found_by=("code",))
+        for (record, distance), score, rank in zip(found, values.tolist(), ranks, strict=True)
+    ]
 
 
 def _scores(projection: Array, records: list[Record]) -> Array:
@@ -245,6 +252,13 @@ def _n_first(request: SearchRequest) -> int | None:
     return OVERFETCH * n if request.filtered else n
 
 
+def shortlist_size(request: SearchRequest, n_items: int) -> int:
+    """Return how many items a request has ordered by their vectors, without ties."""
+    if request.options.shortlist is not None:
+        return request.options.shortlist
+    return max(REFINED_RATIO * request.options.k, MIN_REFINED if n_items <= MANY else MIN_REFINED_OF_MANY)
+
+
 def _shortlists(
     requests: Sequence[SearchRequest], index: Index, groups: Groups, ids: Array | None = None
 ) -> list[tuple[Array, Array]]:
@@ -252,7 +266,7 @@ def _shortlists(
     together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
     for position, request in enumerate(requests):
         options = request.options
-        n = 0 if options.radius is not None else request.n_candidates
+        n = 0 if options.radius is not None else shortlist_size(request, len(index))
         together.setdefault((options.want, options.radius, n), []).append(position)
     found: dict[int, tuple[Array, Array]] = {}
     for (want, radius, n), positions in together.items():
@@ -260,8 +274,7 @@ def _shortlists(
         if radius is not None:
             hits = index.search(codes, radius=radius, ids=ids, group=groups(want))
         else:
-            k = min(n, max(1, len(index)))
-            hits = index.shortlist(codes, k, most=MAX_TIES * k, ids=ids, group=groups(want))
+            hits = index.shortlist(codes, n, most=MAX_TIES * n, ids=ids, group=groups(want))
         found.update((position, hits[row]) for row, position in enumerate(positions))
     return [found[position] for position in range(len(requests))]
 
@@ -310,18 +323,26 @@ def _refined_hits(
 ) -> list[Hit]:
     assert request.vector is not None
     numbers, distances, scores = order.numbers[rows], order.distances[rows], order.scores[rows]
-    ranks = competition_ranks(scores, distances)
-    shared = ranker.shared_labels(pad(request.vector), numbers)
-    hits = []
-    for place, (row, number) in enumerate(zip(rows, numbers.tolist(), strict=True)):
-        sources = {"code": order.by_code[row], "features": order.by_features[row]}
-        hits.append(
-            replace(
-                Hit.from_record(records[number], distances[place]),
-                score=None if np.isnan(scores[place]) else float(scores[place]),
-                rank=ranks[place],
-                found_by=tuple(name for name, found in sources.items() if found),
-                shared_labels=shared[place],
-            )
+    found_by = [
+        tuple(name for name, found in zip(("code", "features"), both, strict=True) if found)
+        for both in zip(order.by_code[rows].tolist(), order.by_features[rows].tolist(), strict=True)
+    ]
+    return [
+        Hit.from_record(
+            records[number],
+            distance,
+            score=None if score != score else score,  # NaN: no score orders it
+            rank=rank,
+            found_by=sources,
+            shared_labels=labels,
         )
-    return hits
+        for number, distance, score, rank, sources, labels in zip(
+            numbers.tolist(),
+            distances.tolist(),
+            scores.tolist(),
+            competition_ranks(scores, distances),
+            found_by,
+            ranker.shared_labels(pad(request.vector), numbers),
+            strict=True,
+        )
+    ]

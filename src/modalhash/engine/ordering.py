@@ -1,8 +1,9 @@
 """The order of a shortlist: by refinement vectors where items have them, by Hamming distance where not.
 
-Across modalities the score of an item is the inner product of its posterior and the query's. For items of the query's
-own modality the cosine of the embeddings is added, and those that are nearly equal to the query come before all others,
-the nearest first. Items without a vector keep the place that their Hamming distance gives them in the shortlist;
+The score of an item is the inner product of its posterior and the query's, to which the agreement of their codes is
+added: codes are made by other functions than posteriors, and both together know more than either. For items of the
+query's own modality the cosine of the embeddings is added too, and those that are nearly equal to the query come before
+all others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the shortlist;
 the others are ordered among the remaining places.
 """
 
@@ -20,6 +21,8 @@ from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import HammingIndex, Index, VectorTable
 from modalhash.store import MAX_REFINEMENT, Revision, Store
 
+CODE_WEIGHT = 0.2
+"""Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
 EMBEDDING_WEIGHT = 0.05
 """Of the cosine of embeddings beside the inner product of posteriors, within a modality."""
 NEAR_DUPLICATE = 0.995
@@ -94,32 +97,41 @@ class Ranker:
         """Return a shortlist, together with the numbers of ``similar`` items, in the order of its vectors."""
         by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
         if similar is not None and len(similar):
-            by_features = np.isin(numbers, similar)
-            new, near = index.search(code[None], k=len(similar), ids=np.setdiff1d(similar, numbers), group=own_group)[0]
+            places, known = _places(numbers, similar)
+            by_features[places[known]] = True
+            new, near = index.search(code[None], k=len(similar), ids=similar[~known], group=own_group)[0]
             numbers, distances = np.concatenate([numbers, new]), np.concatenate([distances, near])
             by_code = np.concatenate([by_code, np.zeros(len(new), dtype=bool)])
             by_features = np.concatenate([by_features, np.ones(len(new), dtype=bool)])
             canonical = np.lexsort((numbers, distances))
             numbers, distances = numbers[canonical], distances[canonical]
             by_code, by_features = by_code[canonical], by_features[canonical]
-        scores = self.scores(vector, numbers, own_group)
+        scores = self.scores(vector, numbers, 1 - 2 * distances / index.n_bits, own_group)
         scored = np.flatnonzero(~np.isnan(scores))
         order = np.arange(len(numbers))
         order[scored] = scored[np.argsort(-scores[scored], kind="stable")]
         return Ranked(numbers[order], distances[order], scores[order], by_code[order], by_features[order])
 
-    def scores(self, vector: Array, numbers: Array, own_group: int | None) -> Array:
-        """Return the scores of items, float64; NaN without a vector, or of another modality without posteriors."""
+    def scores(self, vector: Array, numbers: Array, agreement: Array, own_group: int | None) -> Array:
+        """Return the scores of items, float64; NaN without a vector, or of another modality without posteriors.
+
+        Parameters
+        ----------
+        vector : of the query
+        numbers : of the items
+        agreement : of their codes with the query's, from −1 to 1
+        own_group : the group of items whose embeddings count, those of the query's modality; None for none
+        """
         found = self._vectors.find(numbers)
         n = self.refinement.n_posterior
         values = np.full(len(found.rows), np.nan)
         if n:
-            values = found.dots(vector, 0, n) * self.refinement.posterior_step**2
+            products = found.dots(vector, 0, n) * self.refinement.posterior_step**2
+            values = products + CODE_WEIGHT * agreement[found.present]
         if own_group is not None and len(own := np.flatnonzero(found.groups == own_group)):
             rows = found._replace(rows=found.rows[own])
-            lengths = np.sqrt(rows.squares(n, n + EMBEDDING_DIMENSIONS) * float(self._squared_length(vector)))
-            cosines = rows.dots(vector, n, n + EMBEDDING_DIMENSIONS) / np.where(lengths > 0, lengths, 1)
-            mixed = np.where(np.isnan(values[own]), 0.0, values[own]) + EMBEDDING_WEIGHT * cosines
+            cosines = rows.cosines(vector, n, n + EMBEDDING_DIMENSIONS)
+            mixed = (values[own] if n else 0.0) + EMBEDDING_WEIGHT * cosines
             values[own] = np.where(cosines >= NEAR_DUPLICATE, DUPLICATE_SCORE + cosines, mixed)
         scores = np.full(len(numbers), np.nan)
         scores[found.present] = values
@@ -133,11 +145,12 @@ class Ranker:
         found = self._vectors.find(numbers)
         own = self.refinement.label_scores(vector[None])[0]
         theirs = self.refinement.label_scores(found.vectors())
-        clear = clear_labels(own[None], CLEAR_LABEL, CLEAR_SHARE) & clear_labels(theirs, CLEAR_LABEL, CLEAR_SHARE)
-        products = np.where(clear, own * theirs, 0)
-        best = np.argsort(-products, axis=1, kind="stable")[:, :SHARED_LABELS]
-        for position, labels, values in zip(np.flatnonzero(found.present), best, products, strict=True):
-            shared[position] = tuple(self._class_names[label] for label in labels if values[label] > 0)
+        both = clear_labels(own[None], CLEAR_LABEL, CLEAR_SHARE) & clear_labels(theirs, CLEAR_LABEL, CLEAR_SHARE)
+        rows, labels = np.nonzero(both)
+        clearest = np.lexsort((labels, -own[labels] * theirs[rows, labels], rows))
+        positions = np.flatnonzero(found.present)[rows[clearest]]
+        for position, label in zip(positions.tolist(), labels[clearest].tolist(), strict=True):
+            shared[position] = (*shared[position], self._class_names[label])[:SHARED_LABELS]
         return shared
 
     def _embedding(self, vectors: Array) -> Array:
@@ -147,9 +160,14 @@ class Ranker:
     def _sketch(self, vectors: Array) -> Codes:
         return pack_signs(self._embedding(vectors))
 
-    def _squared_length(self, vector: Array) -> int:
-        values = self._embedding(vector).astype(np.int64)
-        return int(values @ values)
+
+def _places(numbers: Array, wanted: Array) -> tuple[Array, Array]:
+    """Return where each of ``wanted`` stands among distinct numbers, and whether it is there at all."""
+    if not len(numbers):
+        return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=bool)
+    ascending = np.argsort(numbers)
+    places = ascending[np.minimum(np.searchsorted(numbers, wanted, sorter=ascending), len(numbers) - 1)]
+    return places, numbers[places] == wanted
 
 
 def clear_labels(scores: Array, least: float, share: float) -> Array:
@@ -171,10 +189,9 @@ def competition_ranks(scores: Array, distances: Array) -> list[int]:
     >>> competition_ranks(np.array([0.9, 0.9, 0.4]), np.array([2, 3, 2]))
     [1, 1, 3]
     """
-    ranks: list[int] = []
-    for position in range(len(scores)):
-        score, before = scores[position], scores[position - 1]
-        both_plain = np.isnan(score) and np.isnan(before) and distances[position] == distances[position - 1]
-        tied = position > 0 and (score == before or both_plain)
-        ranks.append(ranks[-1] if tied else position + 1)
+    plain = np.isnan(scores)
+    tied = (scores[1:] == scores[:-1]) | (plain[1:] & plain[:-1] & (distances[1:] == distances[:-1]))
+    places = np.arange(1, len(scores) + 1)
+    places[1:][tied] = 0  # a tie has the place of its first
+    ranks: list[int] = np.maximum.accumulate(places).tolist()
     return ranks

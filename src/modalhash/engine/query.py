@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
 """``asymmetric=True`` re-ranks 10 times k items, and at least 200."""
-REFINED_RATIO, MIN_REFINED, MAX_TIES = 10, 1000, 4
-"""Refinement orders the 10 times k nearest items, at least 1,000, and those as near as the last of them, up to 4 times
-as many in all."""
 MAX_SERIAL_QUERIES = 8
 """Up to this many queries threads cost more than they save, above all where many search at once."""
 
@@ -65,8 +62,9 @@ class SearchOptions:
         Re-rank the ``shortlist`` nearest by the query's real-valued projections instead, which tell a clear difference
         from a near miss; codes alone do not.
     shortlist : int, optional
-        The number of items to re-rank. By default 10 times ``k``: at least 1,000 where refinement vectors order them,
-        together with all that are as near as the last of them, and at least 200 with ``asymmetric``.
+        The number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; where
+        refinement vectors order them, at least 2,000, or 200 of more than 100,000 items, together with all that are as
+        near as the last of them.
     """
 
     k: int = 20
@@ -126,13 +124,9 @@ class SearchRequest:
     def n_candidates(self) -> int:
         """The number of items that have to pass the filter: the hits, or the shortlist to re-rank."""
         options = self.options
-        if not self.reranked and not self.refined:
+        if not self.reranked:
             return options.k
-        if options.shortlist is not None:
-            return options.shortlist
-        if self.reranked:
-            return max(SHORTLIST_RATIO * options.k, MIN_SHORTLIST)
-        return max(REFINED_RATIO * options.k, MIN_REFINED)
+        return max(SHORTLIST_RATIO * options.k, MIN_SHORTLIST) if options.shortlist is None else options.shortlist
 
 
 @dataclass(frozen=True)

@@ -292,7 +292,7 @@ def feature_map_of(modality: str, maps: Mapping[str, FeatureMap], model: CrossMo
 def _anchor_kernel(X: Matrix, seed: int) -> FeatureMap:
     from modalhash.features import AnchorKernel
 
-    return AnchorKernel(min(N_ANCHORS, X.shape[0]), dtype=np.float32, random_state=seed).fit(X)
+    return AnchorKernel(min(N_ANCHORS, X.shape[0]), dtype="float32", random_state=seed).fit(X)
 
 
 def _unit_labels(labels: Array) -> sparse.csr_array:

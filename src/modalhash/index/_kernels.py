@@ -604,13 +604,15 @@ def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
 
 
 @compiled()
-def squares(table: Array, rows: Array, start: int, stop: int) -> Array:
-    """Return the squared length of the values ``start`` to ``stop`` of some rows of a table, in int32."""
-    out = np.empty(rows.shape[0], np.int32)
+def dots_and_squares(query: Array, table: Array, rows: Array, start: int) -> tuple[Array, Array]:
+    """Return what :func:`dots` does, and the squared lengths of the same values of the rows, in int32."""
+    products = np.empty(rows.shape[0], np.int32)
+    lengths = np.empty(rows.shape[0], np.int32)
     for i in range(rows.shape[0]):
-        row = table[rows[i]][start:stop]
-        total = np.int32(0)
-        for j in range(row.shape[0]):
-            total += np.int32(row[j]) * np.int32(row[j])
-        out[i] = total
-    return out
+        row = table[rows[i]][start : start + query.shape[0]]
+        product, length = np.int32(0), np.int32(0)
+        for j in range(query.shape[0]):
+            product += np.int32(query[j]) * np.int32(row[j])
+            length += np.int32(row[j]) * np.int32(row[j])
+        products[i], lengths[i] = product, length
+    return products, lengths

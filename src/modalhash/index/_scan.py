@@ -46,6 +46,8 @@ def scan_with_ties(
 
         limit = min(most, table.n)
         rows, distances, sizes = nearest_with_ties(tile, table.words, table.n, min(k, limit), limit, n_bits)
+        if len(tile) == 1:
+            return table.ids[rows[0, : sizes[0]]], distances[0, : sizes[0]], offsets_of(sizes)
         filled = np.arange(limit) < sizes[:, None]
         return table.ids[rows[filled]], distances[filled], offsets_of(sizes)
 

@@ -149,12 +149,14 @@ class FoundRows(NamedTuple):
         products: Array = dots(query[start:stop], self.table, self.rows, start)
         return products
 
-    def squares(self, start: int, stop: int) -> Array:
-        """Return the squared length of the values ``start`` to ``stop`` of each row, int32."""
-        from modalhash.index._kernels import squares
+    def cosines(self, query: Array, start: int, stop: int) -> Array:
+        """Return the cosine of the values ``start`` to ``stop`` of the query and of each row, float64; 0 for zeros."""
+        from modalhash.index._kernels import dots_and_squares
 
-        lengths: Array = squares(self.table, self.rows, start, stop)
-        return lengths
+        part = query[start:stop].astype(np.int64)
+        products, squares = dots_and_squares(query[start:stop], self.table, self.rows, start)
+        lengths = np.sqrt(squares * float(part @ part))
+        return np.divide(products, lengths, out=np.zeros(len(products)), where=lengths > 0)
 
     def vectors(self) -> Array:
         """Return the rows themselves, copied."""
