@@ -57,7 +57,13 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "sets.iapr sets.openmoji",
     ],
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
-    "engine": ["_code_length query refinement sources", "folder ordering", "answer ingest", "near_duplicates training", "engine"],
+    "engine": [
+        "_code_length query refinement sources",
+        "folder ordering",
+        "answer ingest",
+        "near_duplicates training",
+        "engine",
+    ],
     "evaluation": [
         "ranking significance tables",
         "precision protocol trec",

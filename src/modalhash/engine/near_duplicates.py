@@ -300,8 +300,9 @@ def group_texts(texts: Sequence[str], rows: Array, vectors: Array, threshold: fl
     same: dict[frozenset[str], list[int]] = {}
     for place in left.tolist():  # more than can be compared with each other: the same words, or nothing
         same.setdefault(words[place], []).append(place)
+    places += [np.array(some) for some in same.values()]
     found = []
-    for members in (rows[some] for some in (*places, *same.values()) if len(some) > 1):
+    for members in (rows[some] for some in places if len(some) > 1):
         own = _cosines_with(vectors[members], vectors[members[0]])
         order = np.lexsort((members, -own, members != members[0]))
         found.append((members[order], own[order]))
