@@ -21,7 +21,7 @@ from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import HammingIndex, Index, VectorTable
 from modalhash.store import MAX_REFINEMENT, Revision, Store
 
-CODE_WEIGHT = 0.2
+CODE_WEIGHT = 0.1
 """Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
 EMBEDDING_WEIGHT = 0.05
 """Of the cosine of embeddings beside the inner product of posteriors, within a modality."""
