@@ -30,7 +30,7 @@ from modalhash.codes import pack_signs
 from modalhash.engine.answer import Hit
 from modalhash.engine.ordering import competition_ranks
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
-from modalhash.index import HammingIndex
+from modalhash.index import FoundRows, HammingIndex
 from modalhash.store import Record, Revision, Store
 
 DUPLICATE_RADIUS, DUPLICATE_THRESHOLD = 8, 0.97
@@ -48,7 +48,7 @@ BATCH = 1024
 """Items that are compared with each other before the tables are asked."""
 FIRST_QUERIES, WANTED_CANDIDATES = 16, 2**18
 """Sketches that are looked up at first; then as many as have about so many candidates together, whatever the data."""
-PAIRS_AT_ONCE, RECORDS_AT_ONCE = 2**16, 5000
+PAIRS_AT_ONCE, LONG_RUN, RECORDS_AT_ONCE = 2**16, 64, 5000
 _WORD = re.compile(r"\w+")
 ROUNDING = 1e-6
 """More than float32 loses of a cosine."""
@@ -263,11 +263,18 @@ def _firsts(vectors: Array, radius: int, threshold: float) -> Array:
 
 
 def _cosines(vectors: Array, lengths: Array, left: Array, right: Array) -> Array:
-    """Return the cosines of pairs of rows."""
-    products = [
-        np.einsum("ij,ij->i", vectors[left[part]].astype(np.int32), vectors[right[part]].astype(np.int32))
-        for part in row_slices(len(left), PAIRS_AT_ONCE)
-    ]
+    """Return the cosines of pairs of rows, of which those of one left row stand together."""
+    bounds = np.flatnonzero(np.diff(left, prepend=-1, append=-1)).tolist()
+    if len(left) > LONG_RUN * len(bounds):  # many for each left row: one product after the other, without copies
+        products = [
+            FoundRows(vectors, right[start:stop], right[:0], right[:0]).dots(vectors[left[start]], 0, vectors.shape[1])
+            for start, stop in pairwise(bounds)
+        ]
+    else:
+        products = [
+            np.einsum("ij,ij->i", vectors[left[part]].astype(np.int32), vectors[right[part]].astype(np.int32))
+            for part in row_slices(len(left), PAIRS_AT_ONCE)
+        ]
     return np.asarray(np.concatenate([np.empty(0), *products]) / (lengths[left] * lengths[right]))
 
 
