@@ -130,7 +130,10 @@ def with_another_word(text: str, rng: np.random.Generator) -> str:
     return " ".join(words)
 
 
-OTHER_WORDS = ("tree", "street", "water", "mountain", "blue", "child", "window", "animal", "old", "car", "flower")
+OTHER_WORDS = (
+    *("tree", "street", "water", "mountain", "blue", "child", "window"),
+    *("table", "animal", "old", "car", "flower", "round", "large"),
+)
 TEXT_CHANGES: dict[str, Callable[..., Any]] = {
     "upper case": lambda text, rng: text.upper(),
     "another order": lambda text, rng: " ".join(rng.permutation(text.split())),
