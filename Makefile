@@ -57,7 +57,7 @@ lint: $(READY)  ## check style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed import_speed serve_load speed_table
+BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed duplicates_speed import_speed serve_load speed_table
 
 bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/speed/$$name.py || exit 1; done

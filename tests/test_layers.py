@@ -63,7 +63,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "confidence",
         "answer folder",
         "ingest",
-        "training",
+        "near_duplicates training",
         "engine",
     ],
     "evaluation": [
@@ -82,7 +82,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "errors schemas",
         "http media openapi pages searcher uploads",
         "service",
-        "routes_items routes_search routes_state",
+        "routes_duplicates routes_items routes_search routes_state",
         "app",
         "server",
     ],

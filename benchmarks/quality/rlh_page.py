@@ -128,7 +128,8 @@ def _paired(study: Study, others: Study, cell: tuple[int, str], database: str, r
     seeds = sorted(set(study.of("RLH", cell[0])) & set(source.of(row[0], cell[0])))
     first = study.per_query("RLH", *cell, database, seeds)
     second = source.per_query(row[0], *cell, database, seeds)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     return first - second
 
 

@@ -37,7 +37,7 @@ def engine(world, tmp_path):
     return tmp_path / "engine"
 
 
-@pytest.mark.parametrize("command", ["train", "add", "remove", "search", "export", "info"])
+@pytest.mark.parametrize("command", ["train", "add", "remove", "search", "duplicates", "export", "info"])
 def test_help_has_examples(command):
     shown = run(command, "--help")
     assert shown.exit_code == 0
@@ -251,3 +251,36 @@ def test_ties_and_weak_hits_are_shown(capsys):
     lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert [line[1].strip() for line in lines] == ["1=", "1=", "3"]
     assert [line[3].strip() for line in lines] == ["91%", "20% weak match", ""]
+
+
+def test_duplicates(engine, world, tmp_path):
+    shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")
+    (tmp_path / "more.csv").write_text("id,path\ncopy,copy.png\n")
+    assert run("add", engine, tmp_path / "more.csv").exit_code == 0
+    done = run("duplicates", engine, "--modality", "image")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert done.exit_code == 0
+    assert [row[:5] for row in rows[:2]] == [
+        ["1", "exact", "1.000", "image", "photos/0.png"],
+        ["1", "exact", "1.000", "image", "copy"],
+    ]
+    groups = [json.loads(line) for line in run("duplicates", engine, "--json", "--limit", "1").stdout.splitlines()]
+    assert len(groups) == 1
+    assert groups[0]["exact"]
+    assert "there are more than 1 groups" in run("duplicates", engine, "--limit", "1").stderr
+    assert run("duplicates", engine, "--modality", "sound").exit_code == 2
+
+
+def test_no_duplicates(engine):
+    run("remove", engine, *(f"photos/{number}.png" for number in range(1, 60)))
+    done = run("duplicates", engine, "--modality", "image")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "no two items" in done.stderr
+
+
+def test_the_help_of_duplicates_tells_the_defaults():
+    from modalhash.engine import DUPLICATE_RADIUS, DUPLICATE_THRESHOLD
+
+    shown = " ".join(re.sub(r"[│\s]+", " ", run("duplicates", "--help").output).split())
+    assert f"{DUPLICATE_RADIUS} by default" in shown
+    assert f"{DUPLICATE_THRESHOLD} by default" in shown

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from modalhash.engine.engine import refresh as refresh
     from modalhash.engine.folder import EngineError as EngineError
     from modalhash.engine.ingest import Added as Added
+    from modalhash.engine.near_duplicates import DUPLICATE_RADIUS as DUPLICATE_RADIUS
+    from modalhash.engine.near_duplicates import DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD
+    from modalhash.engine.near_duplicates import DuplicateGroup as DuplicateGroup
     from modalhash.engine.query import OptionValues as OptionValues
     from modalhash.engine.query import QueryBatch as QueryBatch
     from modalhash.engine.query import SearchOptions as SearchOptions
@@ -38,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "engine": ["Engine", "refresh"],
         "folder": ["EngineError"],
         "ingest": ["Added"],
+        "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
         "_filter_check": ["FilterError"],
         "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],

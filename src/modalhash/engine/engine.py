@@ -16,6 +16,13 @@ from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, Judge, answer_requests
 from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
 from modalhash.engine.ingest import Added, Ingester
+from modalhash.engine.near_duplicates import (
+    DUPLICATE_RADIUS,
+    DUPLICATE_THRESHOLD,
+    NO_VECTORS,
+    DuplicateFinder,
+    DuplicateGroup,
+)
 from modalhash.engine.ordering import Ranker
 from modalhash.engine.query import (
     OptionValues,
@@ -32,6 +39,7 @@ from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
 from modalhash.progress import Callback
 from modalhash.store import SEARCHED_FIELDS, Record, Revision, SqliteStore, Store
+from modalhash.validation import check_int, check_number
 
 
 def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
@@ -108,6 +116,7 @@ class Engine:
         self.store: Store = SqliteStore(
             self.path / ITEMS, searched_fields=self.config.get("searched_fields", SEARCHED_FIELDS)
         )
+        self._duplicates = DuplicateFinder(self.store, parts.refinement, self.path)
         try:
             if self.store.n_bits != self.n_bits:
                 raise EngineError(
@@ -427,6 +436,40 @@ class Engine:
         """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible."""
         self.refresh()
         return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker, self._judge)
+
+    def duplicates(
+        self,
+        *,
+        modality: str | Sequence[str] | None = None,
+        radius: int = DUPLICATE_RADIUS,
+        threshold: float = DUPLICATE_THRESHOLD,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[DuplicateGroup]:
+        """Return groups of items of one modality that are the same, or nearly: exact ones first, then the surest.
+
+        All items of a group are near to its first, the one that was added before the others. The first call takes
+        seconds per hundred thousand items; what it finds is kept until the store changes.
+
+        Parameters
+        ----------
+        modality : one or several to look in; all by default
+        radius : in how many of 64 bits the sketches of near items may differ; more takes longer and finds a little more
+        threshold : the least cosine of the embeddings of near items, at most 1
+        limit, offset : how many groups, and how many to leave out before them
+
+        An engine that was trained without refinement vectors finds identical texts and files only, and warns.
+        """
+        names = self.modalities if modality is None else tuple(dict.fromkeys(self.check_modalities(modality)))
+        check_int(radius, "radius", at_least=0)
+        if check_number(threshold, "threshold", positive=True) > 1:
+            raise ValueError(f"threshold is {threshold}; expected a cosine, at most 1")
+        check_int(offset, "offset", at_least=0)
+        if limit is not None:
+            check_int(limit, "limit", at_least=1)
+        if self.refinement is None:
+            warnings.warn(NO_VECTORS, UserWarning, stacklevel=2)
+        return self._duplicates.find(names, radius=radius, threshold=float(threshold), limit=limit, offset=offset)
 
     def items(self) -> Iterator[Record]:
         """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""

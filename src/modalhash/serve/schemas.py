@@ -209,6 +209,19 @@ class SearchResponse(BaseModel):
     hits: list[Hit]
 
 
+class DuplicatesResponse(BaseModel):
+    """Groups of items that are the same, or nearly."""
+
+    groups: list[list[Hit]] = Field(
+        description="The first item of a group was added first; `score` is how like it the others are, at most 1. "
+        "At most 50 items of a group are listed."
+    )
+    exact: list[bool] = Field(description="For each group, whether its texts or files are identical.")
+    sizes: list[int] = Field(description="For each group, how many items it has.")
+    more: bool = Field(description="Whether there are groups after these.")
+    message: str | None = Field(description="What the engine cannot find, if anything.")
+
+
 class Modality(BaseModel):
     """A modality of the engine."""
 

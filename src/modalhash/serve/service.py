@@ -20,7 +20,7 @@ from modalhash.serve.settings import Settings
 from modalhash.serve.uploads import BodyBudget
 
 Value = TypeVar("Value")
-Pool = Literal["items", "pictures", "changes"]
+Pool = Literal["items", "pictures", "changes", "duplicates"]
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
@@ -37,6 +37,7 @@ class Service:
             "items": ThreadPoolExecutor(2, thread_name_prefix="items"),
             "pictures": ThreadPoolExecutor(self.limits.pictures, thread_name_prefix="pictures"),
             "changes": ThreadPoolExecutor(1, thread_name_prefix="changes"),  # one change after the other
+            "duplicates": ThreadPoolExecutor(1, thread_name_prefix="duplicates"),  # later ones find its result
         }
 
     async def in_thread(self, pool: Pool, work: Callable[..., Value], *arguments: Any) -> Value:
