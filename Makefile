@@ -3,35 +3,61 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNTIME := $(VENV)/.runtime
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: setup demo test lint bench reproduce docs clean
+.PHONY: help setup demo screenshots test axe lint bench reproduce docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 setup: $(READY)  ## create .venv and install the package with all it needs here
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "modalhash needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]'
+	$(PYTHON) -m venv $(VENV)
+
+# Two stamps in one .venv: what the demonstration needs, and all that development needs, which includes it.
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what the demonstration needs into $(VENV): about a minute, once."
+	$(INSTALL) --editable '.[demo,serve]'
 	@touch $@
 
-demo: $(READY)  ## train on pictures and names that were never paired, measure, search, serve; SERVE=0 stops before serving
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what development needs into $(VENV): a few minutes, once."
+	$(INSTALL) --quiet --editable '.[dev]'
+	@touch $(RUNTIME) $@
+
+demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure, search, serve; SERVE=0 stops before serving
 	$(BIN)/modalhash demo $(if $(filter 0,$(SERVE)),--no-serve)
+
+screenshots: $(READY)  ## take README's pictures of the page anew, and note what was found; needs Chromium
+	$(BIN)/python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest --numprocesses 2 --quiet
+
+AXE := .cache/axe-core-4.11.0
+AXE_SHA512 := 8a561a9c453cbf1c417b1a4977c716338125490ab841cb422ca8a1d1349f8c87c24137b21ffeb356b98825f2cfaca4ca2516e21be71f9d96d02230252661758d
+
+axe: $(AXE)/axe.min.js  ## fetch axe-core from npm, with which a test checks that everybody can use the page
+
+$(AXE)/axe.min.js:
+	@command -v npm >/dev/null || { echo "axe-core comes from npm, which is not installed"; exit 1; }
+	mkdir -p $(AXE)
+	npm pack --silent --pack-destination $(AXE) axe-core@4.11.0
+	@cd $(AXE) && echo "$(AXE_SHA512)  axe-core-4.11.0.tgz" | sha512sum --check --quiet
+	tar -xzf $(AXE)/axe-core-4.11.0.tgz -C $(AXE) --strip-components 1 package/axe.min.js package/LICENSE
+	@touch $@
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed import_speed serve_load speed_table
+BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed duplicates_speed import_speed serve_load speed_table
 
 bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/speed/$$name.py || exit 1; done

@@ -42,7 +42,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "encoders": {"_config", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_lazy", "_typing", "codes", "validation"},
-    "engine": {"_config", "_files", "_lazy", "_typing", "base", "codes", "data", "encoders", "index", "persistence", "progress", "registry", "store", "validation"},
+    "engine": {"_config", "_files", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
     "serve": {"_imports", "_lazy", "codes", "engine", "store"},
 }  # fmt: skip
@@ -57,7 +57,15 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "sets.iapr sets.openmoji",
     ],
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
-    "engine": ["_code_length folder query sources", "answer ingest training", "engine"],
+    "engine": [
+        "_code_length _filter_check query refinement reliability sources words",
+        "ordering",
+        "confidence",
+        "answer folder",
+        "ingest",
+        "near_duplicates training",
+        "engine",
+    ],
     "evaluation": [
         "ranking significance tables",
         "precision protocol trec",
@@ -68,17 +76,17 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "databases",
     ],
     "experiments": ["environment provenance", "inputs", "config", "cells measure", "results", "run"],
-    "index": ["_layout base", "_kernels", "_scan", "multi_index", "hamming", "faiss", "backends"],
+    "index": ["_layout base", "_kernels", "_scan vectors", "multi_index", "hamming", "faiss", "backends"],
     "serve": [
         "batching monitoring settings",
         "errors schemas",
         "http media openapi pages searcher uploads",
         "service",
-        "routes_items routes_search routes_state",
+        "routes_duplicates routes_items routes_search routes_state",
         "app",
         "server",
     ],
-    "store": ["base", "sqlite"],
+    "store": ["filters", "_filter_sql base", "_words", "sqlite"],
 }
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path

@@ -24,6 +24,7 @@ SECTIONS = {  # result file -> heading, in this order; others follow under their
     "evaluation_speed": "Evaluation",
     "search_speed": "Exact search",
     "radius_speed": "Search within a radius",
+    "duplicates_speed": "Near-duplicates",
     "import_speed": "Start",
 }
 HEAD = """# Speed

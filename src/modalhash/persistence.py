@@ -55,7 +55,7 @@ def save(model: CrossModalHasher, folder: str | Path) -> None:
         )
     arrays: dict[str, Array] = {}
     learned = {name: value for name, value in vars(model).items() if name.endswith("_")}
-    state = {name: _flatten(value, name, arrays) for name, value in learned.items()}
+    state = {name: flatten(value, name, arrays) for name, value in learned.items()}
     tensors = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     config = {
         "format": FORMAT,
@@ -112,7 +112,7 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
         arrays = from_bytes(tensors)
         model = registry.get(method)(**config["parameters"])
         for name, value in config["state"].items():
-            setattr(model, name, _restore(value, name, arrays))
+            setattr(model, name, restore(value, name, arrays))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{folder} cannot be read as a {method!r} model: {error}") from error
     return model
@@ -153,34 +153,35 @@ def _check_keys(value: Mapping[Any, Any], what: str) -> None:
         raise TypeError(f"{what} has the key {other[0]!r}; a saved model can hold dicts by text only")
 
 
-def _flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
+def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Return JSON for ``value``, with arrays moved to ``arrays`` under their path."""
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return {"array": path}
     if isinstance(value, Mapping):
         _check_keys(value, path)
-        return {"dict": {key: _flatten(entry, f"{path}/{key}", arrays) for key, entry in value.items()}}
+        return {"dict": {key: flatten(entry, f"{path}/{key}", arrays) for key, entry in value.items()}}
     if type(value) in _feature_maps().values():
         learned = {name: entry for name, entry in vars(value).items() if name.endswith("_")}
         parameters = {name: _plain(entry, f"{path}.{name}") for name, entry in value.get_params(deep=False).items()}
-        state = {name: _flatten(entry, f"{path}/{name}", arrays) for name, entry in learned.items()}
+        state = {name: flatten(entry, f"{path}/{name}", arrays) for name, entry in learned.items()}
         return {"map": type(value).__name__, "parameters": parameters, "state": state}
     return {"value": _plain(value, path)}
 
 
-def _restore(value: dict[str, Any], path: str, arrays: dict[str, Array]) -> Any:
+def restore(value: dict[str, Any], path: str, arrays: dict[str, Array]) -> Any:
+    """Return what :func:`flatten` took apart."""
     if "array" in value:
         return arrays[value["array"]]
     if "dict" in value:
-        return {key: _restore(entry, f"{path}/{key}", arrays) for key, entry in value["dict"].items()}
+        return {key: restore(entry, f"{path}/{key}", arrays) for key, entry in value["dict"].items()}
     if "map" in value:
         known = _feature_maps()
         if value["map"] not in known:
             raise ValueError(f"{path} is the unknown feature map {value['map']!r}")
         feature_map = known[value["map"]](**value["parameters"])
         for name, entry in value["state"].items():
-            setattr(feature_map, name, _restore(entry, f"{path}/{name}", arrays))
+            setattr(feature_map, name, restore(entry, f"{path}/{name}", arrays))
         return feature_map
     return value["value"]
 

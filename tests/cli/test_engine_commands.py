@@ -37,7 +37,7 @@ def engine(world, tmp_path):
     return tmp_path / "engine"
 
 
-@pytest.mark.parametrize("command", ["train", "add", "remove", "search", "export", "info"])
+@pytest.mark.parametrize("command", ["train", "add", "remove", "search", "duplicates", "export", "info"])
 def test_help_has_examples(command):
     shown = run(command, "--help")
     assert shown.exit_code == 0
@@ -56,13 +56,26 @@ def test_words_find_pictures(engine):
         assert uri.endswith(id)
 
 
+def test_a_filter_as_typed(engine):
+    for where in ("label = RED and modality = image", '{"label": "red", "modality": ["image"]}'):
+        done = run("search", engine, "a blue box", "--where", where, "-k", "50")
+        rows = [line.split("\t") for line in done.stdout.splitlines()]
+        assert rows
+        assert {row[1] for row in rows} == {"image"}
+        assert all("red" in row[4].split("; ") for row in rows)
+    wanted = run(
+        "search", engine, "a red ball", "--want", "image", "--want", "text", "-k", "90", "--no-hybrid", "--json"
+    )
+    assert {hit["modality"] for hit in json.loads(wanted.stdout)["hits"]} == {"image", "text"}
+
+
 def test_a_picture_finds_texts(engine, world):
     photo = world / "photos" / "0.png"
     done = run("search", engine, "--image", photo, "--want", "text", "-k", "2", "--json")
     answer = json.loads(done.stdout)
     assert answer["query"] == str(photo)
     assert [set(hit) for hit in answer["hits"]] == [
-        {"id", "distance", "modality", "text", "labels", "kind", "code"}
+        {"id", "distance", "modality", "text", "labels", "kind", "code", "rank", "score", "found_by", "shared_labels"}
     ] * 2
 
 
@@ -133,6 +146,8 @@ def test_add_remove_export_info(engine, tmp_path):
         (("search", "ENGINE", "red", "--want", "sound"), "no modality 'sound'; it has 'image', 'text'"),
         (("search", "ENGINE", "red", "--id", "1"), "got words and --id"),
         (("search", "ENGINE", "--want", "sound"), "no modality 'sound'"),
+        (("search", "ENGINE", "red", "--where", "label ="), "the filter at character 8: expected a value"),
+        (("search", "ENGINE", "red", "--where", "label = redd"), "no item has the label 'redd'; did you mean 'red'"),
         (("search", "ENGINE"), "the input has no query"),
         (("search", "ENGINE", "--image", "nosuch.jpg"), "nosuch.jpg: no such file"),
         (("remove", "ENGINE", "nosuch"), "error: no item has the id 'nosuch'"),
@@ -209,3 +224,63 @@ def test_a_named_data_set(tmp_path):
     assert done.exit_code == 0, done.stderr
     hits = json.loads(run("search", tmp_path / "emoji", "dog", "--want", "image", "-k", "10", "--json").stdout)["hits"]
     assert sum("animal-mammal" in hit["labels"] for hit in hits) >= 5
+
+
+def test_confidence_at_the_command_line(tmp_path, monkeypatch):
+    make_world(tmp_path, 120)
+    engine = tmp_path / "engine"
+    run("train", tmp_path / "items.csv", "-o", engine, "--bits", "32")
+    likely = json.loads(run("search", engine, "a red ball", "--min-confidence", "0.8", "--json").stdout)["hits"]
+    assert likely
+    assert all(hit["confidence"] >= 0.8 for hit in likely)
+    unknown = run("search", engine, "xyzzy", "--want", "image", "-k", "3", "--json")
+    assert "None of these words is known" in unknown.stderr
+    assert all(hit["weak"] for hit in json.loads(unknown.stdout)["hits"])
+    report = tmp_path / "report.html"
+    assert run("info", engine, "--report", report).exit_code == 0
+    assert "all: expected calibration error" in report.read_text(encoding="utf-8")
+    assert report.read_text(encoding="utf-8").count("<svg") > 2
+
+
+def test_ties_and_weak_hits_are_shown(capsys):
+    from modalhash.cli.search import _table
+    from modalhash.engine import Hit
+
+    hits = [Hit("a", 3, "text", rank=1, confidence=0.91), Hit("b", 3, "text", rank=1, confidence=0.2, weak=True)]
+    _table("red", [*hits, Hit("c", 4, "text", rank=3)])
+    lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert [line[1].strip() for line in lines] == ["1=", "1=", "3"]
+    assert [line[3].strip() for line in lines] == ["91%", "20% weak match", ""]
+
+
+def test_duplicates(engine, world, tmp_path):
+    shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")
+    (tmp_path / "more.csv").write_text("id,path\ncopy,copy.png\n")
+    assert run("add", engine, tmp_path / "more.csv").exit_code == 0
+    done = run("duplicates", engine, "--modality", "image")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert done.exit_code == 0
+    assert [row[:5] for row in rows[:2]] == [
+        ["1", "exact", "1.000", "image", "photos/0.png"],
+        ["1", "exact", "1.000", "image", "copy"],
+    ]
+    groups = [json.loads(line) for line in run("duplicates", engine, "--json", "--limit", "1").stdout.splitlines()]
+    assert len(groups) == 1
+    assert groups[0]["exact"]
+    assert "there are more than 1 groups" in run("duplicates", engine, "--limit", "1").stderr
+    assert run("duplicates", engine, "--modality", "sound").exit_code == 2
+
+
+def test_no_duplicates(engine):
+    run("remove", engine, *(f"photos/{number}.png" for number in range(1, 60)))
+    done = run("duplicates", engine, "--modality", "image")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "no two items" in done.stderr
+
+
+def test_the_help_of_duplicates_tells_the_defaults():
+    from modalhash.engine import DUPLICATE_RADIUS, DUPLICATE_THRESHOLD
+
+    shown = " ".join(re.sub(r"[│\s]+", " ", run("duplicates", "--help").output).split())
+    assert f"{DUPLICATE_RADIUS} by default" in shown
+    assert f"{DUPLICATE_THRESHOLD} by default" in shown

@@ -87,3 +87,11 @@ def test_other_languages():
     assert openmoji.names(items, "de") == ["grinsendes gesicht"]
     with pytest.raises(ValueError, match="language is 'xx'"):
         openmoji.names(items, "xx")
+
+
+def test_keywords():
+    items = openmoji.emoji_list()
+    words = dict(zip((item.id for item in items), openmoji.keywords(items), strict=True))
+    assert {"ship", "yacht"} <= set(words["26F5"])
+    assert all(words.values())
+    assert not any("_" in word or not word[0].isalnum() for some in words.values() for word in some)

@@ -57,7 +57,7 @@ def test_tfidf_is_that_of_scikit_learn():
     words = TfidfVectorizer(analyzer=words_of, **options)
     pieces = TfidfVectorizer(analyzer=lambda t: [p for w in words_of(t) for p in pieces_of(w, 3, 4)], **options)
     expected = np.hstack([dense(v.fit(TEXTS[:3]).transform(TEXTS)) for v in (words, pieces)]) / np.sqrt(2)
-    found = TfidfEncoder().fit(TEXTS[:3]).encode(TEXTS)
+    found = TfidfEncoder(min_df=2, context=0).fit(TEXTS[:3]).encode(TEXTS)
     assert found.dtype == np.float32
     np.testing.assert_allclose(dense(found), expected, atol=1e-6)
 
@@ -84,7 +84,7 @@ def test_vocabulary_limits_and_order():
 
 
 def test_unknown_text_is_a_row_of_zeros():
-    rows = TfidfEncoder(min_df=1, pieces=None).fit(TEXTS).encode(["xylophon", "haus"])
+    rows = TfidfEncoder(pieces=None, context=0).fit(TEXTS).encode(["xylophon", "haus"])
     assert rows[[0]].nnz == 0
     assert rows[[1]].nnz == 1
 
@@ -94,7 +94,7 @@ def test_fit_passes_over_what_encode_refuses():
     with pytest.raises(ValueError, match="none of 2 items has a word"):
         TfidfEncoder().fit(["", "…"])
     with pytest.raises(ValueError, match="take min_df=1"):
-        TfidfEncoder().fit(["ab"])
+        TfidfEncoder(min_df=2).fit(["ab"])
 
 
 def test_not_fitted():
@@ -128,3 +128,71 @@ def test_any_text_gives_rows_of_length_at_most_one(texts):
             assert rows.shape == (1, kind.dim)
             assert np.isfinite(rows.data).all()
             assert np.linalg.norm(rows.data) <= 1 + 1e-5
+
+
+HARBOUR = ["boat harbour water", "boat sail water", "dog bone", "dog kennel bone"]
+
+
+def test_a_word_alone_looks_like_the_texts_that_have_it():
+    plain, mixed = (TfidfEncoder(pieces=None, context=share).fit(HARBOUR) for share in (0, 0.5))
+    word, texts = ["boat"], ["harbour water sail", "bone kennel"]
+    assert dense(plain.encode(word) @ plain.encode(texts).T).tolist() == [[0, 0]]
+    found = dense(mixed.encode(word) @ mixed.encode(texts).T)[0]
+    assert found[0] > 0.2
+    assert found[1] == 0
+
+
+def test_a_context_is_the_mean_row_of_the_texts_with_the_word():
+    plain = TfidfEncoder(context=0).fit(HARBOUR)
+    rows, share = dense(plain.encode(HARBOUR)), 0.3
+    columns = list(plain.state.config["vocabulary"][0])
+    means = np.array([rows[[word in text.split() for text in HARBOUR]].mean(axis=0) for word in columns])
+    context = rows[:, : len(columns)] @ means
+    expected = (1 - share) * rows + share * context / np.linalg.norm(context, axis=1, keepdims=True)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    found = TfidfEncoder(context=share).fit(HARBOUR).encode(HARBOUR)
+    np.testing.assert_allclose(dense(found), expected, atol=2e-3)  # contexts are rounded
+
+
+def test_only_the_largest_terms_of_a_context_are_kept(monkeypatch):
+    from modalhash.encoders import text
+
+    monkeypatch.setattr(text, "CONTEXT_TERMS", 2)
+    contexts = TfidfEncoder().fit(HARBOUR).state.arrays
+    assert np.diff(contexts["context_indptr"]).tolist() == [2] * 7
+
+
+def test_unknown_words_have_no_context_and_weigh_no_more_than_before():
+    plain, mixed = (TfidfEncoder(context=share).fit(HARBOUR) for share in (0, 0.5))
+    unknown = ["boathouse", "xyzzy"]
+    np.testing.assert_allclose(dense(mixed.encode(unknown)), dense(plain.encode(unknown)), atol=1e-7)
+    assert mixed.encode(["xyzzy"]).nnz == 0
+    np.testing.assert_allclose(np.linalg.norm(dense(mixed.encode(HARBOUR)), axis=1), 1, rtol=1e-6)
+
+
+def test_an_encoder_that_was_saved_without_contexts_has_none():
+    state = TfidfEncoder(min_df=2, context=0).fit(TEXTS).state
+    assert "context" not in state.config  # as they were saved: the same state, the same digest
+    again = TfidfEncoder.restore(state)
+    assert again.context == 0
+    assert (again.encode(TEXTS) != TfidfEncoder(min_df=2, context=0).fit(TEXTS).encode(TEXTS)).nnz == 0
+
+
+def test_contexts_are_saved_and_do_not_depend_on_the_order_of_the_texts():
+    encoder = TfidfEncoder().fit(HARBOUR)
+    again = TfidfEncoder.restore(encoder.state)
+    assert (again.encode(HARBOUR) != encoder.encode(HARBOUR)).nnz == 0
+    assert again.digest == encoder.digest == TfidfEncoder().fit(HARBOUR[::-1]).digest
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 1.5])
+def test_a_context_is_a_share(share):
+    with pytest.raises(ValueError, match="context is"):
+        TfidfEncoder(context=share)
+
+
+def test_known_words_are_whole_words():
+    encoder = TfidfEncoder(min_df=1).fit(["ein rotes Boot", "zwei Boote im Hafen"])
+    texts = ["rotes Boot", "Segelboot", "das rote BOOT im Hafen!", "Boot xyzzy"]
+    np.testing.assert_allclose(encoder.known(texts), [1, 0, 3 / 5, 1 / 2])
+    assert HashingEncoder().known(["xyzzy"]).tolist() == [1]

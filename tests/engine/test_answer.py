@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modalhash import Engine, HammingIndex
-from modalhash.engine import SearchOptions, SearchRequest, refresh
+from modalhash.engine import Filter, SearchOptions, SearchRequest, refresh
 from modalhash.engine.answer import answer_requests
 from modalhash.engine.folder import MEDIA
 from modalhash.store import Record, SqliteStore
@@ -50,13 +50,13 @@ def brute(records, request):
         fits = (
             (options.want is None or record.modality in options.want)
             and options.kind in (None, record.kind)
-            and set(options.labels) <= set(map(str, record.labels))
+            and {label.casefold() for label in options.labels} <= {str(label).casefold() for label in record.labels}
             and record.key != request.exclude
         )
         if fits and (options.radius is None or distance <= options.radius):
             found.append((record.id, distance))
     found.sort(key=lambda one: one[1])
-    return found if options.radius is not None else found[: options.k]
+    return found[: options.limit] if options.radius is not None else found[: options.k]
 
 
 requests = st.builds(
@@ -66,8 +66,11 @@ requests = st.builds(
         SearchOptions,
         k=st.sampled_from([1, 3, 40, 600]),
         radius=st.sampled_from([None, None, 4]),
+        limit=st.sampled_from([None, 1, 7]),
         want=st.sampled_from([None, ("image",), ("text", "image")]),
-        labels=st.lists(st.sampled_from([*map(str, LABELS), "nosuch", "a%", "_"]), max_size=2, unique=True).map(tuple),
+        labels=st.lists(
+            st.sampled_from([*map(str, LABELS), "nosuch", "a%", "_", "A", "É"]), max_size=2, unique=True
+        ).map(tuple),
         kind=st.sampled_from([None, None, "hashed", "learned"]),
     ),
     exclude=st.sampled_from([None, ("image", "0"), ("text", "1")]),
@@ -89,14 +92,15 @@ def test_matching_items(many):
     _, store = many
     for label in LABELS:
         expected = [n + 1 for n, record in enumerate(store.scan()) if label in record.labels]
-        assert store.matching(labels=[str(label)]).tolist() == expected
+        assert store.matching(SearchOptions(labels=str(label)).filter).tolist() == expected
     assert len(store.matching()) == 500
-    assert len(store.matching(kind="learned")) + len(store.matching(kind="hashed")) == 500
+    kinds = [SearchOptions(kind=kind).filter for kind in ("learned", "hashed")]
+    assert sum(len(store.matching(kind)) for kind in kinds) == 500
 
 
 def test_filters_of_the_engine(engine):
     engine.add([{"id": f"new {n}", "text": f"a green ball {n}", "labels": ["rare", "green"]} for n in range(3)])
-    everything = engine.search(text="a red box", k=500)
+    everything = engine.search(text="a red box", k=500, hybrid=False)
     for options in (
         {"labels": "rare"},
         {"labels": ["rare", "green"]},
@@ -105,16 +109,70 @@ def test_filters_of_the_engine(engine):
     ):
         labels = {options["labels"]} if isinstance(options.get("labels"), str) else set(options.get("labels", ()))
         expected = [h for h in everything if labels <= set(h.labels) and options.get("kind") in (None, h.kind)]
-        assert engine.search(text="a red box", k=2, **options) == expected[:2]
-        assert engine.search(text="a red box", k=500, **options) == expected
-        best = engine.search(text="a red box", k=500, asymmetric=True, **options)
+        for k in (2, 500):
+            found = engine.search(text="a red box", k=k, hybrid=False, **options)
+            assert [(h.modality, h.id, h.score) for h in found] == [(h.modality, h.id, h.score) for h in expected[:k]]
+        best = engine.search(text="a red box", k=500, asymmetric=True, hybrid=False, **options)
         assert {hit.id for hit in best} == {hit.id for hit in expected}
     assert engine.search(id="new 0", labels="rare", k=5) == [
         hit for hit in engine.search(id="new 0", k=500) if "rare" in hit.labels
     ]
-    assert engine.search(text="red", labels="nosuch") == []
     with pytest.raises(ValueError, match="kind is 'other'"):
         engine.search(text="red", kind="other")
+
+
+def keys(hits):
+    return [(hit.modality, hit.id) for hit in hits]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "label = RARE and not id = new 1",
+        "label = red and kind = learned",
+        "not label = red",
+        "modality = text or label = blue",
+        "batch >= 1",
+    ],
+)
+def test_a_filter_passes_exactly_what_it_says(engine, where):
+    engine.add([{"id": f"new {n}", "text": f"a green ball {n}", "labels": ["rare"], "batch": n} for n in range(3)])
+    expected = {engine.store.records([n])[n].key for n in engine.store.matching(Filter.parse(where)).tolist()}
+    assert expected
+    for query in ({"text": "a red box"}, {"id": "photos/3.png"}):
+        everything = engine.search(**query, k=500, hybrid=False)
+        wanted = [hit for hit in everything if (hit.modality, hit.id) in expected]
+        for k in (1, 2, 500):
+            assert keys(engine.search(**query, k=k, where=where, hybrid=False)) == keys(wanted[:k])
+        within = keys(hit for hit in wanted if hit.distance <= 6)
+        assert keys(engine.search(**query, radius=6, where=where, hybrid=False)) == within
+        limited = engine.search(**query, radius=6, limit=2, where=Filter.of(where).to_json(), hybrid=False)
+        assert keys(limited) == within[:2]
+        assert {(hit.modality, hit.id) for hit in engine.search(**query, k=500, where=where)} <= expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": "redd"}, "no item has the label 'redd'; did you mean 'red'"),
+        ({"where": "label = circ"}, "no item has the label 'circ'; did you mean 'circle'"),
+        ({"where": "label = zzzzz"}, "no item has the label 'zzzzz'; labels are, for example, '"),
+        ({"where": "kind = lerned"}, "no kind 'lerned'; it has 'learned', 'hashed'"),
+        ({"where": "not modality = sound"}, "no modality 'sound'; it has 'image', 'text'"),
+        ({"where": "label ="}, "character 8: expected a value"),
+    ],
+)
+def test_what_no_item_has_is_told(engine, options, message):
+    with pytest.raises(ValueError, match=message):
+        engine.search(text="a red ball", **options)
+
+
+def test_labels_of_items_that_came_later_are_known(engine):
+    with pytest.raises(ValueError, match="no item has the label 'Rare'"):
+        engine.search(text="a red ball", labels="Rare")
+    engine.add([{"id": "new", "text": "a red ball", "labels": ["rare"]}])
+    assert [hit.id for hit in engine.search(text="a red ball", labels="Rare")] == ["new"]
+    assert engine.labels()["rare"] == 1
 
 
 def test_prepared_queries_with_options_of_their_own(engine):
@@ -135,7 +193,11 @@ def test_prepared_queries_with_options_of_their_own(engine):
         engine.search(text="a blue box", k=30, want="image", labels="blue", asymmetric=True),
         engine.search(id="items.csv:3", k=4, want="text"),
     ]
-    assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in expected]
+    for own, alone in zip(
+        found, expected, strict=True
+    ):  # a product of three rows rounds otherwise than one of one row:
+        assert {hit.id for hit in own} == {hit.id for hit in alone}  # codes with equal scores may change places
+        assert [hit.score for hit in own] == pytest.approx([hit.score for hit in alone], abs=1e-3)
     assert engine.answer([]) == []
 
 

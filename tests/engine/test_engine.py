@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from modalhash.data import Dataset, generate
 from modalhash.encoders import TfidfEncoder
 from modalhash.engine import ProblemCode
 from modalhash.engine.folder import CONFIG
+from modalhash.store import Record
 
 
 def shares(hits, *labels):
@@ -71,10 +73,11 @@ def test_hits_are_those_of_brute_force(engine):
     bits = np.unpackbits(codes, axis=1)[:, :16].astype(bool)
     distances = (bits != (projection > 0)).sum(axis=1)
     expected = np.argsort(distances, kind="stable")[:30]
-    assert [hit.distance for hit in engine.search(text="a green ball", k=30)] == distances[expected].tolist()
-    assert [(h.modality, h.id) for h in engine.search(text="a green ball", k=30)] == [records[i].key for i in expected]
+    plain = engine.search(text="a green ball", k=30, refine=False, hybrid=False)
+    assert [hit.distance for hit in plain] == distances[expected].tolist()
+    assert [(h.modality, h.id) for h in plain] == [records[i].key for i in expected]
     scores = np.where(bits, 1, -1) @ projection
-    best = engine.search(text="a green ball", k=10, asymmetric=True, shortlist=len(records))
+    best = engine.search(text="a green ball", k=10, asymmetric=True, shortlist=len(records), hybrid=False)
     np.testing.assert_allclose([hit.score for hit in best], np.sort(scores)[::-1][:10], rtol=1e-4)
 
 
@@ -176,6 +179,13 @@ def test_export_can_be_trained_on(engine, tmp_path):
         assert not any(record.extra for record in again.items())
 
 
+def test_export_carries_refinement_vectors(engine):
+    engine.store.add([Record("with", "text", b"\0\0", refinement=b"\x01\xff"), Record("none", "text", b"\0\0")])
+    lines = {line["id"]: line for line in engine.export() if line["modality"] == "text"}
+    assert base64.b64decode(lines["with"]["refinement"]) == b"\x01\xff"
+    assert "refinement" not in lines["none"]
+
+
 def test_info(engine):
     facts = json.loads(json.dumps(engine.info()))
     assert facts["items"] == 120
@@ -185,7 +195,7 @@ def test_info(engine):
 
 
 def test_unknown_words_are_told(engine):
-    with pytest.warns(UserWarning, match="nothing that the engine knows"):
+    with pytest.warns(UserWarning, match="None of these words is known"):
         engine.search(text="zzqqxx")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -297,7 +307,7 @@ def test_own_encoders_and_field_names(world, tmp_path):
     [
         ({"n_bits": 64}, "n_bits is 64, but there are only 60 items"),
         ({"method": "nosuch"}, "unknown method"),
-        ({"parameters": {"nosuch": 1}}, "amsh has no parameter 'nosuch'"),
+        ({"parameters": {"nosuch": 1}}, "rlh has no parameter 'nosuch'"),
         ({"encoders": {"text": "tfdf"}}, "Did you mean 'tfidf'"),
         ({"codes": "both"}, "codes is 'both'"),
         ({"fields": {"text": "nosuch"}}, "the columns are path, text, labels"),

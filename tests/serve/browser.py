@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import socket
 import threading
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import pytest
 
@@ -152,7 +154,7 @@ class Visitor:
         self.page.wait_for_function(
             """() => {
                 const shown = document.querySelector("#summary").textContent.match(/^([0-9]+) nearest/);
-                return shown && document.querySelectorAll("#results a.card").length === Number(shown[1]);
+                return shown && document.querySelectorAll("#results article.card").length === Number(shown[1]);
             }"""
         )
 
@@ -192,3 +194,54 @@ def picture(engine, word: str) -> bytes:
     """A picture of the engine with this label."""
     found = next(hit for hit in engine.items() if hit.modality == "image" and word in hit.labels)
     return (engine.path / found.uri).read_bytes()
+
+
+SAID = [
+    {"rank": 1, "confidence": 0.97, "shared_labels": ["red", "circle"], "found_by": ["code", "words"], "score": 0.9},
+    {"rank": 1, "confidence": 0.80, "shared_labels": ["red"], "found_by": ["code", "features"], "score": 0.9},
+    {"rank": 3, "confidence": 0.55, "extra": {"name": "The red ball", "year": 2004}},
+    {"rank": 4, "confidence": 0.30, "weak": True},
+    {"rank": 5, "confidence": 0.0, "weak": True, "shared_labels": []},
+    {"rank": 6},
+]
+"""What an answer may say of its first hits, whatever this engine would."""
+STUBBED = ("where", "min_confidence")
+"""Options that the stub takes in the service's place."""
+
+
+@contextmanager
+def answering(page, **fields):
+    """Answer searches by words with `SAID` and these fields in them; yields the bodies of the searches."""
+    bodies = []
+
+    def answer(route):
+        bodies.append(json.loads(route.request.post_data))
+        sent = {name: value for name, value in bodies[-1].items() if name not in STUBBED}
+        response = route.fetch(post_data=json.dumps(sent))
+        found = response.json()
+        for hit, more in zip(found["hits"], SAID, strict=False):
+            hit.update(more)
+        route.fulfill(response=response, json={**found, **fields})
+
+    page.route("**/search", answer)
+    yield bodies
+    page.unroute("**/search")
+
+
+def announce(page, *, options=(), **facts):
+    """Make the engine's facts say these, and that a search takes these options."""
+
+    def answer(route):
+        response = route.fetch()
+        engine = response.json()
+        route.fulfill(response=response, json={**engine, **facts, "options": [*engine["options"], *options]})
+
+    page.route("**/engine", answer)
+
+
+def groups_of(engine) -> dict:
+    """An answer of duplicates: two groups, of two and three pictures."""
+    found = [hit.to_dict() for hit in engine.search(text="red ball", want="image", k=5)]
+    for hit in found:
+        hit["media"] = f"/media/{quote(hit['id'], safe='')}?modality=image"
+    return {"groups": [found[:2], found[2:]]}

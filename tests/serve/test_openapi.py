@@ -6,6 +6,7 @@ from __future__ import annotations
 def test_the_description_names_what_there_is(client):
     schema = client.get("/openapi.json").json()
     assert set(schema["paths"]) == {
+        "/duplicates",
         "/engine",
         "/search",
         "/items",
@@ -16,7 +17,8 @@ def test_the_description_names_what_there_is(client):
     }
     body = schema["paths"]["/search"]["post"]["requestBody"]["content"]
     for one in body["application/json"]["schema"]["oneOf"]:
-        assert one["properties"]["want"]["anyOf"][0]["items"]["enum"] == ["image", "text"]
+        assert one["properties"]["want"]["anyOf"][0]["enum"] == ["image", "text"]
+        assert one["properties"]["want"]["anyOf"][1]["items"]["enum"] == ["image", "text"]
     assert set(body) == {"application/json", "multipart/form-data"}
     for path in schema["paths"].values():
         for operation in path.values():

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 from browser import STRANGE, chromium, engine, picture, url, visitor
 
-CARDS = "#results a.card"
+CARDS = "#results article.card"
 
 
 def fields(page) -> dict[str, list[str]]:
@@ -57,9 +57,12 @@ def test_codes_are_drawn_as_they_are(visitor, url):
     visitor.until_results()
     answer = asked(url, text="green box", k=5, want=["image"])
     query = bits(answer["query"]["code"], 32)
-    assert page.locator("#asked-strip svg").get_attribute("aria-label") == f"Code of 32 bits: {query}"
+    page.get_by_text("Why do these match?").click()
+    assert page.locator("#why-code svg").get_attribute("aria-label") == f"Code of 32 bits: {query}"
     for card, hit in zip(page.locator(CARDS).all(), answer["hits"], strict=True):
         code = bits(hit["code"], 32)
+        assert card.locator("svg").count() == 0
+        card.get_by_text("Details").click()
         differ = [i + 1 for i in range(32) if code[i] != query[i]]
         assert len(differ) == hit["distance"]
         label = card.locator(".bits svg").get_attribute("aria-label")
@@ -69,44 +72,154 @@ def test_codes_are_drawn_as_they_are(visitor, url):
         }
         same = [bit for bit, other in zip(code, query, strict=True) if bit == other]
         assert drawn == {"one": same.count("1"), "zero": same.count("0"), "differs": len(differ)}
-        words = f"{len(differ)} of 32 bits differ" if differ else "All 32 bits agree"
-        assert card.locator(".distance").inner_text() == words
-        assert card.locator(".kind").inner_text() == hit["kind"]
-
-
-def test_pointing_at_a_card_marks_the_query(visitor):
-    page = visitor.open("?q=red+box")
-    visitor.until_results()
-    last = page.locator(CARDS).last
-    last.focus()
-    label = last.locator(".bits svg").get_attribute("aria-label")
-    assert page.locator("#asked-strip svg").get_attribute("aria-label") == label
-    assert page.locator("#asked-strip .differs").get_attribute("d") != ""
-    page.get_by_role("searchbox").focus()
-    assert page.locator("#asked-strip .differs").get_attribute("d") == ""
+        assert card.locator(".query-bits svg").get_attribute("aria-label") == label
+        words = f"{32 - len(differ)} of 32 bits agree" if differ else "All 32 bits agree"
+        assert card.locator(".agreement").inner_text() == words
+        assert card.locator(".kind").inner_text() == f"image, {hit['kind']}"
+        assert card.locator(".id").inner_text() == hit["id"]
 
 
 def test_a_card_searches_by_its_item(visitor):
     page = visitor.open("?q=blue+ball")
     visitor.until_results()
     card = page.locator(CARDS).first
-    link, id = card.get_attribute("href"), card.locator(".id").inner_text()
+    id = card.locator(".title").inner_text()
     labels = card.locator(".label").all_inner_texts()
-    card.click()
+    link = card.get_by_role("link", name="Texts")
+    expected = {"id": [id], "modality": ["image"]}
+    assert parse_qs(urlsplit(link.get_attribute("href")).query) == expected
+    link.click()
     page.wait_for_function("() => document.querySelector('#summary').textContent.includes('texts')")
-    assert fields(page) == {"id": [id], "modality": ["image"]} == parse_qs(urlsplit(link).query)
+    assert fields(page) == expected
     assert page.evaluate("document.activeElement.id") == "summary"
     assert shares(page, *labels) > 0.5
     assert page.locator("#asked img").get_attribute("alt") == f"Picture {id}"
-    page.locator(CARDS).first.click()  # a text this time, which finds pictures
+    page.locator(CARDS).first.get_by_role("link", name="Pictures").click()
     page.wait_for_function("() => document.querySelector('#summary').textContent.includes('pictures')")
     assert fields(page)["modality"] == ["text"]
+
+
+def test_more_like_this_stays_with_its_kind(visitor):
+    page = visitor.open("?q=blue+ball&label=blue")
+    visitor.until_results()
+    card = page.locator(CARDS).first
+    id = card.locator(".title").inner_text()
+    card.get_by_role("link", name="More like this").click()
+    page.wait_for_function("() => location.search.includes('want=image')")
+    visitor.until_results()
+    assert fields(page) == {"id": [id], "modality": ["image"], "want": ["image"], "label": ["blue"]}
+    assert page.get_by_role("radio", name="pictures").is_checked()
+    assert shares(page, "blue") == 1
+
+
+@pytest.mark.parametrize("way", ["Escape", "button", "beside"])
+def test_a_picture_is_large_on_click(visitor, way):
+    page = visitor.open("?q=blue+ball")
+    visitor.until_results()
+    tile = page.locator(CARDS).nth(2).locator(".tile")
+    title = page.locator(CARDS).nth(2).locator(".title").inner_text()
+    tile.click()
+    dialog = page.get_by_role("dialog", name=title)
+    image = dialog.get_by_role("img", name=title)
+    assert image.evaluate("image => image.decode().then(() => image.clientWidth)") > 300
+    assert dialog.locator(".label").count() == 2
+    if way == "Escape":
+        page.keyboard.press("Escape")
+    elif way == "button":
+        dialog.get_by_role("button", name="Close").click()
+    else:
+        page.mouse.click(5, 5)
+    dialog.wait_for(state="hidden")
+    assert tile.evaluate("tile => tile === document.activeElement")
+    assert page.locator(CARDS).count() == 24
+
+
+def test_the_way_back_closes_the_dialog(visitor):
+    page = visitor.open("?q=blue+ball")
+    visitor.until_results()
+    page.locator(CARDS).first.get_by_role("link", name="Texts").click()
+    page.wait_for_function("() => document.querySelector('#summary').textContent.includes('texts')")
+    text = page.locator(CARDS).first.locator(".words").inner_text()
+    page.locator(CARDS).first.locator(".tile").click()
+    assert page.get_by_role("dialog").locator(".viewer-text").inner_text() == text
+    page.go_back()
+    page.get_by_role("dialog").wait_for(state="hidden")
+    page.wait_for_function("() => document.querySelector('#summary').textContent.includes('pictures')")
+    page.locator(CARDS).first.locator(".tile").click()
+    page.get_by_role("dialog").get_by_role("link", name="Texts").click()  # and so does a link in it
+    page.get_by_role("dialog").wait_for(state="hidden")
+    page.wait_for_function("() => document.querySelector('#summary').textContent.includes('texts')")
+
+
+def test_filters(visitor):
+    page = visitor.open("?q=red+ball&k=61")
+    visitor.until_results()
+    page.get_by_role("button", name="Filters").click()
+    known = page.locator("#known-labels option").evaluate_all("all => all.map(one => one.value)")
+    assert {"red", "green", "blue", "circle", "square"} <= set(known)
+    page.get_by_label("Label", exact=True).fill("BLUE")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Remove the filter blue").wait_for()
+    visitor.until_results()
+    assert shares(page, "blue") == 1
+    page.get_by_label("Label", exact=True).fill("square")
+    page.get_by_role("button", name="Add").click()
+    page.get_by_role("button", name="Remove the filter square").wait_for()
+    visitor.until_results()
+    assert shares(page, "blue", "square") == 1
+    page.get_by_label("Codes").select_option("learned")
+    page.get_by_role("button", name="Remove the filter learned codes").wait_for()
+    assert fields(page) == {"q": ["red ball"], "k": ["61"], "label": ["blue", "square"], "kind": ["learned"]}
+    page.reload()
+    visitor.until_results()
+    assert page.get_by_role("list", name="Filters in force").get_by_role("button").count() == 3
+    page.get_by_role("button", name="Remove the filter blue").click()
+    page.wait_for_function("() => !location.search.includes('blue')")
+    visitor.until_results()
+    assert shares(page, "square") == 1
+    assert page.evaluate("document.activeElement.id") == "filters-button"
+
+
+def test_nothing_passes_the_filters(visitor):
+    page = visitor.open("?q=red+ball&where=id+%3D+nothing")
+    page.get_by_role("alert").get_by_text("Nothing passes the filters").wait_for()
+    page.get_by_role("button", name="Remove the filter id = nothing").click()
+    visitor.until_results()
+
+
+def test_a_label_that_no_item_has(visitor):
+    visitor.expected = ("422",)
+    page = visitor.open("?q=red+ball&label=reed")
+    page.get_by_role("alert").get_by_text("did you mean 'red'").wait_for()
+    page.get_by_role("button", name="Remove the filter reed").click()
+    visitor.until_results()
+
+
+@pytest.mark.parametrize("way", ["Enter", "button"])
+def test_an_empty_query_clears(visitor, way):
+    page = visitor.open("?q=red+ball&want=image&label=red&k=12")
+    visitor.until_results()
+    if way == "Enter":
+        page.get_by_role("searchbox").fill("  ")
+        page.get_by_role("searchbox").press("Enter")
+    else:
+        page.get_by_role("button", name="Clear").click()
+    page.wait_for_function("() => document.body.dataset.state === 'start'")
+    assert urlsplit(page.url).query == ""
+    assert page.locator(CARDS).count() == page.locator("#chosen li").count() == 0
+    assert page.title() == "modalhash"
+    assert page.get_by_role("searchbox").input_value() == ""
+    assert page.evaluate("document.activeElement.id") == "query"
+    assert page.get_by_role("button", name="Clear").count() == 0
+    page.go_back()
+    visitor.until_results()
+    assert fields(page)["label"] == ["red"]
 
 
 def test_a_strange_id_is_a_link_like_any_other(visitor):
     page = visitor.open("?q=red+ball&k=61")
     visitor.until_results()
-    page.locator(CARDS).filter(has_text=STRANGE).click()
+    page.locator(CARDS).filter(has_text=STRANGE).get_by_role("link", name="Texts").click()
     page.wait_for_function("() => document.querySelector('#summary').textContent.includes('texts')")
     assert fields(page)["id"] == [STRANGE]
     page.reload()
@@ -128,7 +241,7 @@ def test_a_picture_finds_texts_and_the_way_back(visitor, engine, kind):
     assert fields(page) == {}
     before = page.locator("#results").inner_text()
 
-    page.locator(CARDS).first.click()
+    page.locator(CARDS).first.get_by_role("link", name="Pictures").click()
     page.wait_for_function("() => location.search.includes('id=')")
     page.go_back()
     page.wait_for_function("before => document.querySelector('#results').innerText === before", arg=before)
@@ -141,8 +254,49 @@ def test_a_picture_finds_texts_and_the_way_back(visitor, engine, kind):
     page.go_forward()
     page.go_forward()
     page.wait_for_function("before => document.querySelector('#results').innerText === before", arg=before)
-    page.reload()  # the address cannot hold a picture
+    page.get_by_role("radio", name="pictures").check()
+    page.wait_for_function("() => document.querySelector('#summary').textContent.includes('pictures')")
+    page.go_back()
+    page.reload()  # the address cannot hold a picture, the browser does
+    page.wait_for_function("before => document.querySelector('#results').innerText === before", arg=before)
+    assert page.get_by_alt_text("Your picture").evaluate("image => image.decode().then(() => image.naturalWidth)") == 40
+    assert "mine.png" in page.locator("#asked").inner_text()
+    page.go_forward()
+    page.wait_for_function("() => document.querySelector('#summary').textContent.includes('pictures')")
+
+
+def test_a_browser_that_keeps_nothing_says_that_the_picture_is_gone(visitor, engine):
+    page = visitor.open()
+    visitor.give("drop", "mine.png", picture(engine, "blue"), "image/png")
+    visitor.until_results()
+    page.evaluate("() => new Promise(done => (indexedDB.deleteDatabase('modalhash').onsuccess = done))")
+    page.reload()
     page.get_by_role("alert").get_by_text("The picture is gone").wait_for()
+
+
+def test_only_the_last_pictures_are_kept(visitor):
+    page = visitor.open()
+    page.get_by_role("searchbox").wait_for()
+    kept = page.evaluate(
+        """async () => {
+            const { keep, recall, forget } = await import("/static/pictures.js");
+            const picture = (name) => new File([name], `${name}.png`, { type: "image/png" });
+            const now = Date.now;
+            for (let i = 0; i < 11; i++) {
+                Date.now = () => now() + i;
+                await keep(`id ${i}`, picture(String(i)));
+            }
+            await keep("huge", new File([new Uint8Array(65 << 20)], "huge.png"));
+            await forget("id 9");
+            const names = [];
+            for (let i = 0; i < 11; i++) names.push((await recall(`id ${i}`))?.name ?? "");
+            const huge = (await recall("huge"))?.name ?? "";
+            Date.now = () => now() + 25 * 60 * 60 * 1000;
+            return { names, huge, after: (await recall("id 10"))?.name ?? "" };
+        }"""
+    )
+    assert kept["names"] == ["", "", "", "3.png", "4.png", "5.png", "6.png", "7.png", "8.png", "", "10.png"]
+    assert kept["huge"] == kept["after"] == ""
 
 
 def test_the_button_takes_a_picture(visitor, engine):
@@ -175,8 +329,9 @@ def test_direction_and_count(visitor):
     choices.get_by_label("everything").check()
     page.wait_for_function("() => document.querySelector('#summary').textContent.includes('of 122 items')")
     assert set(fields(page)["want"]) == {"image", "text"}
+    page.get_by_role("button", name="Filters").click()
     page.get_by_label("Show").select_option("48")
-    page.wait_for_function("() => document.querySelectorAll('#results a.card').length === 48")
+    page.wait_for_function("() => document.querySelectorAll('#results article.card').length === 48")
     assert fields(page)["k"] == ["48"]
     assert page.locator("#results img").count() > 0 < page.locator("#results .words").count()
     page.go_back()
@@ -215,8 +370,8 @@ def test_by_keyboard_alone(visitor):
     page.keyboard.type("green ball")
     page.keyboard.press("Enter")
     visitor.until_results()
-    index = "() => [...document.querySelectorAll('#results a.card')].indexOf(document.activeElement)"
-    steps = {"ArrowDown": 0, "ArrowRight": 1, "ArrowLeft": 0, "Tab": 1, "Shift+Tab": 0}
+    index = "() => [...document.querySelectorAll('#results .card')].indexOf(document.activeElement.closest('.card'))"
+    steps = {"ArrowDown": 0, "ArrowRight": 1, "ArrowLeft": 0, "Tab": 0, "Shift+Tab": 0}
     for key, position in steps.items():
         page.keyboard.press(key)
         assert page.evaluate(index) == position, key
@@ -228,6 +383,12 @@ def test_by_keyboard_alone(visitor):
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     assert page.evaluate(focused) is not None
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    assert page.evaluate(index) == 0
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_function("() => location.search.includes('id=')")
     visitor.until_results()
@@ -251,7 +412,7 @@ def test_scrolling_is_remembered(visitor):
     page = visitor.open("?q=red+ball&k=61")
     visitor.until_results()
     page.evaluate("scrollTo(0, 900)")
-    page.locator(CARDS).nth(20).evaluate("card => card.click()")
+    page.locator(CARDS).nth(20).locator(".across").evaluate("link => link.click()")
     page.wait_for_function("() => location.search.includes('id=') && scrollY === 0")
     page.go_back()
     page.wait_for_function("() => location.search.includes('q=') && scrollY === 900")

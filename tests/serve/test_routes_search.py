@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -65,7 +67,7 @@ def test_an_item_finds_others(client):
 
 @pytest.mark.parametrize("query", [{"text": "a red ball"}, {"id": "photos/3.png"}])
 def test_asymmetric_hits_have_scores(client, query):
-    scores = [hit["score"] for hit in search(client, **query, k=6, asymmetric=True)["hits"]]
+    scores = [hit["score"] for hit in search(client, **query, k=6, asymmetric=True, hybrid=False)["hits"]]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -74,16 +76,69 @@ def test_filters_are_exact(client, engine):
     red = search(client, text="a blue box", k=50, labels=["red", "circle"], want=["image"])["hits"]
     assert red
     assert all({"red", "circle"} <= set(hit["labels"]) for hit in red)
-    everything = search(client, text="a blue box", k=200)["hits"]
+    everything = search(client, text="a blue box", k=200, hybrid=False)["hits"]
     expected = [hit["id"] for hit in everything if "rare" in hit["labels"]]
-    assert [hit["id"] for hit in search(client, text="a blue box", k=2, labels=["rare"])["hits"]] == expected[:2]
+    rare = search(client, text="a blue box", k=2, labels=["RARE"], hybrid=False)["hits"]
+    assert [hit["id"] for hit in rare] == expected[:2]
     assert {hit["kind"] for hit in search(client, text="a blue box", k=50, kind="hashed")["hits"]} == {"hashed"}
-    assert search(client, text="a blue box", labels=["nosuch"])["hits"] == []
+
+
+@pytest.mark.parametrize("where", ["label = red and not kind = hashed", {"label": "red", "not": {"kind": "hashed"}}])
+def test_a_filter_is_text_or_json(client, engine, where):
+    found = search(client, text="a blue box", k=50, where=where, hybrid=False)
+    assert found["where"] == "label = red and not kind = hashed"
+    expected = engine.search(text="a blue box", k=50, where=where, hybrid=False)
+    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in expected]
+    assert all("red" in hit["labels"] for hit in found["hits"])
+    data = engine.path_of(engine.get("photos/0.png")).read_bytes()
+    form = upload(client, data, k="50", where=where if isinstance(where, str) else json.dumps(where))
+    assert form.status_code == 200, form.text
+    assert {hit["id"] for hit in form.json()["hits"]} <= {hit["id"] for hit in found["hits"]}
+
+
+def test_one_modality_or_several(client):
+    one, several = (search(client, text="a red ball", want=want)["hits"] for want in ("image", ["image"]))
+    assert one == several
+    both = search(client, text="a red ball", k=200, want=["text", "image"])
+    assert {hit["modality"] for hit in both["hits"]} == {"image", "text"}
+
+
+def test_all_within_a_radius(client, engine):
+    found = search(client, text="a red ball", radius=6, k=1)
+    expected = engine.search(text="a red ball", radius=6)
+    assert len(expected) > 1
+    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in expected]
+    assert [found["radius"], "radius" in search(client, text="a red ball")] == [6, False]
+    engine.add([{"id": str(n), "text": "a red ball"} for n in range(250)])
+    assert len(search(client, text="a red ball", radius=32)["hits"]) == 200, "at most so many"
+    assert len(search(client, text="a red ball", radius=32, where="label = red")["hits"]) < 200
+
+
+def test_words_of_the_items_themselves_are_searched(client, engine):
+    engine.add([{"id": "dino", "text": "a dinosaur in the museum"}])
+    first = search(client, text="dinosaur")["hits"][0]
+    assert [first["id"], first["found_by"][-1]] == ["dino", "words"]
+    plain = search(client, text="dinosaur", hybrid=False)
+    assert not any("words" in hit["found_by"] for hit in plain["hits"])
+    assert plain["hybrid"] is False
 
 
 def test_words_that_nobody_knows_are_warned_about(client):
-    assert "nothing in the query is known" in search(client, text="zzqqxx")["warnings"][0]
-    assert search(client, text="red")["warnings"] == []
+    unknown = search(client, text="zzqqxx")
+    assert unknown["known"] == 0
+    assert unknown["message"].startswith("None of these words is known")
+    assert unknown["warnings"] == [unknown["message"]]
+    known = search(client, text="red")
+    assert [known["known"], known["message"], known["warnings"]] == [1, None, []]
+    assert search(client, id="photos/1.png")["known"] is None
+
+
+def test_confidence_needs_an_engine_that_tells_it(client):
+    assert not any("confidence" in hit for hit in search(client, text="red")["hits"])
+    response = client.post("/search", json={"text": "red", "min_confidence": 0.5})
+    assert response.status_code == 422
+    assert "tells no confidence" in response.text
+    assert client.post("/search", json={"text": "red", "min_confidence": 1.5}).status_code == 422
 
 
 def test_a_text_that_looks_like_a_page_stays_text(client, engine):
@@ -109,7 +164,15 @@ def test_a_text_that_looks_like_a_page_stays_text(client, engine):
         ({"text": "red", "k": 10**400}, 422, "k: "),
         ({"text": "red", "k": "5"}, 422, "k: "),
         ({"text": "red", "want": ["sound"]}, 422, "no modality 'sound'; it has 'image', 'text'"),
-        ({"text": "red", "want": "image"}, 422, "want: "),
+        ({"text": "red", "want": "sound"}, 422, "no modality 'sound'; it has 'image', 'text'"),
+        ({"text": "red", "want": 3}, 422, "want"),
+        ({"text": "red", "radius": -1}, 422, "radius: "),
+        ({"text": "red", "where": "label ="}, 422, "the filter at character 8: expected a value"),
+        ({"text": "red", "where": {"label": {"~": 1}}}, 422, "operator '~'"),
+        ({"text": "red", "where": "label = redd"}, 422, "no item has the label 'redd'; did you mean 'red'"),
+        ({"text": "red", "labels": ["redd"]}, 422, "did you mean 'red'"),
+        ({"text": "red", "where": 3}, 422, "where"),
+        ({"text": "red", "where": {}}, 422, "expected an object"),
         ({"text": "red", "modality": "image"}, 422, "does not take texts"),
         ({"text": "red", "kind": "other"}, 422, "kind: "),
         ({"text": "red", "labels": ["x"] * 21}, 422, "labels: "),

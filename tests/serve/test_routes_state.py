@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from modalhash.serve.schemas import EngineInfo
+from modalhash.serve.schemas import EngineInfo, SearchFields
 
 
 def test_what_the_engine_is(client, engine):
@@ -16,6 +16,12 @@ def test_what_the_engine_is(client, engine):
     assert about["modalities"]["image"] == {"items": 60, "query": True, "reads": "image"}
     assert set(about["examples"]) <= {"red", "green", "blue", "circle", "square"}
     assert about["writable"] is False
+    assert {"k", "want", "labels", "kind"} <= set(about["options"]) == set(SearchFields.model_fields)
+
+
+def test_duplicates_are_announced_where_there_is_a_route_for_them(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert client.get("/engine").json()["duplicates"] is ("/duplicates" in paths)
 
 
 def test_examples_are_those_given_or_those_of_the_engine(make_client, engine):

@@ -1,4 +1,4 @@
-"""A process that opens a store of format 1 and kills itself while it is brought to the present format.
+"""A process that opens a store of an earlier format and kills itself while it is brought to the present format.
 
 python killed_migration.py STORE statement N      before the N-th statement of the migration, from 0
 python killed_migration.py STORE instructions N   after N thousand instructions of SQLite's virtual machine

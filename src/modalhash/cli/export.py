@@ -19,6 +19,9 @@ def export(
 ) -> None:
     """Write all items as JSON lines: a manifest that train and add take, with kind and code of each item.
 
+    Codes are hexadecimal; the refinement vector, where there is one, is base64
+    of its signed bytes.
+
     [bold]Examples[/bold]
 
     modalhash export engine -o items.jsonl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
@@ -42,13 +43,31 @@ def search(
     query: Annotated[str | None, typer.Argument(help="Words to search for; from the input if there are none.")] = None,
     image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
     id: Annotated[str | None, typer.Option(help="Search by an item of the engine.")] = None,
-    want: Annotated[list[str] | None, typer.Option(help="Modality to look in, e.g. image; all by default.")] = None,
+    want: Annotated[
+        list[str] | None, typer.Option(help="Modality to look in, e.g. image; repeated, or all by default.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 20,
     radius: Annotated[int | None, typer.Option(min=0, help="All hits within this distance instead.")] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Only items with this label; repeated: with all of them.")
     ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only items with this kind of code.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="Only items that pass a filter: [b]label = boat and not (year < 2005 or kind = learned)[/b]."
+        ),
+    ] = None,
+    refine: Annotated[
+        bool, typer.Option("--refine/--no-refine", help="Order hits by their vectors, or by the codes alone.")
+    ] = True,
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid/--no-hybrid", help="Search words also in texts, captions and ids.")
+    ] = True,
+    min_confidence: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Only hits that share a label with the query with at least this probability."),
+    ] = None,
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="Rank anew by the query's real-valued projections: a little better.")
     ] = False,
@@ -60,9 +79,14 @@ def search(
 ) -> None:
     """Find items of any modality by words, by a picture, or by another item.
 
-    The nearest come first. Into a pipe or a file go lines with tabs: distance,
+    Codes find the items, refinement vectors order them; the nearest come first.
+    [b]--no-refine[/b] orders by the distance of the codes alone. Into a pipe or a file go lines with tabs: distance,
     modality, id, text or path, labels; before them the query where there are
     many. With [b]--json[/b], one JSON object per query.
+
+    A filter compares fields with [b]= != < <= > >= in[/b] and joins comparisons with
+    [b]and or not[/b] and brackets. Fields are label, modality, kind, id, text, uri, and
+    whatever else items were added with.
 
     Exit code: 0; 1 if some of many queries could not be answered; 2 for an
     error.
@@ -75,11 +99,17 @@ def search(
 
     modalhash search engine "boat" --want image --label red --kind hashed
 
+    modalhash search engine "boat" --where 'year >= 2005 and taken < 2024-06'
+
+    modalhash search engine "boat" --where 'label in (sea, "hot air") and not kind = learned'
+
+    modalhash search engine "boat" --min-confidence 0.8
+
     modalhash search engine --want image --json < queries.txt
 
     ls *.jpg | modalhash search engine --modality image --want text
     """
-    from modalhash.engine import SearchOptions
+    from modalhash.engine import Filter, SearchOptions
 
     options = SearchOptions(
         k=k,
@@ -87,7 +117,11 @@ def search(
         want=tuple(want) if want else None,
         labels=tuple(label or ()),
         kind=None if kind is None else kind.value,
+        refine=refine,
         asymmetric=asymmetric,
+        where=None if where is None else Filter.parse(where),
+        hybrid=hybrid,
+        min_confidence=min_confidence,
     )
     given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
     if len(given) > 1:
@@ -110,7 +144,8 @@ def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json
     """Search by each line of the input; return how many of them could not be searched by."""
     if sys.stdin.isatty():
         raise ValueError("no query; give words, --image or --id, or pipe queries in, one per line")
-    engine.check_modalities([modality, *(options.want or ())])  # once, and not for every line
+    engine.check_modalities(modality)
+    engine.check_options(options)  # once, and not for every line
     lines = (line.strip() for line in sys.stdin)
     queries = (line for line in lines if line)
     n = failed = 0
@@ -164,13 +199,25 @@ def _table(query: str, hits: list[Hit]) -> None:
     from rich.text import Text
 
     table = Table(title=Text(printable(query)), title_justify="left")
+    table.add_column("rank")
     table.add_column("distance", justify="right")
+    if sure := any(hit.confidence is not None for hit in hits):
+        table.add_column("confidence")
     for name in ("modality", "id", "text or path", "labels"):
         table.add_column(name, overflow="fold")
+    times = Counter(hit.rank for hit in hits)
     for hit in hits:
-        cells = [str(hit.distance), hit.modality, hit.id, _what(hit), ", ".join(map(str, hit.labels))]
+        rank = f"{hit.rank}{'=' if times[hit.rank] > 1 else ''}"  # 1= 1= 3, as in sports
+        cells = [rank, str(hit.distance), *([_how_sure(hit)] if sure else [])]
+        cells += [hit.modality, hit.id, _what(hit), ", ".join(map(str, hit.labels))]
         table.add_row(*(Text(printable(cell)) for cell in cells))
     console().print(table if hits else Text(f"{printable(query)}: nothing found"))
+
+
+def _how_sure(hit: Hit) -> str:
+    if hit.confidence is None:
+        return ""
+    return f"{hit.confidence:.0%}{' weak match' if hit.weak else ''}"
 
 
 def _what(hit: Hit) -> str:

@@ -43,7 +43,7 @@ def train(
     bits: Annotated[
         str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
     ] = "auto",
-    method: Annotated[str, typer.Option(help="See [b]modalhash methods[/b], or mymodule:Class.")] = "amsh",
+    method: Annotated[str, typer.Option(help="See [b]modalhash methods[/b], or mymodule:Class.")] = "rlh",
     param: Annotated[
         list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
     ] = None,

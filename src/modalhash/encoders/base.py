@@ -107,6 +107,10 @@ class EncoderBase(ABC):
         """Learn nothing."""
         return self
 
+    def known(self, batch: Sequence[Any]) -> Array:
+        """Return which share of each item is known to the encoder: 1 for one without a vocabulary."""
+        return np.ones(len(batch))
+
     @classmethod
     def restore(cls, state: State) -> Self:
         """Return the encoder that has this state."""

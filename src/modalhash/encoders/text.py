@@ -4,6 +4,10 @@ A text is brought to one form (Unicode NFKC, then case-folded: ``Straße`` and `
 words. Pieces of a word, runs of a few letters with its borders marked by a space, let ``Segelboot`` meet ``Boote``.
 All pieces of a word come with it, so they are counted by one sparse product of words in texts and pieces in words:
 the slow part, in Python, is done once per distinct word and not once per word of every text.
+
+A word alone is far from every text that has it among ten others, and what a model learned of those texts hardly
+reaches it. TF-IDF therefore mixes a text with the *context* of its words: what the training texts with these words
+look like on average. ``boat`` then looks like texts about boats, with some sail, harbour and water.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import norm
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.preprocessing import normalize
@@ -22,7 +27,7 @@ from sklearn.preprocessing import normalize
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
 from modalhash.encoders.base import EncoderBase, ItemError, State
-from modalhash.validation import check_int
+from modalhash.validation import check_int, check_number
 
 WORD = re.compile(
     # all but white space and punctuation; \w would cut words of Hindi or Thai at their vowel signs, and drop emoji
@@ -31,6 +36,14 @@ WORD = re.compile(
 SHOWN = 40
 BLOCK = 4096
 """Texts whose pieces are counted at once by ``fit``."""
+CONTEXT_TERMS = 64
+"""Words and pieces that are kept of the context of a word: those that weigh most."""
+CONTEXT_TEXTS = 50_000
+"""Texts that contexts are learned from at most, taken evenly from all."""
+CONTEXT_BLOCK = 256
+"""Words whose contexts are summed at once."""
+CONTEXT_DECIMALS = 4
+"""Contexts are rounded, so that they do not depend on the order of the texts."""
 
 
 class TfidfEncoder(EncoderBase):
@@ -40,16 +53,20 @@ class TfidfEncoder(EncoderBase):
     weigh alike and a row has length 1. A text of which nothing is known is a row of zeros; a text without any word
     is an error. No list of stop words: frequent words weigh little in any language.
 
+    The context of a word is the mean row of the training texts that have it. The contexts of a text's known words,
+    each weighed as the word is, are mixed into its row; nothing but the texts themselves is learned from.
+
     Parameters
     ----------
     pieces : shortest and longest piece of a word, or None for words alone
     min_df : texts in which a word or piece has to stand
     max_words, max_pieces : size of the vocabulary at most, filled with those in most texts. A model holds some
         thousand anchors as dense rows, so its size grows with them
+    context : share of the context in a row, from 0 (the text as it stands) to below 1
 
     Examples
     --------
-    >>> encoder = TfidfEncoder(min_df=1).fit(["ein rotes Boot", "zwei Boote im Hafen"])
+    >>> encoder = TfidfEncoder().fit(["ein rotes Boot", "zwei Boote im Hafen"])
     >>> rows = encoder.encode(["das Segelboot", "Hafen"])
     >>> rows.shape == (2, encoder.dim), bool(rows[[0]].sum() > 0)
     (True, True)
@@ -62,14 +79,19 @@ class TfidfEncoder(EncoderBase):
         self,
         *,
         pieces: Sequence[int] | None = (3, 4),
-        min_df: int = 2,
+        min_df: int = 1,
         max_words: int = 4096,
         max_pieces: int = 4096,
+        context: float = 0.25,
     ) -> None:
         self.pieces = _check_pieces(pieces)
         self.min_df = check_int(min_df, "min_df", at_least=1)
         self.max_words = check_int(max_words, "max_words", at_least=1)
         self.max_pieces = check_int(max_pieces, "max_pieces", at_least=1)
+        self.context = check_number(context, "context", at_least=0)
+        if self.context >= 1:
+            raise ValueError(f"context is {context}; expected a share of the row, from 0 to below 1")
+        self._contexts: sparse.csr_array | None = None
         self._columns: list[dict[str, int]] | None = None
         self._idf: list[Array] = []
 
@@ -96,6 +118,9 @@ class TfidfEncoder(EncoderBase):
         if not any(columns):
             raise ValueError(f"no word or piece stands in {self.min_df} of {len(texts)} texts; take min_df=1")
         self._columns, self._idf = columns, weights
+        if self.context:
+            step = -(-len(texts) // CONTEXT_TEXTS)
+            self._contexts = _contexts(self._weighed(texts[::step]), len(columns[0]))
         return self
 
     @property
@@ -105,6 +130,11 @@ class TfidfEncoder(EncoderBase):
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
         """Return the TF-IDF rows of texts."""
+        rows = self._weighed(batch)
+        return rows if self._contexts is None else _mixed(rows, self._contexts, self.context)
+
+    def _weighed(self, batch: Sequence[Any]) -> sparse.csr_array:
+        """Return the rows of the texts as they stand, without contexts."""
         columns = self._fitted()
         counts, words = _count_words(batch)
         tables = [_count_terms(words, lambda word: [word], columns[0], fixed=True)]
@@ -116,6 +146,17 @@ class TfidfEncoder(EncoderBase):
             part.data *= weights[part.indices]
         return _joined(parts)
 
+    def known(self, batch: Sequence[Any]) -> Array:
+        """Return the share of each text's words that the vocabulary has; words known by pieces alone do not count.
+
+        Examples
+        --------
+        >>> TfidfEncoder(min_df=1).fit(["ein rotes Boot"]).known(["rotes Segelboot", "Boot"]).tolist()
+        [0.5, 1.0]
+        """
+        words = self._fitted()[0]
+        return np.array([np.mean([word in words for word in words_of(text)]) for text in batch], dtype=np.float64)
+
     @property
     def state(self) -> State:
         """Return parameters and vocabulary as JSON, weights as arrays."""
@@ -124,17 +165,19 @@ class TfidfEncoder(EncoderBase):
             "min_df": self.min_df,
             "max_words": self.max_words,
             "max_pieces": self.max_pieces,
+            **({"context": self.context} if self.context else {}),  # as encoders were saved that had none
         }
         if self._columns is None:
             return State(config)
-        return State(
-            {**config, "vocabulary": [list(column) for column in self._columns]}, {"idf": np.hstack(self._idf)}
-        )
+        arrays = {"idf": np.hstack(self._idf)}
+        if self._contexts is not None:
+            arrays |= {f"context_{name}": getattr(self._contexts, name) for name in ("data", "indices", "indptr")}
+        return State({**config, "vocabulary": [list(column) for column in self._columns]}, arrays)
 
     @classmethod
     def restore(cls, state: State) -> Self:
         """Return the fitted encoder, or an unfitted one where nothing had been learned."""
-        config = dict(state.config)
+        config = {"context": 0.0, **state.config}
         vocabulary = config.pop("vocabulary", None)
         encoder = cls(**config)
         if vocabulary is not None:
@@ -144,6 +187,9 @@ class TfidfEncoder(EncoderBase):
                 raise ValueError(f"'tfidf': {len(idf)} weights for a vocabulary of {sizes}; the state is not whole")
             encoder._columns = [{term: column for column, term in enumerate(terms)} for terms in vocabulary]
             encoder._idf = np.split(idf, np.cumsum(sizes)[:-1])
+            if encoder.context:
+                parts = tuple(state.arrays[f"context_{name}"] for name in ("data", "indices", "indptr"))
+                encoder._contexts = sparse.csr_array(parts, shape=(sizes[0], sum(sizes)))
         return encoder
 
     def _fitted(self) -> list[dict[str, int]]:
@@ -278,6 +324,40 @@ def _count_terms(
     )
     counts.sum_duplicates()
     return counts
+
+
+def _contexts(rows: sparse.csr_array, n_words: int) -> sparse.csr_array:
+    """Mean row of the texts that have a word, for each of the first columns, which are words; its largest terms."""
+    rows = rows.astype(np.float64)
+    has_word = (rows[:, :n_words] > 0).astype(np.float64).T.tocsr()
+    kept: list[sparse.csr_array] = []
+    for words in row_slices(n_words, CONTEXT_BLOCK):
+        has = has_word[words]
+        means = normalize(has, norm="l1", copy=False) @ rows
+        means.data = np.round(means.data, CONTEXT_DECIMALS)
+        means.sort_indices()
+        kept.append(_largest(means, CONTEXT_TERMS))
+    return sparse.csr_array(sparse.vstack(kept, format="csr"), dtype=np.float32)
+
+
+def _largest(rows: sparse.csr_array, most: int) -> sparse.csr_array:
+    """Rows with at most this many values, the largest; of equal ones the first."""
+    number = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    order = np.lexsort((rows.indices, -rows.data, number))
+    rank = np.arange(len(order)) - rows.indptr[number[order]]
+    chosen = order[(rank < most) & (rows.data[order] > 0)]
+    return sparse.csr_array((rows.data[chosen], (number[chosen], rows.indices[chosen])), shape=rows.shape)
+
+
+def _mixed(rows: sparse.csr_array, contexts: sparse.csr_array, share: float) -> sparse.csr_array:
+    """Rows with the contexts of their words, of length 1; a row without known words stays as it is."""
+    context = normalize(rows[:, : contexts.shape[0]] @ contexts, copy=False)
+    known = np.diff(context.indptr) > 0
+    mixed = normalize((1 - share) * rows + share * context, copy=False)
+    lengths = np.where(known, 1, norm(rows, axis=1)).astype(np.float32)
+    mixed = sparse.csr_array(sparse.diags_array(lengths) @ mixed, dtype=np.float32)
+    mixed.sort_indices()
+    return mixed
 
 
 def _joined(parts: Sequence[sparse.csr_array]) -> sparse.csr_array:

@@ -9,27 +9,42 @@ from modalhash._lazy import lazy_exports
 if TYPE_CHECKING:
     from modalhash.data import parse_labels as parse_labels
     from modalhash.engine.answer import Hit as Hit
+    from modalhash.engine.confidence import Confidence as Confidence
     from modalhash.engine.engine import Engine as Engine
     from modalhash.engine.engine import refresh as refresh
     from modalhash.engine.folder import EngineError as EngineError
     from modalhash.engine.ingest import Added as Added
+    from modalhash.engine.near_duplicates import DUPLICATE_RADIUS as DUPLICATE_RADIUS
+    from modalhash.engine.near_duplicates import DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD
+    from modalhash.engine.near_duplicates import DuplicateGroup as DuplicateGroup
     from modalhash.engine.query import OptionValues as OptionValues
     from modalhash.engine.query import QueryBatch as QueryBatch
     from modalhash.engine.query import SearchOptions as SearchOptions
     from modalhash.engine.query import SearchRequest as SearchRequest
+    from modalhash.engine.reliability import Bin as Bin
+    from modalhash.engine.reliability import calibration_error as calibration_error
+    from modalhash.engine.reliability import pooled as pooled
+    from modalhash.engine.reliability import reliability_bins as reliability_bins
+    from modalhash.engine.reliability import reliability_svg as reliability_svg
     from modalhash.engine.sources import Item as Item
     from modalhash.engine.sources import Problem as Problem
     from modalhash.engine.sources import ProblemCode as ProblemCode
     from modalhash.engine.sources import default_id as default_id
+    from modalhash.store import Filter as Filter
+    from modalhash.store import FilterError as FilterError
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "answer": ["Hit"],
+        "confidence": ["Confidence"],
         "engine": ["Engine", "refresh"],
         "folder": ["EngineError"],
         "ingest": ["Added"],
-        "query": ["OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
+        "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
+        "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
+        "_filter_check": ["FilterError"],
+        "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],
         "sources": ["Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
     },
 )

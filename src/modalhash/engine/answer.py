@@ -1,7 +1,8 @@
-"""From requests to hits: as few scans of the index as possible, then filter, then re-rank."""
+"""From requests to hits: as few scans of the index as possible, then filter and order."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -10,15 +11,23 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
+from modalhash.engine.confidence import Confidence, Pair, pair_features
+from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.query import SearchRequest
+from modalhash.engine.refinement import Refinement
+from modalhash.engine.words import find_words, fuse
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
-OVERFETCH, OVERFETCH_GROWTH, MAX_OVERFETCH = 4, 16, 4096
-"""A search with a filter fetches 4 times as many items as it needs; then, as long as too few pass, 16 times as many
-again; above 4,096 it is quicker to ask the store which items pass."""
+OVERFETCH, MAX_OVERFETCH = 4, 4096
+"""A search with a filter fetches 4 times as many items as it needs. If too few pass, their share tells how many more to
+fetch; above 4,096 it is quicker to ask the store which items pass, and to search among these."""
 MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
 """Queries whose k falls into the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
+
+REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200, 100_000, 8
+"""Refinement orders the 10 times k nearest items, at least 2,000, and those as near as the last of them, up to 8 times
+as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest."""
 
 Groups = Callable[[tuple[str, ...] | None], list[int] | None]
 """Returns the groups of the index for names of modalities; None for all."""
@@ -41,11 +50,24 @@ class Hit:
     code: str = ""
     """Hexadecimal, the most significant bit first."""
     score: float | None = None
-    """After ``asymmetric=True``: the query's projections summed with the signs of the code; larger is nearer."""
+    """Of the refinement vectors, larger is nearer; None where these did not order the hit. After ``asymmetric=True``
+    the query's projections summed with the signs of the code."""
+    rank: int = 1
+    """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
+    found_by: tuple[str, ...] = ("code",)
+    """What found it: ``code``, ``features`` of its own, ``words``, or several of them."""
+    shared_labels: tuple[str, ...] = ()
+    """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
+    confidence: float | None = None
+    """The probability that it shares a label with the query; None if the engine has not learned to tell."""
+    weak: bool = False
+    """Whether it is nearer to what chance would find than to certainty, and no words of the query found it."""
+    refinement: bytes | None = field(default=None, repr=False, compare=False)
+    """Its refinement vector, int8."""
 
     @classmethod
-    def from_record(cls, record: Record, distance: int) -> Hit:
-        """Return a stored item as a hit."""
+    def from_record(cls, record: Record, distance: int, **more: Any) -> Hit:
+        """Return a stored item as a hit, with other fields of it by name."""
         return cls(
             record.id,
             int(distance),
@@ -56,12 +78,18 @@ class Hit:
             record.kind,
             record.extra,
             bytes(record.code).hex(),
+            refinement=record.refinement,
+            **more,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; what is empty is left out, except labels."""
-        values = {name: value for name, value in asdict(self).items() if value is not None and value != {}}
-        return {**values, "labels": list(self.labels)}
+        """Return plain values for JSON; what is empty is left out, except labels, and so is the refinement vector."""
+        fields = asdict(replace(self, refinement=None)).items()
+        values = {
+            name: value for name, value in fields if value is not None and value not in ({}, ()) and value is not False
+        }
+        lists: dict[str, Any] = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        return {**values, **lists, "labels": list(self.labels)}
 
 
 class _Candidates(NamedTuple):
@@ -72,24 +100,90 @@ class _Candidates(NamedTuple):
     more: bool
 
 
-def answer_requests(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
+@dataclass(frozen=True)
+class Judge:
+    """Says how far hits can be believed, and leaves out those below the confidence that is asked for."""
+
+    confidence: Confidence
+    refinement: Refinement
+    n_bits: int
+
+    def judge(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
+        """Return the hits of a request with their confidence; one without a refinement vector has none."""
+        judged = list(hits)
+        kinds: dict[tuple[str, str], list[int]] = {}
+        for row, hit in enumerate(hits):
+            if hit.refinement is not None:
+                kinds.setdefault((hit.modality, hit.kind), []).append(row)
+        for (modality, kind), rows in kinds.items():
+            curve = self.confidence.curves.get(Pair(str(request.modality), modality, kind))
+            if curve is None or request.vector is None:
+                continue
+            codes = np.frombuffer(bytes.fromhex("".join(hits[row].code for row in rows)), np.uint8)
+            vectors = np.frombuffer(b"".join(hits[row].refinement or b"" for row in rows), np.int8)
+            features = pair_features(
+                request.code,
+                request.vector,
+                codes.reshape(len(rows), -1),
+                vectors.reshape(len(rows), -1),
+                self.refinement,
+                self.n_bits,
+                within=modality == request.modality,
+            )
+            for row, value in zip(rows, curve.probability(features, request.familiarity).tolist(), strict=True):
+                weak = value < curve.weak_below and "words" not in hits[row].found_by
+                judged[row] = replace(hits[row], confidence=round(value, 4), weak=weak)
+        least = request.options.min_confidence
+        return judged if least is None else [hit for hit in judged if (hit.confidence or 0) >= least]
+
+
+def answer_requests(
+    requests: Sequence[SearchRequest],
+    index: Index,
+    store: Store,
+    groups: Groups,
+    ranker: Ranker | None = None,
+    judge: Judge | None = None,
+) -> list[list[Hit]]:
+    """Return the hits of each request, in the order that its options ask for."""
+    refined = [ranker is not None and request.refined for request in requests]
+    by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
+    by_vector = [request for request, own in zip(requests, refined, strict=True) if own]
+    plain = iter(_answer_by_codes(by_code, index, store, groups))
+    ranked = iter(_answer_refined(by_vector, index, store, groups, ranker) if ranker is not None else ())
+    answers = [next(ranked if own else plain) for own in refined]
+    if judge is None:
+        return answers
+    return [judge.judge(request, hits) for request, hits in zip(requests, answers, strict=True)]
+
+
+# -- by codes alone
+
+
+def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
     """Return the hits of each request, by (distance, order of adding), or by score where it is re-ranked."""
     nearest = _scan_together(requests, index, groups)
-    numbers = [candidates.numbers for candidates in nearest]
-    records = store.records(np.concatenate(numbers)) if numbers else {}
+    shared = _read_unfiltered(requests, nearest, store)
     answers = []
     for request, candidates in zip(requests, nearest, strict=True):
-        passed = _filter(request, candidates, records)
-        n = _n_fetch(request)
-        while candidates.more and len(passed) < request.n_candidates and request.filtered:
-            n *= OVERFETCH_GROWTH
-            if n > MAX_OVERFETCH:
-                passed = _search_matching(request, index, store, groups)
-                break
-            candidates = _nearest(request, n, index, groups)
-            passed = _filter(request, candidates, store.records(candidates.numbers))
-        answers.append(_rank(request, passed))
+        if request.filtered:
+            passed = _search_filtered(request, candidates, index, store, groups)
+        else:
+            passed = _with_records(request, candidates, shared)
+        answers.append(_join_words(request, _rank(request, passed), store))
     return answers
+
+
+def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[Hit]:
+    """Return the hits joined with those that have the words of the query, where they are wanted."""
+    options = request.options
+    if not options.hybrid or request.text is None or options.radius is not None:
+        return hits
+    by_words = find_words(request.text, request.code, options.filter, options.want, store, limit=options.k)
+    if not by_words:
+        return hits
+    ranked = {(hit.modality, hit.id): hit for hit in _rank(request, by_words)}
+    return fuse(hits, [ranked[record.key] for record, _ in by_words], options.k)
 
 
 def _n_fetch(request: SearchRequest) -> int:
@@ -113,10 +207,16 @@ def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Grou
             hits = index.search(codes, k=min(n, max(1, len(index))), group=groups(want))
         for row, position in enumerate(positions):
             numbers, distances = hits[row]
-            most = len(numbers) if radius is not None else _n_fetch(requests[position])
+            most = _n_within(requests[position], len(numbers)) if radius is not None else _n_fetch(requests[position])
             more = radius is None and len(numbers) >= most
             found[position] = _Candidates(numbers[:most], distances[:most], more)
     return [found[position] for position in range(len(requests))]
+
+
+def _n_within(request: SearchRequest, found: int) -> int:
+    """Return how many items within a radius to look at: all, unless there is a limit and whatever is found passes."""
+    limit = request.options.limit
+    return found if limit is None or request.filtered else min(found, limit + (request.exclude is not None))
 
 
 def _k_bucket(n: int) -> int:
@@ -132,43 +232,84 @@ def _nearest(request: SearchRequest, n: int, index: Index, groups: Groups) -> _C
     return _Candidates(numbers, distances, len(numbers) >= n)
 
 
+def _search_filtered(
+    request: SearchRequest, candidates: _Candidates, index: Index, store: Store, groups: Groups
+) -> list[tuple[Record, int]]:
+    """Return the nearest items that pass the filter, from the candidates if enough of them do."""
+    where = request.options.filter
+    if request.options.radius is not None and len(candidates.numbers) > MAX_OVERFETCH:
+        return _filter_within(request, candidates, store)
+    passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
+    if not candidates.more or len(passed) >= request.n_candidates:
+        return passed
+    share = len(passed) / len(candidates.numbers)
+    n = math.ceil(2 * request.n_candidates / share) if share else MAX_OVERFETCH + 1
+    if n <= MAX_OVERFETCH:
+        candidates = _nearest(request, n, index, groups)
+        passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
+        if not candidates.more or len(passed) >= request.n_candidates:
+            return passed
+    return _search_matching(request, index, store, groups)
+
+
 def _search_matching(request: SearchRequest, index: Index, store: Store, groups: Groups) -> list[tuple[Record, int]]:
     """Search only among the items that the store says pass the filter: the way to go where few do."""
-    numbers = store.matching(labels=request.options.labels, kind=request.options.kind)
+    numbers = store.matching(request.options.filter)
     n = min(request.n_candidates + (request.exclude is not None), max(1, len(numbers)))
     hits = index.search(request.code[None], k=n, ids=numbers, group=groups(request.options.want))
     ids, distances = hits[0]
-    return _filter(request, _Candidates(ids, distances, False), store.records(ids))
+    return _with_records(request, _Candidates(ids, distances, False), store.records(ids))
 
 
-def _filter(request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]) -> list[tuple[Record, int]]:
-    """Return the items that pass, with distances; one that was removed since the scan has no record and is left out."""
+def _filter_within(request: SearchRequest, candidates: _Candidates, store: Store) -> list[tuple[Record, int]]:
+    """Return the items within a radius that pass, where many are: numbers are compared before records are read."""
+    limit = request.options.limit
+    chosen = np.flatnonzero(np.isin(candidates.numbers, store.matching(request.options.filter)))
+    chosen = chosen if limit is None else chosen[: limit + (request.exclude is not None)]
+    numbers, distances = candidates.numbers[chosen], candidates.distances[chosen]
+    return _with_records(request, _Candidates(numbers, distances, False), store.records(numbers))
+
+
+def _read_unfiltered(
+    requests: Sequence[SearchRequest], nearest: Sequence[_Candidates], store: Store
+) -> Mapping[int, Record]:
+    """Read the candidates of all requests without a filter at once."""
+    pairs = zip(requests, nearest, strict=True)
+    numbers = [candidates.numbers for request, candidates in pairs if not request.filtered]
+    return store.records(np.concatenate(numbers)) if numbers else {}
+
+
+def _with_records(
+    request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]
+) -> list[tuple[Record, int]]:
+    """Return the items that have a record, with distances; one that was removed since the scan has none."""
     pairs = zip(candidates.numbers.tolist(), candidates.distances.tolist(), strict=True)
     found = ((records.get(number), distance) for number, distance in pairs)
-    return [(record, distance) for record, distance in found if record is not None and _passes(request, record)]
-
-
-def _passes(request: SearchRequest, record: Record) -> bool:
-    options = request.options
-    return (
-        record.key != request.exclude
-        and options.kind in (None, record.kind)
-        and (not options.labels or set(options.labels) <= set(map(str, record.labels)))
-    )
+    return [(record, distance) for record, distance in found if record is not None and record.key != request.exclude]
 
 
 def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]:
     """Return the best of the items that passed, re-ranked if the request asks for it."""
     all_within = request.options.radius is not None
     if not request.reranked or not passed:
-        most = None if all_within else request.options.k
-        return [Hit.from_record(record, distance) for record, distance in passed[:most]]
+        most = request.options.limit if all_within else request.options.k
+        return _hits(passed[:most])
     passed = passed if all_within else passed[: request.n_candidates]
     assert request.projection is not None
     scores = _scores(request.projection, [record for record, _ in passed])
     best = np.argsort(-scores, kind="stable")  # stable: the order by distance decides between equals
-    best = best if all_within else best[: request.options.k]
-    return [replace(Hit.from_record(*passed[i]), score=float(scores[i])) for i in best.tolist()]
+    best = best[: request.options.limit] if all_within else best[: request.options.k]
+    return _hits([passed[i] for i in best.tolist()], scores[best].astype(np.float64))
+
+
+def _hits(found: list[tuple[Record, int]], scores: Array | None = None) -> list[Hit]:
+    """Return hits that a code found, in the order given."""
+    values = np.full(len(found), np.nan) if scores is None else scores
+    ranks = competition_ranks(values, np.array([distance for _, distance in found]))
+    return [
+        Hit.from_record(record, distance, score=None if scores is None else score, rank=rank, found_by=("code",))
+        for (record, distance), score, rank in zip(found, values.tolist(), ranks, strict=True)
+    ]
 
 
 def _scores(projection: Array, records: list[Record]) -> Array:
@@ -176,3 +317,140 @@ def _scores(projection: Array, records: list[Record]) -> Array:
     codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8).reshape(len(records), -1)
     scores: Array = unpack_signs(codes, len(projection)) @ projection.astype(np.float32)
     return scores
+
+
+# -- by refinement vectors
+
+
+def _answer_refined(
+    requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups, ranker: Ranker
+) -> list[list[Hit]]:
+    """Return the hits of each request, the shortlist in the order of its vectors."""
+    shortlists = _shortlists(requests, index, groups)
+    ranked = [
+        _order(request, numbers, distances, index, groups, ranker)
+        for request, (numbers, distances) in zip(requests, shortlists, strict=True)
+    ]
+    first = [
+        order.numbers[: _n_first(request)]
+        for request, order in zip(requests, ranked, strict=True)
+        if not request.filtered
+    ]
+    shared = store.records(np.concatenate(first)) if first else {}
+    answers = []
+    for request, order in zip(requests, ranked, strict=True):
+        records = {} if request.filtered else shared
+        rows = _first_passing(request, order, records, store)
+        enough = request.options.radius is not None or len(rows) >= request.options.k
+        if not enough and request.filtered and len(order.numbers) < len(index):
+            matching = store.matching(request.options.filter)
+            numbers, distances = _shortlists([request], index, groups, ids=matching)[0]
+            order = _order(request, numbers, distances, index, groups, ranker, similar=False)
+            rows = _first_passing(request, order, records, store)
+        answers.append(_join_words(request, _refined_hits(request, order, rows, records, ranker), store))
+    return answers
+
+
+def _n_first(request: SearchRequest) -> int | None:
+    """Return how many records to read first; None for all, which a radius asks for."""
+    n = request.options.k + (request.exclude is not None)
+    if request.options.radius is not None:
+        return None
+    return OVERFETCH * n if request.filtered else n
+
+
+def shortlist_size(request: SearchRequest, n_items: int) -> int:
+    """Return how many items a request has ordered by their vectors, without ties."""
+    if request.options.shortlist is not None:
+        return request.options.shortlist
+    return max(REFINED_RATIO * request.options.k, MIN_REFINED if n_items <= MANY else MIN_REFINED_OF_MANY)
+
+
+def _shortlists(
+    requests: Sequence[SearchRequest], index: Index, groups: Groups, ids: Array | None = None
+) -> list[tuple[Array, Array]]:
+    """Return numbers and distances of the items to be ordered, with one scan for all that ask alike."""
+    together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
+    for position, request in enumerate(requests):
+        options = request.options
+        n = 0 if options.radius is not None else shortlist_size(request, len(index))
+        together.setdefault((options.want, options.radius, n), []).append(position)
+    found: dict[int, tuple[Array, Array]] = {}
+    for (want, radius, n), positions in together.items():
+        codes = np.stack([requests[position].code for position in positions])
+        if radius is not None:
+            hits = index.search(codes, radius=radius, ids=ids, group=groups(want))
+        else:
+            hits = index.shortlist(codes, n, most=MAX_TIES * n, ids=ids, group=groups(want))
+        found.update((position, hits[row]) for row, position in enumerate(positions))
+    return [found[position] for position in range(len(requests))]
+
+
+def _order(
+    request: SearchRequest,
+    numbers: Array,
+    distances: Array,
+    index: Index,
+    groups: Groups,
+    ranker: Ranker,
+    *,
+    similar: bool = True,
+) -> Ranked:
+    """Return a shortlist in the order of its vectors; ``similar`` adds items of the query's modality like the query."""
+    assert request.vector is not None
+    want, vector = request.options.want, pad(request.vector)
+    own = None
+    if request.modality is not None and (want is None or request.modality in want):
+        own = next(iter(groups((request.modality,)) or ()), None)
+    more = None
+    if similar and own is not None and request.options.radius is None:
+        more = ranker.similar(vector, own, request.options.k)
+    return ranker.rank(request.code, vector, numbers, distances, index, own_group=own, similar=more)
+
+
+def _first_passing(request: SearchRequest, order: Ranked, records: dict[int, Record], store: Store) -> list[int]:
+    """Return the rows of the first items in the order that pass the filter, reading records as far as these take it."""
+    options = request.options
+    most = options.k if options.radius is None else options.limit or len(order.numbers)
+    rows: list[int] = []
+    start, size = 0, _n_first(request) or len(order.numbers)
+    while start < len(order.numbers) and len(rows) < most:
+        numbers = order.numbers[start : start + size].tolist()
+        if unread := [number for number in numbers if number not in records]:
+            records.update(store.records(unread, where=options.filter))
+        for row, number in enumerate(numbers, start):
+            record = records.get(number)  # one that does not pass, or was removed since the scan, has none
+            if record is not None and record.key != request.exclude:
+                rows.append(row)
+        start, size = start + size, 2 * size
+    return rows[:most]
+
+
+def _refined_hits(
+    request: SearchRequest, order: Ranked, rows: list[int], records: Mapping[int, Record], ranker: Ranker
+) -> list[Hit]:
+    assert request.vector is not None
+    numbers, distances, scores = order.numbers[rows], order.distances[rows], order.scores[rows]
+    found_by = [
+        tuple(name for name, found in zip(("code", "features"), both, strict=True) if found)
+        for both in zip(order.by_code[rows].tolist(), order.by_features[rows].tolist(), strict=True)
+    ]
+    return [
+        Hit.from_record(
+            records[number],
+            distance,
+            score=None if score != score else score,  # NaN: no score orders it
+            rank=rank,
+            found_by=sources,
+            shared_labels=labels,
+        )
+        for number, distance, score, rank, sources, labels in zip(
+            numbers.tolist(),
+            distances.tolist(),
+            scores.tolist(),
+            competition_ranks(scores, distances),
+            found_by,
+            ranker.shared_labels(pad(request.vector), numbers),
+            strict=True,
+        )
+    ]

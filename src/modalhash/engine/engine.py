@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,9 +12,18 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from modalhash._typing import Matrix
-from modalhash.engine.answer import Hit, answer_requests
+from modalhash.engine._filter_check import check_filter
+from modalhash.engine.answer import Hit, Judge, answer_requests
 from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
 from modalhash.engine.ingest import Added, Ingester
+from modalhash.engine.near_duplicates import (
+    DUPLICATE_RADIUS,
+    DUPLICATE_THRESHOLD,
+    NO_VECTORS,
+    DuplicateFinder,
+    DuplicateGroup,
+)
+from modalhash.engine.ordering import Ranker
 from modalhash.engine.query import (
     OptionValues,
     QueryBatch,
@@ -28,7 +38,8 @@ from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
 from modalhash.progress import Callback
-from modalhash.store import Record, Revision, SqliteStore, Store
+from modalhash.store import SEARCHED_FIELDS, Record, Revision, SqliteStore, Store
+from modalhash.validation import check_int, check_number
 
 
 def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
@@ -91,8 +102,21 @@ class Engine:
         self.problems: tuple[Problem, ...] = ()
         self._lock = threading.Lock()
         self._revision: Revision | None = None
+        self._labels: tuple[Revision, dict[str, int]] | None = None
         self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
-        self.store: Store = SqliteStore(self.path / ITEMS)
+        self.refinement = parts.refinement
+        self._ranker: Ranker | None = None
+        if parts.refinement is not None:
+            names = self.config.get("class_names", [])
+            self._ranker = Ranker(parts.refinement, names, folder=self.path, n_threads=n_threads)
+        self.confidence = parts.confidence
+        self._judge: Judge | None = None
+        if parts.refinement is not None and parts.confidence is not None:
+            self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
+        self.store: Store = SqliteStore(
+            self.path / ITEMS, searched_fields=self.config.get("searched_fields", SEARCHED_FIELDS)
+        )
+        self._duplicates = DuplicateFinder(self.store, parts.refinement, self.path)
         try:
             if self.store.n_bits != self.n_bits:
                 raise EngineError(
@@ -127,7 +151,7 @@ class Engine:
         *,
         n_bits: int | str = "auto",
         encoders: Mapping[str, Any] | None = None,
-        method: str = "amsh",
+        method: str = "rlh",
         parameters: Mapping[str, Any] | None = None,
         random_state: int = 0,
         codes: str = "learned",
@@ -137,6 +161,7 @@ class Engine:
         overwrite: bool = False,
         callback: Callback | None = None,
         on_problem: Report | None = None,
+        searched_fields: Sequence[str] = SEARCHED_FIELDS,
     ) -> Self:
         """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
 
@@ -162,6 +187,7 @@ class Engine:
         overwrite : replace an engine that is there
         callback : called with the progress
         on_problem : called for every item left out; without it, there is a warning
+        searched_fields : the fields of the manifest, besides texts and ids, in which the words of a query are searched
 
         Items without labels, or held out by the field ``split``, are not learned from; they are hashed, and are found.
         """
@@ -179,6 +205,7 @@ class Engine:
             workers=workers,
             overwrite=overwrite,
             callback=callback,
+            searched_fields=searched_fields,
         )
         problems.warn()
         engine = cls(folder, trust=True)
@@ -221,7 +248,9 @@ class Engine:
     def refresh(self) -> None:
         """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
         with self._lock:
-            self._revision = refresh(self.index, self.store, self._revision)
+            since, self._revision = self._revision, refresh(self.index, self.store, self._revision)
+            if self._ranker is not None:
+                self._ranker.refresh(self.store, since, self._revision)
 
     # -- changes
 
@@ -245,7 +274,9 @@ class Engine:
         """
         problems = ProblemCollector(on_problem, strict=strict)
         media_folder = self.path if keep else None
-        ingester = Ingester(self.store, self.model, self.encoders, problems, replace, workers, media_folder)
+        ingester = Ingester(
+            self.store, self.model, self.encoders, problems, replace, workers, media_folder, self.refinement
+        )
         try:
             added, replaced = ingester.add(source, fields=fields, callback=callback)
         finally:
@@ -319,7 +350,10 @@ class Engine:
         options: SearchOptions | None = None,
         **changes: Unpack[OptionValues],
     ) -> list[Hit]:
-        """Return the nearest items to one query, by (distance, order of adding).
+        """Return the nearest items to one query, the nearest first.
+
+        Codes find them and refinement vectors order them (``refine=False``: by distance, then in the order of adding).
+        An item of the query's own modality that is the query itself comes first, its duplicates beside it.
 
         Parameters
         ----------
@@ -347,8 +381,7 @@ class Engine:
     ) -> list[list[Hit]]:
         """Return the hits of each of many queries of one kind: as :meth:`search`, and faster than one by one."""
         wanted = replace(options or SearchOptions(), **changes)  # type: ignore[arg-type]
-        if wanted.want is not None:
-            self.check_modalities(wanted.want)
+        self.check_options(wanted)
         queries = self.prepare(
             query, text=text, image=image, id=id, features=features, modality=modality, asymmetric=wanted.asymmetric
         )
@@ -381,25 +414,79 @@ class Engine:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
         self.check_modalities(of)
         if name == "features":
-            return encode_features(self.model, of, values, asymmetric=asymmetric)
-        return encode_contents(self.model, self.encoders[of], of, values, asymmetric=asymmetric)
+            return encode_features(
+                self.model,
+                of,
+                values,
+                asymmetric=asymmetric,
+                refinement=self.refinement,
+                confidence=self.confidence,
+            )
+        return encode_contents(
+            self.model,
+            self.encoders[of],
+            of,
+            values,
+            asymmetric=asymmetric,
+            refinement=self.refinement,
+            confidence=self.confidence,
+        )
 
     def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
         """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible."""
         self.refresh()
-        return answer_requests(list(requests), self.index, self.store, self._groups)
+        return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker, self._judge)
+
+    def duplicates(
+        self,
+        *,
+        modality: str | Sequence[str] | None = None,
+        radius: int = DUPLICATE_RADIUS,
+        threshold: float = DUPLICATE_THRESHOLD,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[DuplicateGroup]:
+        """Return groups of items of one modality that are the same, or nearly: exact ones first, then the surest.
+
+        All items of a group are near to its first, the one that was added before the others. The first call takes
+        seconds per hundred thousand items; what it finds is kept until the store changes.
+
+        Parameters
+        ----------
+        modality : one or several to look in; all by default
+        radius : in how many of 64 bits the sketches of near items may differ; more takes longer and finds a little more
+        threshold : the least cosine of the embeddings of near items, at most 1
+        limit, offset : how many groups, and how many to leave out before them
+
+        An engine that was trained without refinement vectors finds identical texts and files only, and warns.
+        """
+        names = self.modalities if modality is None else tuple(dict.fromkeys(self.check_modalities(modality)))
+        check_int(radius, "radius", at_least=0)
+        if check_number(threshold, "threshold", positive=True) > 1:
+            raise ValueError(f"threshold is {threshold}; expected a cosine, at most 1")
+        check_int(offset, "offset", at_least=0)
+        if limit is not None:
+            check_int(limit, "limit", at_least=1)
+        if self.refinement is None:
+            warnings.warn(NO_VECTORS, UserWarning, stacklevel=2)
+        return self._duplicates.find(names, radius=radius, threshold=float(threshold), limit=limit, offset=offset)
 
     def items(self) -> Iterator[Record]:
         """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""
         return self.store.scan()
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Iterate over all items as the lines of a manifest, with ``kind`` and ``code`` (hexadecimal)."""
+        """Iterate over all items as the lines of a manifest, with ``kind``, ``code`` (hexadecimal) and ``refinement``.
+
+        The refinement vector is base64 of its int8 values, and left out where an item has none.
+        """
         for record in self.items():
             path = None if record.uri is None else str(self.path.absolute() / record.uri)
             line = {"id": record.id, "modality": record.modality, "text": record.text, "path": path}
             line = {key: value for key, value in line.items() if value is not None}
             code = bytes(record.code).hex()
+            if record.refinement is not None:
+                line["refinement"] = base64.b64encode(record.refinement).decode("ascii")
             yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
 
     def info(self) -> dict[str, Any]:
@@ -412,6 +499,27 @@ class Engine:
         own kind. Both are None where the method does not learn from labels, or the engine is older than these numbers.
         """
         return describe_engine(self.path, self.config, self.store.counts())
+
+    def labels(self) -> dict[str, int]:
+        """Return how many items have each label, the most frequent first; numbers are texts here."""
+        revision = self.store.revision()
+        if self._labels is None or self._labels[0] != revision:
+            self._labels = revision, self.store.labels()
+        return dict(self._labels[1])
+
+    def check_options(self, options: SearchOptions) -> None:
+        """Raise ValueError for a modality that the engine does not have, or a label, which may be a slip of the pen."""
+        if options.want is not None:
+            self.check_modalities(options.want)
+        if options.min_confidence is not None and self.confidence is None:
+            raise ValueError("this engine tells no confidence, so min_confidence has nothing to go by; train it anew")
+        if options.filter is not None:
+            check_filter(
+                options.filter,
+                trained_labels=self.config.get("class_names", ()),
+                all_labels=self.labels,
+                modalities=self.modalities,
+            )
 
     def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
         """Return the names as a tuple; ValueError for one that the engine does not have."""

@@ -4,6 +4,7 @@
 ``config.json``    format, code length, modalities with name, version, dimension and digest of their encoders
 ``model/``         the hasher, as :mod:`modalhash.persistence` writes it
 ``encoders/``      what each encoder learned, as :mod:`modalhash.encoders.lookup` writes it: ``0/``, ``1/`` …
+``refinement.safetensors``  what makes refinement vectors (:mod:`modalhash.engine.refinement`)
 ``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`)
 ``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================
@@ -21,6 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from modalhash import __version__, _config
 from modalhash._files import replace_folder, write_atomically
+from modalhash.engine.confidence import FILE as CONFIDENCE
+from modalhash.engine.confidence import Confidence, ConfidenceError, load_confidence, save_confidence
+from modalhash.engine.refinement import FILE as REFINEMENT
+from modalhash.engine.refinement import Refinement, RefinementError, load_refinement, save_refinement
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -52,6 +57,10 @@ class Parts:
     config: dict[str, Any]
     model: CrossModalHasher
     encoders: dict[str, Encoder]
+    refinement: Refinement | None = None
+    """None in an engine that was trained before there were refinement vectors."""
+    confidence: Confidence | None = None
+    """None where it could not be learned, or the engine was trained before it was."""
 
 
 @contextmanager
@@ -69,7 +78,12 @@ def new_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def write_parts(
-    folder: Path, model: CrossModalHasher, encoders: Mapping[str, Encoder], more: Mapping[str, Any]
+    folder: Path,
+    model: CrossModalHasher,
+    encoders: Mapping[str, Encoder],
+    more: Mapping[str, Any],
+    refinement: Refinement | None = None,
+    confidence: Confidence | None = None,
 ) -> None:
     """Write model, encoders and configuration into a new folder."""
     from modalhash.encoders import describe, save_encoder
@@ -88,6 +102,10 @@ def write_parts(
         "modalities": described,
         **more,
     }
+    if refinement is not None:
+        config["refinement"] = save_refinement(refinement, folder)
+    if confidence is not None:
+        config["confidence"] = save_confidence(confidence, folder)
     write_atomically(folder / CONFIG, f"{json.dumps(config, indent=1, ensure_ascii=False)}\n".encode())
 
 
@@ -111,7 +129,14 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
         modality: _read_encoder(folder, number, modality, expected, trust)
         for number, (modality, expected) in enumerate(config["modalities"].items())
     }
-    return Parts(config, model, encoders)
+    try:
+        described = config.get("refinement")
+        refinement = None if described is None else load_refinement(folder, described, model)
+        told = config.get("confidence")
+        confidence = None if told is None else load_confidence(folder, told)
+    except (RefinementError, ConfidenceError) as error:
+        raise EngineError(f"{folder} cannot be used: {error}. Copy it anew, or train anew") from error
+    return Parts(config, model, encoders, refinement, confidence)
 
 
 def _read_encoder(folder: Path, number: int, modality: str, expected: dict[str, Any], trust: bool) -> Encoder:
@@ -192,5 +217,5 @@ def _replaceable(target: Path) -> bool:
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}
-    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA}
+    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE}
     return not names or (names <= own and ITEMS in names)

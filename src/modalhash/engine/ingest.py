@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modalhash._typing import Codes
+from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
 from modalhash.engine.folder import delete_media, save_media
 from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
@@ -17,6 +18,7 @@ from modalhash.store import Key, Record
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
+    from modalhash.engine.refinement import Refinement
     from modalhash.store import Store
 
 BATCH_SIZE = 1024
@@ -34,6 +36,25 @@ class Added:
 
 
 @dataclass(frozen=True)
+class CodedItems:
+    """Items of one modality with all that is stored of their features."""
+
+    items: list[Item]
+    codes: Codes
+    vectors: Array | None
+    """Refinement vectors, int8, if the engine makes such."""
+
+    def records(self, kinds: str | Iterable[str]) -> list[Record]:
+        """Return the items as they are stored; one kind of code for all of them, or one each."""
+        each = repeat(kinds, len(self.items)) if isinstance(kinds, str) else kinds
+        vectors = repeat(None, len(self.items)) if self.vectors is None else (row.tobytes() for row in self.vectors)
+        return [
+            replace(item.to_record(code, kind), refinement=vector)
+            for item, code, kind, vector in zip(self.items, self.codes, each, vectors, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
 class Ingester:
     """Adds items to a store with the encoders and the hasher of an engine."""
 
@@ -45,6 +66,8 @@ class Ingester:
     workers: int | None = None
     media_folder: Path | None = None
     """The engine's folder, if pictures that come as bytes are to be saved in it."""
+    refinement: Refinement | None = None
+    """Makes the vectors that order hits, if the engine has such."""
 
     def add(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> tuple[int, int]:
         """Add the items of a source; return how many were added, and how many of these replaced others."""
@@ -74,33 +97,35 @@ class Ingester:
         if not items:
             return 0, 0
         codes = pack_signs(self.model.decision_function({batch.modality: encoded.features})[batch.modality])
+        vectors = None if self.refinement is None else self.refinement.vectors(batch.modality, encoded.features)
+        coded = CodedItems(items, codes, vectors)
         if self.media_folder is None:
-            return self._store(items, codes)
+            return self._store(coded)
         before = {record.uri for record in self._stored(items)}
         items = [self._save_data(item, self.media_folder) for item in items]
         try:
-            return self._store(items, codes)
+            return self._store(replace(coded, items=items))
         finally:
             used = {record.uri for record in self._stored(items)}
             for uri in {*before, *(item.uri for item in items)} - used:  # replaced, or not stored after all
                 delete_media(self.media_folder, uri)
 
-    def _store(self, items: list[Item], codes: Codes) -> tuple[int, int]:
+    def _store(self, coded: CodedItems) -> tuple[int, int]:
         """Store the items; where another process was quicker with some of them, the others."""
-        pairs = list(zip(items, codes, strict=True))
+        records = coded.records("hashed")
         while True:
             if self.replace:
-                existing = self._existing(items)
+                existing = self._existing(coded.items)
             else:
-                existing = self._report_existing(item for item, _ in pairs)
-                pairs = [(item, code) for item, code in pairs if item.key not in existing]
+                existing = self._report_existing(item for item in coded.items if item.key in {r.key for r in records})
+                records = [record for record in records if record.key not in existing]
             try:
-                self.store.add((item.to_record(code, "hashed") for item, code in pairs), replace=self.replace)
+                self.store.add(records, replace=self.replace)
             except ValueError:
-                if self.replace or not self._existing(item for item, _ in pairs):
+                if self.replace or not self.store.numbers(record.key for record in records):
                     raise
                 continue
-            return len(pairs), len(existing) if self.replace else 0
+            return len(records), len(existing) if self.replace else 0
 
     def _stored(self, items: Iterable[Item]) -> Iterable[Record]:
         numbers = self.store.numbers(item.key for item in items)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -12,15 +13,19 @@ from scipy import sparse
 
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import n_bytes, pack_signs
-from modalhash.store import KINDS, Key, Record
+from modalhash.store import KINDS, Comparison, Filter, Key, Record, all_of
 from modalhash.validation import check_choice, check_int
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
+    from modalhash.engine.confidence import Confidence
+    from modalhash.engine.refinement import Refinement
 
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
 """``asymmetric=True`` re-ranks 10 times k items, and at least 200."""
+FAMILIAR = 0.5
+"""A query that is less familiar gets a message."""
 MAX_SERIAL_QUERIES = 8
 """Up to this many queries threads cost more than they save, above all where many search at once."""
 
@@ -33,8 +38,13 @@ class OptionValues(TypedDict, total=False):
     want: str | Sequence[str] | None
     labels: str | Sequence[str]
     kind: str | None
+    refine: bool
     asymmetric: bool
     shortlist: int | None
+    where: Filter | str | Mapping[str, Any] | None
+    hybrid: bool
+    limit: int | None
+    min_confidence: float | None
 
 
 @dataclass(frozen=True)
@@ -53,11 +63,25 @@ class SearchOptions:
         Return only items that have all of these labels.
     kind : {"learned", "hashed"}, optional
         Return only items with this kind of code.
+    refine : bool
+        Order the ``shortlist`` nearest by their refinement vectors, and find items of the query's own modality by their
+        features as well. False is the order of the codes alone: by Hamming distance, then in the order of adding.
     asymmetric : bool
-        Re-rank the ``shortlist`` nearest by the query's real-valued projections, which tell a clear difference from
-        a near miss; codes alone do not.
+        Re-rank the ``shortlist`` nearest by the query's real-valued projections instead, which tell a clear difference
+        from a near miss; codes alone do not.
     shortlist : int, optional
-        The number of items to re-rank; 10 times ``k`` and at least 200 by default.
+        The number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; where
+        refinement vectors order them, at least 2,000, or 200 of more than 100,000 items, together with all that are as
+        near as the last of them.
+    where : Filter, str or mapping, optional
+        Return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
+        :class:`~modalhash.store.Filter`.
+    hybrid : bool
+        Search the words of a text also in the texts, captions and ids of items, and join both rankings.
+    limit : int, optional
+        The most hits within a ``radius``; all by default.
+    min_confidence : float, optional
+        Leave out hits that are less likely than this to share a label with the query; see :attr:`Hit.confidence`.
     """
 
     k: int = 20
@@ -65,8 +89,13 @@ class SearchOptions:
     want: tuple[str, ...] | None = None
     labels: tuple[str, ...] = ()
     kind: str | None = None
+    refine: bool = True
     asymmetric: bool = False
     shortlist: int | None = None
+    where: Filter | None = None
+    hybrid: bool = True
+    limit: int | None = None
+    min_confidence: float | None = None
 
     def __post_init__(self) -> None:
         if self.want is not None:
@@ -79,6 +108,21 @@ class SearchOptions:
             check_choice(self.kind, "kind", KINDS)
         if self.shortlist is not None:
             check_int(self.shortlist, "shortlist", at_least=self.k)
+        if self.where is not None:
+            object.__setattr__(self, "where", Filter.of(self.where))
+        if self.limit is not None:
+            check_int(self.limit, "limit", at_least=1)
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise ValueError(f"min_confidence is {self.min_confidence}; expected a probability, from 0 to 1")
+
+    @cached_property
+    def filter(self) -> Filter | None:
+        """What items have to pass: ``where``, all of the labels, and the kind."""
+        return all_of(
+            self.where,
+            *(Comparison("label", "=", label) for label in self.labels),
+            None if self.kind is None else Comparison("kind", "=", self.kind),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,6 +136,14 @@ class SearchRequest:
     """Real-valued, to re-rank the shortlist by if the options ask for it."""
     exclude: Key | None = None
     """The key of an item that is never a hit: the query itself."""
+    vector: Array | None = None
+    """Its refinement vector, to order the shortlist by if the options ask for it."""
+    modality: str | None = None
+    """The modality of the query; None if it is not known."""
+    text: str | None = None
+    """The query's text, whose words are searched too if the options say so."""
+    familiarity: float = 1.0
+    """How well the engine knows what the query is made of, from 0 to 1."""
 
     @property
     def reranked(self) -> bool:
@@ -99,9 +151,14 @@ class SearchRequest:
         return self.options.asymmetric and self.projection is not None
 
     @property
+    def refined(self) -> bool:
+        """Whether hits are ordered by refinement vectors."""
+        return self.options.refine and self.vector is not None and not self.reranked
+
+    @property
     def filtered(self) -> bool:
         """Whether items may fail the filter."""
-        return bool(self.options.labels or self.options.kind)
+        return self.options.filter is not None
 
     @property
     def n_candidates(self) -> int:
@@ -123,8 +180,14 @@ class QueryBatch:
     """Real-valued, where hits are to be re-ranked by them."""
     records: list[Record] | None = None
     """The stored items, where the queries are such."""
-    unknown: Array | None = None
-    """Whether a query has nothing that the engine knows, so that its hits mean nothing."""
+    vectors: list[Array | None] | None = None
+    """Refinement vectors, int8, where the engine makes them; None for a stored item that has none."""
+    known: Array | None = None
+    """The share of each query's words that the engine knows; None for pictures and features."""
+    familiarity: Array | None = None
+    """How well the engine knows what each query is made of, from 0 to 1: its words, or things that look like it."""
+    texts: list[str] | None = None
+    """The texts that were encoded, where the queries are such."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -136,16 +199,36 @@ class QueryBatch:
             options,
             None if self.projections is None else self.projections[row],
             exclude=None if self.records is None else self.records[row].key,
+            vector=None if self.vectors is None else self.vectors[row],
+            modality=self.modality if self.records is None else self.records[row].modality,
+            text=None if self.texts is None else self.texts[row],
+            familiarity=1.0 if self.familiarity is None else float(self.familiarity[row]),
         )
 
-    def warning(self) -> str | None:
-        """Return a warning about queries that have nothing the engine knows, or None."""
-        n = 0 if self.unknown is None else int(np.count_nonzero(self.unknown))
-        if not n:
+    @property
+    def unknown(self) -> Array:
+        """Whether each query is hardly known to the engine, so that its hits say little."""
+        return np.array([self.message(row) is not None for row in range(len(self))], dtype=bool)
+
+    def message(self, row: int) -> str | None:
+        """Return what a person should know about a query before its hits, or None."""
+        if self.known is not None and not self.known[row]:
+            return "None of these words is known: what they find by meaning says little."
+        if self.familiarity is None or self.familiarity[row] >= FAMILIAR:
             return None
+        if self.known is None:
+            return "This is unlike all that the engine has learned from: what it finds says little."
+        return "Few of these words are known: what they find by meaning says little."
+
+    def warning(self) -> str | None:
+        """Return a warning about queries that the engine hardly knows, or None."""
+        if len(self) == 1:
+            return self.message(0)
+        n = int(np.count_nonzero(self.unknown))
         return (
-            f"{n} of {len(self)} queries have nothing that the engine knows ({self.modality!r}): "
-            "what they find says nothing. Use other words"
+            f"{n} of {len(self)} queries are hardly known ({self.modality!r}): what they find says little."
+            if n
+            else None
         )
 
 
@@ -159,7 +242,14 @@ def exactly_one(given: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def encode_contents(
-    model: CrossModalHasher, encoder: Encoder, modality: str, contents: Sequence[Any], *, asymmetric: bool
+    model: CrossModalHasher,
+    encoder: Encoder,
+    modality: str,
+    contents: Sequence[Any],
+    *,
+    asymmetric: bool,
+    refinement: Refinement | None = None,
+    confidence: Confidence | None = None,
 ) -> QueryBatch:
     """Encode queries given as texts, pictures or whatever the encoder takes."""
     if encoder.reads == "array":
@@ -167,17 +257,42 @@ def encode_contents(
             f"{modality!r} was trained on given features, so a query must be features too: search(features=…, "
             f"modality={modality!r}), or id=… of a stored item"
         )
-    return encode_features(model, modality, _features_of(encoder, contents), asymmetric=asymmetric)
+    features = _features_of(encoder, contents)
+    batch = encode_features(
+        model, modality, features, asymmetric=asymmetric, refinement=refinement, confidence=confidence
+    )
+    texts = [content for content in contents if isinstance(content, str)]
+    if encoder.reads != "text" or len(texts) < len(contents):
+        return batch
+    known = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
+    familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
+    return replace(batch, texts=texts, known=known, familiarity=familiarity)
 
 
-def encode_features(model: CrossModalHasher, modality: str, features: Matrix, *, asymmetric: bool) -> QueryBatch:
+def encode_features(
+    model: CrossModalHasher,
+    modality: str,
+    features: Matrix,
+    *,
+    asymmetric: bool,
+    refinement: Refinement | None = None,
+    confidence: Confidence | None = None,
+) -> QueryBatch:
     """Encode queries given as rows of features; one row need not be a matrix."""
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
-    unknown = np.asarray(abs(rows).sum(axis=1)).ravel() == 0
+    familiarity = (np.asarray(abs(rows).sum(axis=1)).ravel() > 0).astype(float)
+    if confidence is not None:
+        familiarity *= confidence.familiarity(modality, rows)
     projections = model.decision_function({modality: rows})[modality]
-    return QueryBatch(modality, pack_signs(projections), projections if asymmetric else None, unknown=unknown)
+    return QueryBatch(
+        modality,
+        pack_signs(projections),
+        projections if asymmetric else None,
+        vectors=None if refinement is None else list(refinement.vectors(modality, rows)),
+        familiarity=familiarity,
+    )
 
 
 def encode_records(
@@ -193,8 +308,11 @@ def encode_records(
     modality = modalities.pop() if len(modalities) == 1 else None
     codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8)
     codes = codes.reshape(len(records), n_bytes(model.n_bits))
+    vectors = [
+        None if record.refinement is None else np.frombuffer(record.refinement, dtype=np.int8) for record in records
+    ]
     if not asymmetric:
-        return QueryBatch(modality, codes, records=list(records))
+        return QueryBatch(modality, codes, records=list(records), vectors=vectors)
     projections = np.empty((len(records), model.n_bits), dtype=np.float32)
     for row, record in enumerate(records):
         encoder, content = encoders[record.modality], record.text
@@ -204,7 +322,7 @@ def encode_records(
             raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
         features = _features_of(encoder, [content])
         projections[row] = model.decision_function({record.modality: features})[record.modality][0]
-    return QueryBatch(modality, codes, projections, list(records))
+    return QueryBatch(modality, codes, projections, list(records), vectors)
 
 
 def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:

@@ -32,7 +32,7 @@ _CONTENTS = {"path": "image", "text": "text", "data": "image"}
 """Fields that hold the content of an item, and its modality where the line does not name one."""
 _FIELD_READ = {"text": "text", "image": "path"}
 """The field that holds what an encoder reads."""
-_EXPORTED = ("code", "kind")
+_EXPORTED = ("code", "kind", "refinement")
 """Fields that an export has and that mean nothing to another engine."""
 _TRAINING_SPLITS = ("train", "training")
 _OTHER_SPLITS = ("test", "query", "database")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +16,13 @@ from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.data import label_matrix, label_names
 from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
+from modalhash.engine.confidence import MIN_HELD_OUT, Confidence, hold_out, learn_confidence
 from modalhash.engine.folder import ITEMS, new_folder, write_parts
+from modalhash.engine.ingest import CodedItems
+from modalhash.engine.refinement import learn_refinement
 from modalhash.engine.sources import Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
-from modalhash.store import SqliteStore, Store
+from modalhash.store import SEARCHED_FIELDS, SqliteStore, Store
 from modalhash.validation import check_choice
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ def train_engine(
     workers: int | None,
     overwrite: bool,
     callback: Callback | None,
+    searched_fields: Sequence[str] = SEARCHED_FIELDS,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
     n_bits = check_n_bits(n_bits)
@@ -63,25 +68,43 @@ def train_engine(
         encoded = _encode_all(opened, chosen, report, fields=fields, workers=workers, callback=callback)
         seconds["encode"] = time.perf_counter() - begin
         training = {modality: _training_rows(part, hasher) for modality, part in encoded.items()}
-        class_names, (hasher, collisions, tried) = _fit(hasher, n_bits, encoded, training, callback)
+        data = _training_data(hasher, encoded, training)
+        hasher, collisions, tried = _fit(hasher, n_bits, data, callback)
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
+        seed = parameters.get("random_state", 0)
+        learned = learn_refinement(hasher, data.features, data.labels, seed=seed if isinstance(seed, int) else 0)
+        seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
+        confidence = _learn_confidence(hasher, data, chosen, seed if isinstance(seed, int) else 0, Reporter(callback))
+        seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
             **({"bits_tried": tried} if n_bits == "auto" else {}),
             "method": method,
             "codes": codes,
-            "class_names": class_names,
+            "class_names": data.class_names,
+            "searched_fields": _check_names(searched_fields),
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        with SqliteStore(fresh / ITEMS, n_bits=hasher.n_bits) as store:
+        with SqliteStore(fresh / ITEMS, n_bits=hasher.n_bits, searched_fields=searched_fields) as store:
             progress = Reporter(callback)
             for modality, part in encoded.items():
                 kinds, packed = _codes_of(hasher, modality, part, training[modality], codes)
-                _store_all(store, part.items, packed, kinds, progress)
+                vectors = learned.refinement.vectors(modality, part.features)
+                own = learned.training_posteriors(modality, labels=codes == "learned")
+                vectors[training[modality], : own.shape[1]] = own
+                _store_all(store, CodedItems(part.items, packed, vectors), kinds, progress)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
-        write_parts(fresh, hasher, {modality: chosen[modality] for modality in encoded}, more)
+        write_parts(
+            fresh, hasher, {modality: chosen[modality] for modality in encoded}, more, learned.refinement, confidence
+        )
+
+
+def _check_names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"searched_fields is {names!r}; expected names of fields, e.g. ['title']")
+    return list(names)
 
 
 def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
@@ -127,14 +150,20 @@ def _encode_all(
     return by_modality
 
 
-def _fit(
-    hasher: CrossModalHasher,
-    n_bits: int | str,
-    encoded: Mapping[str, EncodedItems],
-    training: Mapping[str, Array],
-    callback: Callback | None,
-) -> tuple[list[str], Fitted]:
-    """Fit the method to the training rows; return the names of the classes and what was fitted."""
+class TrainingData(NamedTuple):
+    """What there is to learn from, by modality."""
+
+    class_names: list[str]
+    items: dict[str, list[Item]]
+    features: dict[str, Matrix]
+    labels: dict[str, Array] | None
+    """None where the method does not learn from labels."""
+
+
+def _training_data(
+    hasher: CrossModalHasher, encoded: Mapping[str, EncodedItems], training: Mapping[str, Array]
+) -> TrainingData:
+    """Return the items to learn from; ValueError for a modality that has none."""
     for modality, rows in training.items():
         if not len(rows):
             what = "has a label" if type(hasher).supervised else "is for training"
@@ -150,11 +179,63 @@ def _fit(
         labels = {
             modality: label_matrix([item.labels for item in some], class_names) for modality, some in items.items()
         }
-    pairs = _pairs(items) if type(hasher).needs_pairs else None
+    return TrainingData(class_names, items, features, labels)
+
+
+def _fit(hasher: CrossModalHasher, n_bits: int | str, data: TrainingData, callback: Callback | None) -> Fitted:
+    """Fit the method to the training items."""
+    pairs = _pairs(data.items) if type(hasher).needs_pairs else None
+    hasher = _with_anchors(hasher, data)
+    return fit_with_length(hasher, n_bits, data.features, data.labels, pairs=pairs, callback=callback)
+
+
+def _with_anchors(hasher: CrossModalHasher, data: TrainingData) -> CrossModalHasher:
+    """Return the method with no more anchors than items: of few all are, without a warning that nobody asked for."""
     anchors = hasher.get_params(deep=False).get("n_anchors")
-    if isinstance(anchors, int):  # of few items all are anchors, without a warning that nobody asked for
-        hasher.set_params(n_anchors={modality: min(anchors, len(rows)) for modality, rows in training.items()})
-    return class_names, fit_with_length(hasher, n_bits, features, labels, pairs=pairs, callback=callback)
+    if isinstance(anchors, int):
+        anchors = dict.fromkeys(data.items, anchors)
+    if isinstance(anchors, Mapping):
+        hasher.set_params(n_anchors={name: min(n, len(data.items[name])) for name, n in anchors.items()})
+    return hasher
+
+
+def _learn_confidence(
+    hasher: CrossModalHasher, data: TrainingData, encoders: Mapping[str, Encoder], seed: int, progress: Reporter
+) -> Confidence | None:
+    """Fit the method once more to most of the training items, and learn from the others how far hits are right."""
+    from sklearn.base import clone
+
+    if data.labels is None:
+        return None
+    held = hold_out(data.features, seed)
+    if min(map(len, held.held_out.values())) < MIN_HELD_OUT:
+        return None
+    rest = TrainingData(
+        data.class_names,
+        {name: [items[row] for row in held.learned[name].tolist()] for name, items in data.items.items()},
+        {name: values[held.learned[name]] for name, values in data.features.items()},
+        {name: values[held.learned[name]] for name, values in data.labels.items()},
+    )
+    progress("confidence", 0, 2)
+    pairs = _pairs(rest.items) if type(hasher).needs_pairs else None
+    model = _with_anchors(clone(hasher), rest).fit(rest.features, rest.labels, pairs=pairs)
+    progress("confidence", 1, 2)
+    known = {}
+    for name, encoder in encoders.items():
+        texts = [item.text for item in data.items.get(name, ())]
+        if encoder.reads == "text" and texts and all(text is not None for text in texts):
+            known[name] = _known_words(encoder, texts, held.learned[name], held.held_out[name])
+    learned = learn_confidence(model, data.features, data.labels, held, known=known, seed=seed)
+    progress("confidence", 2, 2)
+    return learned
+
+
+def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, held_out: Array) -> Array:
+    """Return the share of words of held-out texts that the encoder would know if it had learned from the others."""
+    if not hasattr(encoder, "known"):
+        return np.ones(len(held_out))
+    other = deepcopy(encoder).fit([texts[row] for row in learned.tolist()])
+    return np.asarray(other.known([texts[row] for row in held_out.tolist()]))
 
 
 def _codes_of(
@@ -169,12 +250,12 @@ def _codes_of(
     return ["learned" if own else "hashed" for own in learned], packed
 
 
-def _store_all(store: Store, items: list[Item], packed: Codes, kinds: Iterable[str], progress: Reporter) -> None:
+def _store_all(store: Store, coded: CodedItems, kinds: Iterable[str], progress: Reporter) -> None:
     """Store items in batches, each whole or not at all."""
-    records = [item.to_record(code, kind) for item, code, kind in zip(items, packed, kinds, strict=True)]
+    records = coded.records(kinds)
     for start in range(0, len(records), STORE_BATCH_SIZE):
         store.add(records[start : start + STORE_BATCH_SIZE])
-        progress(f"store: {items[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
+        progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
 
 
 def _training_rows(part: EncodedItems, hasher: CrossModalHasher) -> Array:
@@ -190,6 +271,6 @@ def _pairs(items: Mapping[str, list[Item]]) -> Array:
     shared = [id for id in rows[0] if all(id in others for others in rows[1:])]
     if not shared:
         raise ValueError(
-            "this method learns from pairs, and no id stands in every modality; take amsh, which needs none"
+            "this method learns from pairs, and no id stands in every modality; take rlh, which needs none"
         )
     return np.array([[own[id] for own in rows] for id in shared])

@@ -1,4 +1,4 @@
-"""Codes in memory: an exact index by Hamming distance, and an approximate one for many millions.
+"""Codes in memory: an exact index by Hamming distance, and an approximate one for many millions; vectors by item.
 
 Importing this package loads neither numba nor faiss.
 """
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from modalhash.index.base import Index as Index
     from modalhash.index.faiss import FaissIndex as FaissIndex
     from modalhash.index.hamming import HammingIndex as HammingIndex
+    from modalhash.index.vectors import FoundRows as FoundRows
+    from modalhash.index.vectors import VectorTable as VectorTable
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
@@ -25,5 +27,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "base": ["BuildReport", "Hits", "Index"],
         "faiss": ["FaissIndex"],
         "hamming": ["HammingIndex"],
+        "vectors": ["FoundRows", "VectorTable"],
     },
 )

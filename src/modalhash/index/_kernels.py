@@ -1,4 +1,4 @@
-"""Compiled kernels: scans for the k nearest and for all within a radius, and the buckets of multi-index hashing.
+"""Compiled kernels: scans for the k nearest and all within a radius, multi-index buckets, products of int8 vectors.
 
 The database lies in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word, so that a loop
 over it is a handful of vector instructions. For each chunk a scan computes only the smallest distance to the query;
@@ -23,6 +23,7 @@ from modalhash.kernels import compiled, popcount, prefetch
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
 EXTRA_CANDIDATES = 64  # beyond 2 k that a query's buffer holds before it is compacted
+SAMPLED_CHUNKS, SAMPLE_MARGIN = 128, 8  # that tell how far a shortlist may reach before the scan begins
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
 ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
 
@@ -205,6 +206,127 @@ def nearest(queries: Array, words: Array, n: int, k: int, n_bits: int) -> tuple[
         size = compact(rows[q, : sizes[q]], distances[q], limits[q], k - below[q])
         sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
     return out_rows, out_distances
+
+
+@compiled()
+def likely_ceiling(query: Array, words: Array, n: int, k: int, n_bits: int, scratch: Array) -> int:
+    """Return a distance within which there are very likely k of the first ``n`` rows, from a sample of the chunks."""
+    n_whole = n // CHUNK
+    if n_whole < 16 * SAMPLED_CHUNKS:
+        return n_bits
+    counts = np.zeros(n_bits + 1, np.int64)
+    stride = n_whole // SAMPLED_CHUNKS
+    for i in range(SAMPLED_CHUNKS):
+        chunk_distances(query, words[i * stride], scratch)
+        for j in range(CHUNK):
+            counts[np.int64(scratch[j])] += 1
+    wanted = SAMPLE_MARGIN + 1.5 * k * (SAMPLED_CHUNKS * CHUNK) / n
+    upto = 0
+    for d in range(n_bits + 1):
+        upto += counts[d]
+        if upto >= wanted:
+            return d
+    return n_bits
+
+
+@compiled()
+def nearest_with_ties(
+    queries: Array, words: Array, n: int, k: int, most: int, n_bits: int
+) -> tuple[Array, Array, Array]:
+    """Return rows, distances (queries, up to ``most``) and their numbers, for the k nearest and their ties.
+
+    These are the ``k`` nearest of the first ``n`` rows and all that are as near as the k-th, ``1 ≤ k ≤ most ≤ n``; of
+    more than ``most`` the first by (distance, row). Two bounds fall together: ``limit`` as in :func:`nearest` for
+    ``most`` rows, and ``ceiling``, the distance of the k-th candidate so far, up to which rows enter; a sample gives
+    its first value. ``upto`` counts the candidates up to the ceiling: in the end at least k, or the sample was
+    misleading and the scan is repeated without it.
+    """
+    n_queries = queries.shape[0]
+    capacity = min(n, 2 * most + EXTRA_CANDIDATES)
+    rows = np.empty((n_queries, capacity), np.int64)
+    distances = np.empty((n_queries, capacity), np.int32)
+    counts = np.zeros((n_queries, n_bits + 1), np.int64)
+    sizes = np.zeros(n_queries, np.int64)
+    below = np.zeros(n_queries, np.int64)
+    upto = np.zeros(n_queries, np.int64)
+    limits = np.full(n_queries, n_bits + 1, np.int64)
+    ceilings = np.empty(n_queries, np.int64)
+    scratch = np.empty(CHUNK, np.uint64)
+    for q in range(n_queries):
+        ceilings[q] = likely_ceiling(queries[q], words, n, k, n_bits, scratch)
+    scan_with_ties(queries, words, n, k, most, rows, distances, counts, sizes, below, upto, limits, ceilings, scratch)
+    for q in range(n_queries):
+        if upto[q] < k:
+            one = slice(q, q + 1)
+            counts[q], sizes[q], below[q], upto[q], limits[q], ceilings[q] = 0, 0, 0, 0, n_bits + 1, n_bits
+            scan_with_ties(
+                queries[one], words, n, k, most, rows[one], distances[one], counts[one], sizes[one], below[one],
+                upto[one], limits[one], ceilings[one], scratch,
+            )  # fmt: skip
+    out_rows = np.empty((n_queries, most), np.int64)
+    out_distances = np.empty((n_queries, most), np.int32)
+    for q in range(n_queries):
+        quota = most - below[q] if limits[q] <= ceilings[q] else capacity
+        size = compact(rows[q, : sizes[q]], distances[q], min(limits[q], ceilings[q]), quota)
+        sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
+        sizes[q] = size
+    return out_rows, out_distances, sizes
+
+
+@compiled()
+def scan_with_ties(
+    queries: Array,
+    words: Array,
+    n: int,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    sizes: Array,
+    below: Array,
+    upto: Array,
+    limits: Array,
+    ceilings: Array,
+    scratch: Array,
+) -> None:
+    """Fill the candidates of each query, see :func:`nearest_with_ties`."""
+    n_queries, capacity = rows.shape
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    step = block_chunks(words, n_queries)
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query, limit, ceiling = queries[q], limits[q], ceilings[q]
+            own_rows, own_distances, own_counts = rows[q], distances[q], counts[q]
+            size, nearer, inside = sizes[q], below[q], upto[q]
+            bound = min(limit, ceiling + 1)
+            c = next_chunk_below(query, block, 0, bound, q > 0, scratch)
+            while c < block.shape[0]:
+                chunk_distances(query, block[c], scratch)
+                row = (first + c) * CHUNK
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance >= bound:
+                        continue
+                    if size == capacity:
+                        quota = most - nearer if limit <= ceiling else capacity
+                        size = compact(own_rows, own_distances, min(limit, ceiling), quota)
+                    own_rows[size] = row + j
+                    own_distances[size] = distance
+                    size += 1
+                    own_counts[distance] += 1
+                    nearer += 1
+                    inside += 1
+                    while nearer >= most:
+                        limit -= 1
+                        nearer -= own_counts[limit]
+                    while inside - own_counts[ceiling] >= k:
+                        inside -= own_counts[ceiling]
+                        ceiling -= 1
+                    bound = min(limit, ceiling + 1)
+                c = next_chunk_below(query, block, c + 1, bound, q > 0, scratch)
+            limits[q], ceilings[q], sizes[q], below[q], upto[q] = limit, ceiling, size, nearer, inside
 
 
 # -- all within a radius
@@ -463,3 +585,34 @@ def probe_buckets(
             hits[ends[q] : size].sort()
         ends[q + 1] = size
     return hits[:size], ends, left_out
+
+
+# -- inner products of int8 vectors (see modalhash.index.vectors)
+
+
+@compiled()
+def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
+    """Return the inner product of ``query`` with the values from ``start`` on of some rows of a table, in int32."""
+    out = np.empty(rows.shape[0], np.int32)
+    for i in range(rows.shape[0]):
+        row = table[rows[i]][start : start + query.shape[0]]
+        total = np.int32(0)
+        for j in range(query.shape[0]):
+            total += np.int32(query[j]) * np.int32(row[j])
+        out[i] = total
+    return out
+
+
+@compiled()
+def dots_and_squares(query: Array, table: Array, rows: Array, start: int) -> tuple[Array, Array]:
+    """Return what :func:`dots` does, and the squared lengths of the same values of the rows, in int32."""
+    products = np.empty(rows.shape[0], np.int32)
+    lengths = np.empty(rows.shape[0], np.int32)
+    for i in range(rows.shape[0]):
+        row = table[rows[i]][start : start + query.shape[0]]
+        product, length = np.int32(0), np.int32(0)
+        for j in range(query.shape[0]):
+            product += np.int32(query[j]) * np.int32(row[j])
+            length += np.int32(row[j]) * np.int32(row[j])
+        products[i], lengths[i] = product, length
+    return products, lengths

@@ -36,6 +36,26 @@ def scan_nearest(
     return [stack_tiles(part) for part in parts]
 
 
+def scan_with_ties(
+    queries: Array, tables: list[Table], k: int, most: int, n_bits: int, *, n_threads: int | None = None
+) -> list[RadiusPart]:
+    """Return each query's k nearest rows and all as near as the k-th, up to ``most``, in each of several parts."""
+
+    def scan(tile: Array, table: Table) -> RadiusPart:
+        from modalhash.index._kernels import nearest_with_ties
+
+        limit = min(most, table.n)
+        rows, distances, sizes = nearest_with_ties(tile, table.words, table.n, min(k, limit), limit, n_bits)
+        if len(tile) == 1:
+            return table.ids[rows[0, : sizes[0]]], distances[0, : sizes[0]], offsets_of(sizes)
+        filled = np.arange(limit) < sizes[:, None]
+        return table.ids[rows[filled]], distances[filled], offsets_of(sizes)
+
+    max_tile = MAX_CANDIDATES // (2 * min(most, sum(table.n for table in tables)) + 1)
+    parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
+    return [stack_tiles(part) for part in parts]
+
+
 def scan_within(
     queries: Array, tables: list[Table], radius: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[RadiusPart]:

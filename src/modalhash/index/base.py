@@ -106,6 +106,11 @@ class Index(Protocol):
     ) -> Hits:
         """Return the k nearest items of each query, or all within a radius."""
 
+    def shortlist(
+        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+    ) -> Hits:
+        """Return the k nearest items of each query and all that are as near as the k-th, at most ``most``."""
+
 
 def check_ids(ids: Any) -> Array:
     """Return ids as int64, or raise if they are not a row of integers that fit."""
@@ -163,6 +168,15 @@ def merge_within(parts: list[RadiusPart], n_queries: int) -> Hits:
     distances = np.concatenate([np.empty(0, np.int32), *(part[1] for part in parts)])
     order = np.lexsort((ids, distances, np.concatenate([np.empty(0, np.int64), *queries])))
     return Hits(ids[order], distances[order], offsets_of(counts.sum(axis=0)))
+
+
+def cut_ties(hits: Hits, k: int, most: int) -> Hits:
+    """Return of each query's hits the k nearest and all that are as near as the k-th, at most ``most``."""
+    found = [hits[query] for query in range(len(hits))]
+    sizes = [min(most, int(np.searchsorted(d, d[min(k, len(d)) - 1], "right"))) if len(d) else 0 for _, d in found]
+    ids = [np.empty(0, np.int64), *(ids[:n] for (ids, _), n in zip(found, sizes, strict=True))]
+    distances = [np.empty(0, np.int32), *(near[:n] for (_, near), n in zip(found, sizes, strict=True))]
+    return Hits(np.concatenate(ids), np.concatenate(distances), offsets_of(np.array(sizes, dtype=np.int64)))
 
 
 def offsets_of(counts: Array) -> Array:

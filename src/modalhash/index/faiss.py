@@ -22,7 +22,7 @@ import numpy as np
 from modalhash._imports import require
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
-from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, merge_nearest
+from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, cut_ties, merge_nearest
 from modalhash.index.hamming import HammingIndex
 from modalhash.validation import check_int, check_number
 
@@ -164,6 +164,14 @@ class FaissIndex:
                     filled = min(k, self.exact.groups.get(number, 0))
                     parts.append((hits.ids[:, :filled], hits.distances[:, :filled]))
         return merge_nearest(parts, len(queries), k, ordered=False)
+
+    def shortlist(
+        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+    ) -> Hits:
+        """Return most of the k nearest items of each query with their ties; see :meth:`HammingIndex.shortlist`."""
+        if ids is not None or not self._lists:
+            return self.exact.shortlist(query_codes, k, most=most, ids=ids, group=group)
+        return cut_ties(self.search(query_codes, most, group=group), k, most)
 
     def _search_lists(self, group: int, queries: Codes, k: int) -> tuple[Array, Array]:
         lists = self._lists[group]

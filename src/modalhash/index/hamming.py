@@ -11,8 +11,8 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
 from modalhash.index._layout import GroupRows, Table, pack_words, to_rows, word_type
-from modalhash.index._scan import scan_nearest, scan_within
-from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, merge_nearest, merge_within
+from modalhash.index._scan import scan_nearest, scan_with_ties, scan_within
+from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, cut_ties, merge_nearest, merge_within
 from modalhash.index.multi_index import MultiIndex
 from modalhash.validation import check_choice, check_int
 
@@ -215,6 +215,42 @@ class HammingIndex:
                 views = self._multi_index.views(self._chosen(group))
             parts = self._multi_index.search(queries, views, radius, n_threads=self.n_threads)
         return merge_within(parts, len(queries))
+
+    def shortlist(
+        self, query_codes: Codes, k: int, *, most: int, ids: Any = None, group: int | Collection[int] | None = None
+    ) -> Hits:
+        """Return the k nearest items of each query with the whole tie of the k-th, from one scan.
+
+        Parameters
+        ----------
+        query_codes : uint8 (queries, ceil(n_bits / 8))
+            Packed codes.
+        k : int
+            How many items at least, where there are as many.
+        most : int
+            How many at most, k or more: of a larger tie the first by id.
+        ids, group : optional
+            As for :meth:`search`.
+
+        Returns
+        -------
+        Hits
+            Flat arrays and offsets, as after ``search(radius=…)``.
+
+        Examples
+        --------
+        >>> index = HammingIndex(n_bits=8)
+        >>> index.add([1, 2, 3, 4], np.array([[7], [3], [5], [0]], dtype=np.uint8))
+        >>> index.shortlist(np.array([[7]], dtype=np.uint8), k=2, most=10)[0][0].tolist()
+        [1, 2, 3]
+        """
+        k = check_int(k, "k", at_least=1)
+        most = check_int(most, "most", at_least=k)
+        queries = pack_words(self._check(query_codes, "query_codes"), self.n_bits)
+        tables = self._tables(ids, group)
+        parts = scan_with_ties(queries, tables, k, most, self.n_bits, n_threads=self.n_threads)
+        merged = merge_within(parts, len(queries))
+        return merged if len(parts) == 1 else cut_ties(merged, k, most)
 
     def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[Table]:
         with self._lock:

@@ -9,7 +9,16 @@ from fastapi import FastAPI
 
 from modalhash import __version__
 from modalhash.engine import Engine
-from modalhash.serve import errors, monitoring, openapi, pages, routes_items, routes_search, routes_state
+from modalhash.serve import (
+    errors,
+    monitoring,
+    openapi,
+    pages,
+    routes_duplicates,
+    routes_items,
+    routes_search,
+    routes_state,
+)
 from modalhash.serve.http import RequestMiddleware
 from modalhash.serve.service import Service
 from modalhash.serve.settings import Settings
@@ -54,5 +63,6 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     pages.add_routes(app)
     routes_search.add_routes(app, service)
     routes_items.add_routes(app, service)
+    routes_duplicates.add_routes(app, service)
     routes_state.add_routes(app, service)
     return app

@@ -36,6 +36,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
             body, file = await reader.read(request, schemas.SearchBody)
             query, encoded = await _encode(service, body, file)
         options = body.options()
+        if options.filter is not None or options.min_confidence is not None:
+            await service.in_thread("items", service.searcher.check_options, options)
         hits, searched = await service.searcher.search(encoded.request(options))
         return json_response(
             {
@@ -44,10 +46,17 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 "searched": searched,
                 "milliseconds": round(1000 * (time.perf_counter() - start), 3),
                 "k": options.k,
+                **({} if options.radius is None else {"radius": options.radius}),
                 "want": list(options.want or service.engine.modalities),
                 "labels": list(options.labels),
+                **({} if options.where is None else {"where": str(options.where)}),
+                "refine": options.refine,
+                "hybrid": options.hybrid,
                 "asymmetric": options.asymmetric,
-                "warnings": encoded.warnings,
+                **({} if options.min_confidence is None else {"min_confidence": options.min_confidence}),
+                "known": encoded.known,
+                "message": encoded.message,
+                "warnings": [] if encoded.message is None else [encoded.message],
                 "hits": [schemas.hit_json(hit) for hit in hits],
             }
         )
@@ -61,8 +70,7 @@ async def _encode(
     given = [name for name, value in (("text", body.text), ("id", body.id), ("image", file)) if value is not None]
     if len(given) != 1:
         raise HTTPError(422, f"got {' and '.join(given) or 'no query'}; expected one of text, id, image")
-    if body.want is not None:
-        searcher.check_modalities(*body.want)
+    searcher.check_modalities(*body.wanted)
     service.metrics.count_search(given[0])
     if body.text is not None:
         modality = searcher.modality_for("text", body.modality)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import islice
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from modalhash.engine import Engine
 from modalhash.serve import schemas
 from modalhash.serve.errors import json_response
 from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
@@ -17,20 +14,19 @@ from modalhash.serve.openapi import error_responses
 from modalhash.serve.service import Service
 from modalhash.serve.settings import MAX_HITS, MAX_TEXT_LENGTH
 
+DUPLICATES_PATH = "/duplicates"
 N_EXAMPLES = 6
 MAX_LISTED_LABELS = 200
-LABEL_SAMPLE = 5000
-"""Items whose labels are counted, so that a large engine starts as quickly as a small one."""
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the routes that tell about the service; the labels of the engine are counted once, now."""
-    labels = frequent_labels(service.engine)
+    """Add the routes that tell about the service."""
 
     @app.get("/engine", response_model=schemas.EngineInfo, responses=error_responses(), tags=["state"])
     async def engine() -> Response:
         """Return what the engine is: items by modality, codes, limits, examples."""
-        return json_response(await service.in_thread("items", _engine_info, service, labels))
+        duplicates = any(getattr(route, "path", None) == DUPLICATES_PATH for route in app.routes)
+        return json_response(await service.in_thread("items", _engine_info, service, duplicates))
 
     @app.get("/healthz", response_model=schemas.Health, responses=error_responses(), tags=["state"])
     async def health() -> Response:
@@ -49,17 +45,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(sizes), headers={"Content-Type": METRICS_CONTENT_TYPE})
 
 
-def frequent_labels(engine: Engine) -> list[str]:
-    """Return the labels of the first items, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for record in islice(engine.items(), LABEL_SAMPLE):
-        counts.update(map(str, record.labels))
-    return [label for label, _ in counts.most_common()]
-
-
-def _engine_info(service: Service, labels: list[str]) -> dict[str, Any]:
+def _engine_info(service: Service, duplicates: bool) -> dict[str, Any]:
     engine, limits = service.engine, service.limits
     engine.refresh()
+    labels = list(engine.labels())
     sizes, reads = engine.sizes(), engine.reads
     return {
         "name": service.settings.name or engine.path.resolve().name,
@@ -73,6 +62,8 @@ def _engine_info(service: Service, labels: list[str]) -> dict[str, Any]:
         },
         "labels": labels[:MAX_LISTED_LABELS],
         "examples": _examples(service, labels),
+        "options": list(schemas.SearchFields.model_fields),
+        "duplicates": duplicates,
         "writable": service.settings.writable,
         "limits": {"k": MAX_HITS, "text": MAX_TEXT_LENGTH, "bytes": limits.bytes, "pixels": limits.pixels},
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from modalhash import engine
 from modalhash.serve.settings import MAX_HITS, MAX_ID_LENGTH, MAX_LABELS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
@@ -40,21 +40,52 @@ class SearchFields(BaseModel):
 
     modality: Name | None = Field(None, description="The modality of the query; needed for an id that is in several.")
     k: int = Field(20, ge=1, le=MAX_HITS, description="The number of hits.")
-    want: Annotated[list[Name], Field(max_length=20)] | None = Field(
-        None, description="The modalities to search in; all by default."
+    radius: int | None = Field(
+        None, ge=0, description=f"All within this distance instead of the k nearest, at most {MAX_HITS} of them."
+    )
+    want: Name | Annotated[list[Name], Field(max_length=20)] | None = Field(
+        None, description="The modality, or modalities, to search in; all by default."
     )
     labels: Labels = Field(default_factory=list, description="Only items that have all of these labels.")
     kind: Kind | None = Field(None, description="Only items with this kind of code.")
-    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections.")
+    refine: bool = Field(True, description="Order hits by their refinement vectors; false: by the codes alone.")
+    asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections instead.")
+    where: Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)] | dict[str, Any] | None = Field(
+        None,
+        description="Only items that pass this filter, as text or as JSON.",
+        examples=["label = boat and not (year < 2005 or kind = learned)", {"label": "boat", "year": {">=": 2005}}],
+    )
+    hybrid: bool = Field(True, description="Search the words of a text also in texts, captions and ids.")
+    min_confidence: float | None = Field(
+        None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
+    )
+
+    @field_validator("where")
+    @classmethod
+    def _check_where(cls, where: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        if where is not None:
+            engine.Filter.of(where)
+        return where
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The modalities to search in as they were given, each once; none for all."""
+        return tuple(dict.fromkeys([self.want] if isinstance(self.want, str) else self.want or ()))
 
     def options(self) -> engine.SearchOptions:
         """Return the options as the engine takes them."""
         return engine.SearchOptions(
             k=self.k,
-            want=tuple(dict.fromkeys(self.want)) if self.want else None,
+            radius=self.radius,
+            limit=None if self.radius is None else MAX_HITS,
+            want=self.wanted or None,
             labels=tuple(dict.fromkeys(self.labels)),
             kind=self.kind,
+            refine=self.refine,
             asymmetric=self.asymmetric,
+            where=None if self.where is None else engine.Filter.of(self.where),
+            hybrid=self.hybrid,
+            min_confidence=self.min_confidence,
         )
 
 
@@ -126,7 +157,20 @@ class Hit(Item):
     """An item that a search returns."""
 
     distance: int = Field(description="The number of bits in which its code differs from the query's.")
-    score: float | None = Field(None, description="After `asymmetric`: larger is nearer.")
+    rank: int = Field(description="From 1; hits that nothing tells apart have the same.")
+    score: float | None = Field(
+        None, description="Of the refinement vectors, or of the projections after `asymmetric`: larger is nearer."
+    )
+    found_by: list[Literal["code", "features", "words"]] = Field(
+        description="What found it: its `code`, its own `features`, the `words` of its texts, or several of them."
+    )
+    shared_labels: list[str] | None = Field(
+        None, description="Labels that the query and the hit both clearly have, the clearest first."
+    )
+    confidence: float | None = Field(
+        None, ge=0, le=1, description="The probability that it shares a label with the query, if the engine can tell."
+    )
+    weak: bool | None = Field(None, description="True where the confidence is low: the hit may well be wrong.")
 
 
 class Query(BaseModel):
@@ -149,11 +193,33 @@ class SearchResponse(BaseModel):
     searched: int = Field(description="The number of items that were searched.")
     milliseconds: float = Field(description="The time in the server, including waiting.")
     k: int
+    radius: int | None = None
     want: list[str]
     labels: list[str]
+    where: str | None = Field(None, description="The filter as text.")
+    refine: bool
+    hybrid: bool
     asymmetric: bool
-    warnings: list[str]
+    min_confidence: float | None = None
+    known: float | None = Field(
+        None, ge=0, le=1, description="The share of the query's words that the engine knows; null without words."
+    )
+    message: str | None = Field(None, description="What to say about the query before its hits.")
+    warnings: list[str] = Field(description="The message again, if there is one.")
     hits: list[Hit]
+
+
+class DuplicatesResponse(BaseModel):
+    """Groups of items that are the same, or nearly."""
+
+    groups: list[list[Hit]] = Field(
+        description="The first item of a group was added first; `score` is how like it the others are, at most 1. "
+        "At most 50 items of a group are listed."
+    )
+    exact: list[bool] = Field(description="For each group, whether its texts or files are identical.")
+    sizes: list[int] = Field(description="For each group, how many items it has.")
+    more: bool = Field(description="Whether there are groups after these.")
+    message: str | None = Field(description="What the engine cannot find, if anything.")
 
 
 class Modality(BaseModel):
@@ -185,6 +251,8 @@ class EngineInfo(BaseModel):
     modalities: dict[str, Modality]
     labels: list[str] = Field(description="The most frequent labels, at most 200.")
     examples: list[str]
+    options: list[str] = Field(description="The fields that a search takes besides what it searches by.")
+    duplicates: bool = Field(description="Whether the service lists near-duplicates.")
     writable: bool
     limits: RequestLimits
 
@@ -237,7 +305,13 @@ def item_json(item: engine.Hit) -> dict[str, object]:
 
 def hit_json(hit: engine.Hit) -> dict[str, object]:
     """Return a hit as JSON, in the form of :class:`Hit`."""
-    fields = {**item_json(hit), "distance": hit.distance}
+    fields = {**item_json(hit), "distance": hit.distance, "rank": hit.rank, "found_by": hit.found_by}
     if hit.score is not None:
         fields["score"] = hit.score
+    if hit.shared_labels:
+        fields["shared_labels"] = hit.shared_labels
+    if hit.confidence is not None:
+        fields["confidence"] = hit.confidence
+    if hit.weak:
+        fields["weak"] = True
     return fields

@@ -12,8 +12,6 @@ from modalhash.serve.batching import MicroBatcher
 from modalhash.serve.errors import HTTPError, unknown_item_error
 from modalhash.serve.settings import Limits
 
-UNKNOWN_QUERY = "nothing in the query is known to the engine, so what it finds says nothing; use other words"
-
 
 class TextQuery(NamedTuple):
     """A text to be encoded."""
@@ -54,10 +52,14 @@ class EncodedQuery(NamedTuple):
         return Hit.from_record(self.batch.records[self.row], 0)
 
     @property
-    def warnings(self) -> list[str]:
-        """What the client should know about the query."""
-        unknown = self.batch.unknown
-        return [UNKNOWN_QUERY] if unknown is not None and unknown[self.row] else []
+    def known(self) -> float | None:
+        """The share of the query's words that the engine knows; None where it has none."""
+        return None if self.batch.known is None else round(float(self.batch.known[self.row]), 4)
+
+    @property
+    def message(self) -> str | None:
+        """What a person should know about the query before its hits."""
+        return self.batch.message(self.row)
 
     def request(self, options: SearchOptions) -> SearchRequest:
         """Return the query with its options, for :attr:`Searcher.search`."""
@@ -109,6 +111,13 @@ class Searcher:
         """Raise for a modality that the engine does not have."""
         try:
             self.engine.check_modalities(names)
+        except ValueError as error:
+            raise HTTPError(422, str(error)) from None
+
+    def check_options(self, options: SearchOptions) -> None:
+        """Raise for a label, a kind or a modality that no item has."""
+        try:
+            self.engine.check_options(options)
         except ValueError as error:
             raise HTTPError(422, str(error)) from None
 

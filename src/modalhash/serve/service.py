@@ -20,7 +20,7 @@ from modalhash.serve.settings import Settings
 from modalhash.serve.uploads import BodyBudget
 
 Value = TypeVar("Value")
-Pool = Literal["items", "pictures", "changes"]
+Pool = Literal["items", "pictures", "changes", "duplicates"]
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
@@ -37,6 +37,7 @@ class Service:
             "items": ThreadPoolExecutor(2, thread_name_prefix="items"),
             "pictures": ThreadPoolExecutor(self.limits.pictures, thread_name_prefix="pictures"),
             "changes": ThreadPoolExecutor(1, thread_name_prefix="changes"),  # one change after the other
+            "duplicates": ThreadPoolExecutor(1, thread_name_prefix="duplicates"),  # later ones find its result
         }
 
     async def in_thread(self, pool: Pool, work: Callable[..., Value], *arguments: Any) -> Value:
@@ -48,7 +49,11 @@ class Service:
         engine = self.engine
         code = np.zeros(n_bytes(engine.n_bits), np.uint8)
         engine.answer(
-            [SearchRequest(code), *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities)]
+            [
+                SearchRequest(code),
+                *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities),
+                SearchRequest(code, SearchOptions(radius=0, limit=1)),
+            ]
         )
         for name, reads in engine.reads.items():
             with contextlib.suppress(ValueError):  # an encoder from outside the package may refuse these

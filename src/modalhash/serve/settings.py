@@ -9,8 +9,9 @@ LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 MIN_TOKEN_LENGTH = 8
 MAX_HITS = 200
 MAX_LABELS = 20
+MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS = 200, 50
 MAX_TEXT_LENGTH, MAX_ID_LENGTH, MAX_NAME_LENGTH = 2000, 1000, 200
-"""Characters of a text, of an id, and of a label or modality. Like the two bounds above they are constants, not
+"""Characters of a text, of an id, and of a label or modality. Like the bounds above they are constants, not
 :class:`Limits`, because they are part of the OpenAPI description."""
 
 

@@ -8,6 +8,8 @@ from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.store.base import KINDS as KINDS
+    from modalhash.store.base import MAX_REFINEMENT as MAX_REFINEMENT
+    from modalhash.store.base import SEARCHED_FIELDS as SEARCHED_FIELDS
     from modalhash.store.base import Key as Key
     from modalhash.store.base import Record as Record
     from modalhash.store.base import Revision as Revision
@@ -15,12 +17,32 @@ if TYPE_CHECKING:
     from modalhash.store.base import StoreBusyError as StoreBusyError
     from modalhash.store.base import StoreError as StoreError
     from modalhash.store.base import StoreFullError as StoreFullError
+    from modalhash.store.filters import And as And
+    from modalhash.store.filters import Comparison as Comparison
+    from modalhash.store.filters import Filter as Filter
+    from modalhash.store.filters import FilterError as FilterError
+    from modalhash.store.filters import Not as Not
+    from modalhash.store.filters import Or as Or
+    from modalhash.store.filters import all_of as all_of
+    from modalhash.store.filters import any_value as any_value
     from modalhash.store.sqlite import SqliteStore as SqliteStore
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "base": ["KINDS", "Key", "Record", "Revision", "Store", "StoreBusyError", "StoreError", "StoreFullError"],
+        "base": [
+            "KINDS",
+            "MAX_REFINEMENT",
+            "SEARCHED_FIELDS",
+            "Key",
+            "Record",
+            "Revision",
+            "Store",
+            "StoreBusyError",
+            "StoreError",
+            "StoreFullError",
+        ],
+        "filters": ["And", "Comparison", "Filter", "FilterError", "Not", "Or", "all_of", "any_value"],
         "sqlite": ["SqliteStore"],
     },
 )

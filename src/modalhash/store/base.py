@@ -12,9 +12,16 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes
+from modalhash.store.filters import Filter
 
 KINDS = ("learned", "hashed")
 """A code was made from labels in training, or from features alone."""
+
+MAX_REFINEMENT = 128
+"""The most bytes of an item's refinement vector."""
+
+SEARCHED_FIELDS = ("title", "caption", "description")
+"""The fields of ``extra`` whose words are searched, unless a store is told otherwise."""
 
 Key = tuple[str, str]
 """The modality and the id of an item, which together name it in a store."""
@@ -63,6 +70,9 @@ class Record:
         Its labels, if known.
     extra : mapping
         Anything else to store with it; goes through JSON.
+    refinement : bytes, optional
+        What orders items of equal codes: a vector of at most 128 signed bytes, one int8 value each. The store keeps it
+        and does not look into it.
     """
 
     id: str
@@ -73,6 +83,7 @@ class Record:
     uri: str | None = None
     labels: tuple[str | int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    refinement: bytes | None = None
 
     @property
     def key(self) -> Key:
@@ -123,11 +134,21 @@ class Store(Protocol):
     def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return the numbers of the items with these keys, without those that are not in the store."""
 
-    def records(self, numbers: Any) -> dict[int, Record]:
-        """Return the items with these numbers, without those that are not in the store."""
+    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        """Return the items with these numbers that pass the filter, without those that are not in the store."""
 
-    def matching(self, *, labels: Iterable[str] = (), kind: str | None = None) -> Array:
-        """Return the numbers, rising, of the items that have all of these labels and this kind of code."""
+    def matching(self, where: Filter | None = None) -> Array:
+        """Return the numbers, rising, of the items that pass the filter."""
+
+    def labels(self) -> dict[str, int]:
+        """Return how many items have each label, the most frequent first; numbers are texts here."""
+
+    def words(self, query: str, *, where: Filter | None = None, limit: int = 20) -> Array:
+        """Return the numbers of the items whose text, captions or id have words of the query, the best first.
+
+        Captions are the fields of ``extra`` that the store was told to search. Whatever is typed is words, never a
+        language of queries, except ``dino*`` for whatever begins so. A store that cannot search words finds nothing.
+        """
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         """Iterate in insertion order; concurrent changes are skipped.
@@ -142,6 +163,14 @@ class Store(Protocol):
 
         Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
         are still there.
+        """
+
+    def refinements(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
+
+        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
         """
 
     def removed(self, since: Revision, until: Revision) -> Array:
@@ -212,6 +241,10 @@ def _check_record(record: Any, n_bits: int) -> Record:
         raise TypeError(
             f"item {record.id!r}: labels are {record.labels!r}; expected texts or integers, several or none"
         )
+    refinement = record.refinement
+    if refinement is not None and (not isinstance(refinement, bytes) or not 1 <= len(refinement) <= MAX_REFINEMENT):
+        what = f"{len(refinement)} bytes" if isinstance(refinement, bytes) else type(refinement).__name__
+        raise ValueError(f"item {record.id!r}: its refinement is {what}; expected 1 to {MAX_REFINEMENT} bytes, or None")
     code = record.code
     row = np.frombuffer(code, dtype=np.uint8) if isinstance(code, bytes) else np.asarray(code)
     packed = check_codes(row[None], n_bits, f"item {record.id!r}: code").tobytes()

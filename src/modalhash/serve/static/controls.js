@@ -1,12 +1,10 @@
 // The box, the directions, the examples and the keys.
 
 import { $, counted, element, listed, plural } from "./dom.js";
-import { leadTo, pictorial, state, textual } from "./state.js";
-
-const COUNTS = [12, 24, 48, 96, 192];
+import { leadTo, modalities, pictorial, state, textual } from "./state.js";
 
 export function buildControls() {
-  const names = Object.keys(state.engine.modalities);
+  const names = modalities();
   const kinds = names.map((name) => counted(state.engine.modalities[name].items, name));
   const purpose = textual() && pictorial() ? "Find pictures by words and words by pictures" : "Search across modalities";
   $("about").textContent = `${purpose}: ${listed(kinds)}, in codes of ${state.engine.n_bits} bits.`;
@@ -22,6 +20,8 @@ export function buildControls() {
   $("direction").hidden = names.length < 2;
   $("examples").append(...(textual() ? state.engine.examples ?? [] : []).map(example));
   $("examples").hidden = $("examples").childElementCount < 2;
+  $("duplicates").hidden = !state.engine.duplicates;
+  leadTo($("duplicates"), { duplicates: true });
 }
 
 function choice(label, want) {
@@ -35,14 +35,19 @@ function example(text) {
 }
 
 export function fillControls() {
-  const { ask, want, k } = state.current;
+  const { ask, options: { want } } = state.current;
   $("query").value = ask.text ?? (textual() ? "" : ask.id ?? "");
   for (const input of $("direction").querySelectorAll("input")) input.checked = input.value === JSON.stringify(want);
-  const counts = [...new Set([...COUNTS.filter((n) => n <= (state.engine.limits?.k ?? 200)), k])].sort((a, b) => a - b);
-  $("count").replaceChildren(...counts.map((n) => new Option(n, n, false, n === k)));
+  showClear();
+}
+
+// There is something to clear: words in the box, or a search.
+export function showClear() {
+  $("clear").hidden = !$("query").value && !Object.keys(state.current?.ask ?? {}).length;
 }
 
 export function keys(event) {
+  if (event.target.closest("dialog")) return; // whose keys are the browser's
   const typing = event.target.matches("input:not([type=radio]), select");
   if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
@@ -51,14 +56,15 @@ export function keys(event) {
   } else if (event.key === "Escape" && !event.target.matches("select")) {
     if (event.target === $("query")) $("query").value = "";
     else $("query").focus();
+    showClear();
   } else if (event.key.startsWith("Arrow") && !event.altKey && !event.ctrlKey && !event.metaKey) {
     moveFocus(event);
   }
 }
 
-// Cards are links in the tab order; arrows are a quicker way among them, by rows and columns as they are seen.
+// Cards are in the tab order; arrows are a quicker way among them, by rows and columns as they are seen.
 function moveFocus(event) {
-  const cards = [...$("results").querySelectorAll("a.card")];
+  const cards = [...document.querySelectorAll("article.card .tile")];
   const here = cards.indexOf(event.target);
   if (here < 0 && !(event.target === $("query") && event.key === "ArrowDown")) return;
   const top = cards[0]?.getBoundingClientRect().top;

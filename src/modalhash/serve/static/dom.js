@@ -2,6 +2,8 @@
 
 export const $ = (id) => document.getElementById(id);
 const PLURALS = { image: "pictures", text: "texts" }; // other modalities keep the name they were given
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+const ordinals = new Intl.PluralRules("en-GB", { type: "ordinal" });
 
 export function element(tag, className, ...children) {
   const node = document.createElement(tag);
@@ -11,6 +13,8 @@ export function element(tag, className, ...children) {
 }
 
 export const number = (value) => value.toLocaleString("en-GB");
+export const ordinal = (value) => `${number(value)}${ENDINGS[ordinals.select(value)]}`;
+export const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
 export const plural = (modality) => PLURALS[modality] ?? modality;
 export const counted = (n, modality) => `${number(n)} ${PLURALS[modality] ?? `of ${modality}`}`;
 export const milliseconds = (ms) => `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;

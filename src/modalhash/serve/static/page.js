@@ -1,11 +1,13 @@
 // The page of `modalhash serve`: from one search to the next. What is asked lives in the address (?q=… or
-// ?id=…&modality=…, &want=…, &k=…), so that a search can be shared; a picture cannot, so it lives in `entries` for as
-// long as this page is open.
+// ?id=…&modality=…, &want=…, &k=…, &label=… and other filters), so that a search can be shared; a picture cannot, so the
+// browser keeps it for this page and for the page loaded anew.
 
-import { buildControls, fillControls, keys } from "./controls.js";
+import { buildControls, fillControls, keys, showClear } from "./controls.js";
 import { $ } from "./dom.js";
-import { call, search } from "./server.js";
-import { address, clampCount, pictorial, state, textual } from "./state.js";
+import { buildFilters, fillFilters } from "./filters.js";
+import { forget, keep, recall } from "./pictures.js";
+import { call, readPicture, search, Trouble } from "./server.js";
+import { address, defaultOptions, pictorial, readOptions, state, textual } from "./state.js";
 import { say, showAnswer, showSkeleton, showStart, showTrouble } from "./views.js";
 
 const SKELETON_AFTER = 150; // ms: an answer that is quicker must not flash
@@ -21,29 +23,37 @@ function readAddress() {
   if (known) return known;
   const fields = new URLSearchParams(location.search);
   const ask = {};
-  if (fields.get("id")) Object.assign(ask, { id: fields.get("id"), modality: fields.get("modality") ?? undefined });
+  if (fields.get("view") === "duplicates") ask.duplicates = true;
+  else if (fields.get("id")) Object.assign(ask, { id: fields.get("id"), modality: fields.get("modality") ?? undefined });
   else if (fields.get("q")?.trim()) ask.text = fields.get("q").trim();
-  else if (history.state?.picture) ask.lost = true; // reloaded: the picture went with the old page
-  const want = Object.keys(state.engine.modalities).filter((name) => fields.getAll("want").includes(name));
-  return { key: history.state?.key, ask, want, k: clampCount(fields.get("k")) };
+  else if (history.state?.picture) ask.kept = history.state.picture; // loaded anew: the browser may have it
+  return { key: history.state?.key, ask, options: readOptions(fields) };
 }
 
 function go(ask, options = {}) {
-  const entry = { key: Date.now() + Math.random(), ask, want: state.current.want, k: state.current.k, ...options };
+  const entry = { key: Date.now() + Math.random(), ask, options: { ...state.current.options, ...options } };
   const same = !ask.picture && !state.current.ask.picture && address(entry) === address(state.current);
   state.current.scroll = scrollY;
   entries.set(entry.key, entry);
-  history[same ? "replaceState" : "pushState"]({ key: entry.key, picture: Boolean(ask.picture) }, "", address(entry));
+  history[same ? "replaceState" : "pushState"]({ key: entry.key, picture: ask.kept }, "", address(entry));
   scrollTo(0, 0);
   return show(entry);
 }
+
+const choose = (options) => go(state.current.ask, options);
 
 async function show(entry) {
   state.current = entry;
   running?.abort();
   fillControls();
+  fillFilters();
   say("");
   $("message").hidden = true;
+  if (entry.ask.kept && !entry.ask.picture) {
+    const picture = await recall(entry.ask.kept);
+    entry.ask = picture ? { ...entry.ask, picture } : { lost: true };
+    if (state.current !== entry) return;
+  }
   if (!Object.keys(entry.ask).length || entry.ask.lost) return showStart();
   if (entry.answer) return showAnswer(entry);
   return run(entry);
@@ -58,11 +68,18 @@ async function run(entry) {
     entry.answer = await search(entry, signal);
     if (!signal.aborted) showAnswer(entry);
   } catch (error) {
+    if (error.badFile) drop(entry);
     if (!signal.aborted) showTrouble(error, () => run(entry));
   } finally {
     clearTimeout(patience);
     if (!signal.aborted) $("results").removeAttribute("aria-busy");
   }
+}
+
+// A picture that was refused is not asked with again when the page is loaded anew.
+function drop({ key, ask }) {
+  if (ask.kept) forget(ask.kept);
+  if (history.state?.key === key) history.replaceState({ key }, "");
 }
 
 function back() {
@@ -83,6 +100,7 @@ async function start() {
   }
   const typed = $("query").value; // by somebody quicker than the server
   buildControls();
+  buildFilters(choose);
   const entry = readAddress();
   entry.key ??= Date.now();
   entries.set(entry.key, entry);
@@ -100,25 +118,45 @@ async function whenReady(act) {
 // ---- what a person does
 
 function follow(event) {
-  const link = event.target.closest("a[data-ask]");
+  const link = event.target.closest("a[data-entry]");
   const elsewhere = event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey; // a new tab
   if (!link || elsewhere) return;
   event.preventDefault();
+  const { ask, options } = JSON.parse(link.dataset.entry);
   // the card that had the focus is gone
-  go(JSON.parse(link.dataset.ask)).then(() => $("summary").focus({ preventScroll: true }));
+  go(ask, options).then(() => $("summary").focus({ preventScroll: true }));
 }
 
 function submit(event) {
   event.preventDefault();
   const text = $("query").value.trim();
-  if (!text) return $("query").focus();
+  if (!text) return clear();
   if (matchMedia("(pointer: coarse)").matches) $("query").blur(); // the keyboard of a phone covers what was found
   whenReady(() => go(textual() ? { text } : { id: text }));
 }
 
+// Back to the start, and to an address without anything.
+function clear() {
+  $("query").value = "";
+  $("query").focus();
+  whenReady(() => go({}, defaultOptions()));
+}
+
 function byPicture(files) {
   const file = [...(files ?? [])].find((one) => one.type.startsWith("image/")) ?? files?.[0];
-  if (file) whenReady(() => pictorial() && go({ picture: file }));
+  if (file) whenReady(() => pictorial() && searchByPicture(file));
+}
+
+async function searchByPicture(file) {
+  try {
+    const picture = await readPicture(file);
+    const kept = `${Date.now()} ${Math.random()}`;
+    await keep(kept, picture);
+    go({ picture, kept });
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    go({ picture: file, refused: error });
+  }
 }
 
 const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
@@ -139,8 +177,9 @@ function paste(event) {
 
 history.scrollRestoration = "manual"; // results come later than the browser would scroll
 $("search").addEventListener("submit", submit);
-$("direction").addEventListener("change", ({ target }) => go(state.current.ask, { want: JSON.parse(target.value) }));
-$("count").addEventListener("change", () => go(state.current.ask, { k: Number($("count").value) }));
+$("query").addEventListener("input", showClear);
+$("clear").addEventListener("click", clear);
+$("direction").addEventListener("change", ({ target }) => choose({ want: JSON.parse(target.value) }));
 $("pick").addEventListener("click", () => {
   $("file").value = ""; // the same file may be chosen again
   $("file").click();

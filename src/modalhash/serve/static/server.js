@@ -1,11 +1,19 @@
 // The server: what is sent, and what went wrong in words.
 
-import { pictorial, state, textual } from "./state.js";
+import { modalities, pictorial, state, textual } from "./state.js";
 
+const BAD_FILE = [413, 415]; // too large, no picture: the same file would be refused again
+
+// What went wrong. `retry` says whether the same request may go well later: a busy server or a broken line, but not
+// something that the server understood and refused.
 export class Trouble extends Error {
-  constructor(title, message, status) {
+  constructor(title, message, { status, retry = false } = {}) {
     super(message);
-    Object.assign(this, { title, status });
+    Object.assign(this, { title, status, retry });
+  }
+
+  get badFile() {
+    return BAD_FILE.includes(this.status);
   }
 }
 
@@ -15,22 +23,25 @@ export async function call(path, options) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Trouble("The server cannot be reached", "Is it running? If not, start it with “modalhash serve”.");
+    const remedy = "Is it running? If not, start it with “modalhash serve”.";
+    throw new Trouble("The server cannot be reached", remedy, { retry: true });
   }
+  const { status } = response;
   const body = await response.json().catch(() => null);
-  if (response.status === 401) throw new Trouble("This server needs a token", body?.error ?? "", 401);
+  if (status === 401) throw new Trouble("This server needs a token", body?.error ?? "", { status });
   if (!response.ok || body === null) {
-    throw new Trouble("That did not work", body?.error ?? `The server answered ${response.status}.`, response.status);
+    const retry = status === 429 || status >= 500 || response.ok;
+    throw new Trouble("That did not work", body?.error ?? `The server answered ${status}.`, { status, retry });
   }
   return body;
 }
 
 // Where nobody chose, look among the other kinds: a word finds pictures, a picture finds words.
-export function wanted({ ask, want }) {
+export function wanted({ ask, options: { want } }) {
   if (want.length) return want;
   const own = ask.text ? textual() : ask.picture ? pictorial() : ask.modality;
-  const others = Object.keys(state.engine.modalities).filter((name) => name !== own);
-  return others.length ? others : Object.keys(state.engine.modalities);
+  const others = modalities().filter((name) => name !== own);
+  return others.length ? others : modalities();
 }
 
 export function post(fields, signal) {
@@ -38,19 +49,41 @@ export function post(fields, signal) {
   return call("/search", { method: "POST", headers, body: JSON.stringify(fields), signal });
 }
 
-export async function search(entry, signal) {
-  const { ask, k } = entry;
-  if (ask.id && !ask.modality) ask.modality = (await call(`/items/${encodeURIComponent(ask.id)}`, { signal })).modality;
-  const want = wanted(entry);
-  if (!ask.picture) return post({ ...ask, k, want }, signal);
+function sent(entry) {
+  const { k, labels, kind, where, confidence } = entry.options;
+  const fields = { k, want: wanted(entry), labels, kind, where, min_confidence: confidence };
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value?.length || value > 0));
+}
+
+// The bytes of a file, which may change or go on the disk while the page is open; or what is wrong with it.
+export async function readPicture(file) {
   const limit = state.engine.limits?.bytes;
-  if (limit && ask.picture.size > limit) { // the server would cut the upload off, which looks like a broken line
-    const [has, takes] = [ask.picture.size, limit].map((bytes) => `${(bytes / 1048576).toFixed(1)} MB`);
-    throw new Trouble("That did not work", `The picture has ${has}; this server takes up to ${takes}. Make it smaller.`);
+  if (limit && file.size > limit) { // the server would cut the upload off, which looks like a broken line
+    const [has, takes] = [file.size, limit].map((bytes) => `${(bytes / 1048576).toFixed(1)} MB`);
+    const message = `The picture has ${has}; this server takes up to ${takes}. Make it smaller.`;
+    throw new Trouble("That did not work", message, { status: 413 });
   }
+  try {
+    return new File([await file.arrayBuffer()], file.name, { type: file.type });
+  } catch {
+    throw new Trouble("The picture cannot be read", "It may have been moved. Choose it again.", { status: 415 });
+  }
+}
+
+export async function search(entry, signal) {
+  const { ask } = entry;
+  if (ask.refused) throw ask.refused;
+  if (ask.duplicates) return call("/duplicates", { signal });
+  if (ask.id && !ask.modality) ask.modality = (await call(`/items/${encodeURIComponent(ask.id)}`, { signal })).modality;
+  const fields = sent(entry);
+  if (!ask.picture) return post({ ...ask, ...fields }, signal);
   const form = new FormData();
   form.append("image", ask.picture);
-  form.append("k", k);
-  for (const name of want) form.append("want", name);
-  return call("/search", { method: "POST", body: form, signal });
+  for (const [name, value] of Object.entries(fields)) for (const one of [value].flat()) form.append(name, one);
+  try {
+    return await call("/search", { method: "POST", body: form, signal });
+  } catch (error) {
+    if (error.badFile) ask.refused = error; // never sent again, whatever else is chosen
+    throw error;
+  }
 }

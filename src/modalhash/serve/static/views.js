@@ -1,26 +1,31 @@
-// What the page shows: the start, a search under way, an answer, trouble.
+// What the page shows: the start, a search under way, an answer, duplicates, trouble.
 
-import { bitsOf } from "./codes.js";
-import { card, KINDS, nameOf, picture, showCode } from "./cards.js";
-import { $, counted, element, listed, milliseconds, number, plural } from "./dom.js";
+import { bitsOf, strip } from "./codes.js";
+import { card, KIND_MEANINGS, nameOf, picture, ranksOf, titleOf } from "./cards.js";
+import { $, counted, element, listed, milliseconds, number, percent, plural } from "./dom.js";
+import { filtered } from "./filters.js";
 import { post, Trouble, wanted } from "./server.js";
-import { leadTo, pictorial, state, textual } from "./state.js";
+import { leadTo, modalities, pictorial, state, textual } from "./state.js";
+import { closeViewer, openViewer } from "./viewer.js";
 
 const SOURCES = {
   text: "Your text was coded from its features alone, as anything new is.",
   image: "Your picture was coded from its features alone, as anything new is.",
   id: "This item was asked with the code it has in the engine.",
 };
+const MOST_NAMED = 8; // shared labels, in the sentence about all hits
 
 function setState(name) {
+  closeViewer();
   document.body.dataset.state = name;
   $("hint").hidden = name !== "start" || !pictorial();
   $("taste").hidden = name !== "start";
   $("asked").hidden = !["loading", "results", "nothing"].includes(name);
-  $("legend").hidden = $("why").hidden = name !== "results";
+  $("why").hidden = name !== "results";
   $("warnings").hidden = true;
   $("message").hidden = true;
   if (name !== "results") $("results").replaceChildren();
+  if (name !== "duplicates") $("groups").replaceChildren();
 }
 
 export function showStart() {
@@ -28,7 +33,7 @@ export function showStart() {
   document.title = "modalhash";
   showTaste().catch(() => {}); // it is an ornament: where it fails, the start is as good without
   if (!state.current.ask.lost) return;
-  message("The picture is gone", "A picture is kept only while its page is open. Drop it again.");
+  message("The picture is gone", "This browser no longer has it. Give it again.");
 }
 
 // What this page is for, in two lines: a word with its nearest pictures, and one of these with its nearest words.
@@ -46,7 +51,7 @@ async function showTaste() {
   const said = (text) => element("span", "said", text);
   $("taste").replaceChildren(
     tasteRow({ text: surest.query.text }, said(`“${surest.query.text}”`), surest.hits.map(small)),
-    tasteRow(byFirst, small(first), texts.map((hit) => said(hit.text ?? hit.id))),
+    tasteRow(byFirst, small(first), texts.map((hit) => said(titleOf(hit)))),
   );
 }
 
@@ -56,33 +61,64 @@ function tasteRow(ask, shown, found) {
 }
 
 export function showSkeleton() {
+  const { ask, options } = state.current;
   setState("loading");
   say("Searching …");
-  const body = () => element("span", "body", element("span", "line"), element("span", "line"), element("span", "line"));
+  const body = () => element("div", "body", element("span", "line"), element("span", "line"), element("span", "line"));
   const blank = () => element("li", "", element("div", "card blank", element("span", "tile"), body()));
-  showAsked({ modality: state.current.ask.modality }, state.current.ask);
-  showCode(Array(state.engine.n_bits).fill(0)); // a code to come, so that nothing jumps when it does
-  $("results").replaceChildren(...Array.from({ length: Math.min(state.current.k, 12) }, blank));
+  showAsked({ modality: ask.modality }, ask);
+  $("results").replaceChildren(...Array.from({ length: Math.min(options.k, 12) }, blank));
 }
 
-export function showAnswer({ answer, ask, scroll }) {
+export function showAnswer({ answer, ask, options, scroll }) {
+  if (ask.duplicates) return showDuplicates(answer, scroll);
   const { hits, query } = answer;
   const bits = bitsOf(query.code, answer.n_bits);
   setState(hits.length ? "results" : "nothing");
   showAsked(query, ask);
-  showCode(bits);
   say(summary(answer));
-  $("why").replaceChildren($("why").firstElementChild, ...explanation(query).map((text) => element("p", "", text)));
-  $("warnings").hidden = !answer.warnings?.length;
-  $("warnings").replaceChildren(...(answer.warnings ?? []).map((text) => element("li", "", text)));
+  $("why-text").replaceChildren(...explanation(answer).map((text) => element("p", "", text)));
+  $("why-code").replaceChildren(element("span", "reason", "Your query’s code"), strip(bits));
+  const warnings = [...new Set([answer.message ?? query.message, ...(answer.warnings ?? [])].filter(Boolean))];
+  $("warnings").hidden = !warnings.length;
+  $("warnings").replaceChildren(...warnings.map((text) => element("li", "", text)));
   $("results").classList.toggle("texts", hits.every((hit) => !hit.media));
-  $("results").replaceChildren(...hits.map((hit) => card(hit, answer, bits)));
-  if (!hits.length) message("Nothing found", "There is nothing here to look through. Look in another kind.");
+  const ranks = ranksOf(hits);
+  $("results").replaceChildren(
+    ...hits.map((hit, i) => card(hit, answer, { compared: bits, rank: ranks[i], open: openViewer })),
+  );
+  if (!hits.length && filtered(options)) {
+    message("Nothing found", "Nothing passes the filters. Remove one of them.");
+  } else if (!hits.length) {
+    message("Nothing found", "There is nothing here to look through. Look in another kind.");
+  }
+  scrollTo(0, scroll ?? 0);
+}
+
+// Groups of items that are nearly the same; the others of a group are compared with its first.
+function showDuplicates({ groups }, scroll) {
+  setState("duplicates");
+  document.title = "Duplicates – modalhash";
+  $("results").replaceChildren();
+  const items = groups.reduce((sum, group) => sum + group.length, 0);
+  const n = groups.length === 1 ? "1 group" : `${number(groups.length)} groups`;
+  say(groups.length ? `${n} of near-duplicates, ${number(items)} items` : "");
+  const engine = { n_bits: state.engine.n_bits };
+  $("groups").replaceChildren(...groups.map((group, place) => {
+    const first = bitsOf(group[0].code, engine.n_bits);
+    const cards = group.map((hit, i) => card(hit, engine, { compared: i ? first : null, open: openViewer }));
+    const list = element("ol", "results", ...cards);
+    list.classList.toggle("texts", group.every((hit) => !hit.media));
+    const section = element("section", "group", element("h2", "", `Group ${place + 1}: ${group.length} items`), list);
+    section.querySelectorAll("h2.lead").forEach((heading) => heading.setAttribute("aria-level", "3"));
+    return section;
+  }));
+  if (!groups.length) message("No duplicates", "No two items are nearly the same.");
   scrollTo(0, scroll ?? 0);
 }
 
 function showAsked(query, ask) {
-  const text = ask.text ? `“${ask.text}”` : ask.picture ? ask.picture.name || "picture" : query.text ?? ask.id;
+  const text = ask.text ? `“${ask.text}”` : ask.picture ? ask.picture.name || "picture" : titleOf({ ...query, id: ask.id ?? "" });
   const what = query.modality === pictorial() ? "a picture" : `a ${query.modality ?? "thing"}`;
   const chose = [`You chose ${what}`, ...(query.labels ?? [])].join(" · ");
   const how = ask.text ? "You typed" : ask.picture ? "You gave a picture" : chose;
@@ -91,7 +127,8 @@ function showAsked(query, ask) {
   const parts = [element("div", "asked-words", element("span", "asked-how", how), title)];
   if (ask.picture) parts.unshift(element("span", "asked-picture paper", ownPicture(ask)));
   else if (query.media) parts.unshift(element("span", "asked-picture paper", picture(query.media, nameOf(query), 128)));
-  $("asked-what").replaceChildren(...parts);
+  $("asked").replaceChildren(...parts);
+  $("asked").classList.toggle("typed", Boolean(ask.text)); // a phone shows it in the box alone
   document.title = `${text} – modalhash`;
 }
 
@@ -110,13 +147,27 @@ function summary(answer) {
   return `${found} · ${answer.n_bits} bits · ${milliseconds(answer.milliseconds)}`;
 }
 
-function explanation(query) {
-  const kinds = listed(Object.keys(state.engine.modalities).map(plural));
+function explanation(answer) {
+  const { query } = answer;
+  const kinds = listed(modalities().map(plural));
+  const known = answer.known ?? query.known;
   return [
-    `${SOURCES[query.kind]} Its code is compared with every other, bit by bit: the fewer bits differ, the nearer.`,
+    sharedLabels(answer.hits),
+    typeof known === "number" && known < 1 ? `The engine knows ${percent(known)} of your words.` : "",
+    `${SOURCES[query.kind]} Its code is compared with every other, bit by bit: the more bits agree, the nearer.`,
     state.engine.paired ? "" : `Nobody told the engine which ${kinds} belong together: they were never paired.`,
-    ...Object.values(KINDS).map((text) => `${text}.`),
+    ...Object.values(KIND_MEANINGS).map((text) => `${text}.`),
   ].filter(Boolean);
+}
+
+// The labels that the query's code and the hits' codes share, in words.
+function sharedLabels(hits) {
+  const counts = new Map();
+  for (const label of hits.flatMap((hit) => hit.shared_labels ?? [])) counts.set(label, (counts.get(label) ?? 0) + 1);
+  const named = [...counts].sort(([, one], [, other]) => other - one).slice(0, MOST_NAMED);
+  if (!named.length) return "";
+  const parts = named.map(([label, n]) => `${label} (${n === hits.length ? "all" : `${n} of ${hits.length}`})`);
+  return `Your query and these have labels in common: ${listed(parts)}.`;
 }
 
 export function say(text) {
@@ -135,10 +186,17 @@ export function showTrouble(error, retry) {
   say("");
   document.title = `${title} – modalhash`;
   if (error.status === 401) return message(title, error.message, tokenForm(retry));
-  const button = element("button", "again", "Try again");
-  button.type = "button";
-  button.addEventListener("click", retry);
-  message(title, error.message, button);
+  if (error.badFile && state.current?.ask.picture) {
+    return message(title, error.message, button("Choose another picture", () => $("pick").click()));
+  }
+  return message(title, error.message, ...(error.retry ? [button("Try again", retry)] : []));
+}
+
+function button(text, act) {
+  const node = element("button", "again", text);
+  node.type = "button";
+  node.addEventListener("click", act);
+  return node;
 }
 
 function tokenForm(retry) {

@@ -1,0 +1,244 @@
+"""From which radius and cosine on two items are near-duplicates: chosen on training items with planted copies.
+
+Photos of IAPR TC-12 and pictures of OpenMoji are saved anew as smaller JPEG files, resized, cropped, made lighter;
+captions and names get a word less, another word, another order. The embedding is learned from four fifths of the
+sampled training items, and never from a copy. A pair of a copy and an item is right if the copy was made of that item.
+Real collections have near-duplicates of their own, which count as wrong here unless they are identical: precision is a
+lower bound.
+
+    python benchmarks/quality/duplicates.py            # about five minutes on two cores
+    python benchmarks/quality/duplicates.py --items 500 --copies 100
+
+Results go to benchmarks/results/duplicates.json. No item of a test split is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageEnhance
+
+from modalhash._files import write_atomically
+from modalhash._typing import Array
+from modalhash.codes import pack_signs
+from modalhash.data.catalog import data_root
+from modalhash.data.sets import openmoji
+from modalhash.encoders import ImageEncoder, TfidfEncoder, encode_items
+from modalhash.engine.near_duplicates import share_of_words, words_in
+from modalhash.engine.refinement import learn_refinement
+
+RESULTS = Path(__file__).parents[1] / "results" / "duplicates.json"
+THRESHOLDS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)
+RADII = (2, 3, 4, 5, 6, 7, 8, 10, 12)
+SHARED = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9)
+LEAST_SHARE = 0.99
+PAPER = (255, 255, 255)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--items", type=int, default=4000, help="training items of each collection")
+    parser.add_argument("--copies", type=int, default=300, help="items of which copies are made, of every kind")
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    found: dict[str, Any] = {}
+    for name, (originals, changes, encoder) in collections(options.items).items():
+        found[name] = measure(originals, changes, encoder, options.copies)
+        print(name, flush=True)
+    chosen = choose(found)
+    print(json.dumps(chosen, indent=1))
+    if not options.dry:
+        write_atomically(RESULTS, (json.dumps({"chosen": chosen, **found}, indent=1) + "\n").encode())
+
+
+# -- items and their copies
+
+
+def collections(n: int) -> dict[str, tuple[list[Any], dict[str, Callable[..., Any]], Any]]:
+    """Return items of training splits, how they are changed, and what encodes them."""
+    folder = data_root() / "iapr-tc12"
+    lines = [json.loads(line) for line in (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = sample([line for line in lines if line["split"] == "train"], n)
+    emoji = sample([item for item in openmoji.emoji_list() if openmoji.is_training(item.id)], n)
+    with zipfile.ZipFile(folder / "images.zip") as archive:
+        photos = [archive.read(line["image"]) for line in lines]
+    return {
+        "iapr-tc12, photos": (photos, PICTURE_CHANGES, ImageEncoder()),
+        "openmoji, pictures": ([openmoji.png(e.id, size=144) for e in emoji], PICTURE_CHANGES, ImageEncoder()),
+        "iapr-tc12, captions": ([line["caption_en"] for line in lines], TEXT_CHANGES, TfidfEncoder()),
+        "openmoji, names": (openmoji.names(emoji), TEXT_CHANGES, TfidfEncoder()),
+    }
+
+
+def sample(items: list[Any], n: int) -> list[Any]:
+    rows = np.random.default_rng(0).permutation(len(items))[:n]
+    return [items[row] for row in np.sort(rows)]
+
+
+def on_paper(data: bytes) -> Image.Image:
+    picture = Image.open(io.BytesIO(data)).convert("RGBA")
+    paper = Image.new("RGBA", picture.size, (*PAPER, 255))
+    return Image.alpha_composite(paper, picture).convert("RGB")
+
+
+def saved(picture: Image.Image, form: str = "JPEG", quality: int = 90) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, form, **({"quality": quality} if form == "JPEG" else {}))
+    return file.getvalue()
+
+
+def cropped(data: bytes, share: float) -> bytes:
+    picture = on_paper(data)
+    x, y = (round(side * share / 2) for side in picture.size)
+    return saved(picture.crop((x, y, picture.width - x, picture.height - y)))
+
+
+def resized(data: bytes, share: float) -> bytes:
+    picture = on_paper(data)
+    size = [max(1, round(side * share)) for side in picture.size]
+    return saved(picture.resize((size[0], size[1]), Image.Resampling.LANCZOS))
+
+
+PICTURE_CHANGES: dict[str, Callable[..., Any]] = {
+    "saved as PNG": lambda data, rng: saved(on_paper(data), "PNG"),
+    "saved as JPEG, quality 75": lambda data, rng: saved(on_paper(data), quality=75),
+    "saved as JPEG, quality 40": lambda data, rng: saved(on_paper(data), quality=40),
+    "two thirds of the size": lambda data, rng: resized(data, 2 / 3),
+    "twice the size": lambda data, rng: resized(data, 2),
+    "cropped by 3 %": lambda data, rng: cropped(data, 0.03),
+    "cropped by 8 %": lambda data, rng: cropped(data, 0.08),
+    "10 % lighter": lambda data, rng: saved(ImageEnhance.Brightness(on_paper(data)).enhance(1.1)),
+}
+
+
+def without_a_word(text: str, rng: np.random.Generator) -> str:
+    words = text.split()
+    del words[rng.integers(len(words))]
+    return " ".join(words) or text
+
+
+def with_another_word(text: str, rng: np.random.Generator) -> str:
+    words = text.split()
+    words[rng.integers(len(words))] = OTHER_WORDS[rng.integers(len(OTHER_WORDS))]
+    return " ".join(words)
+
+
+OTHER_WORDS = (
+    *("tree", "street", "water", "mountain", "blue", "child", "window"),
+    *("table", "animal", "old", "car", "flower", "round", "large"),
+)
+TEXT_CHANGES: dict[str, Callable[..., Any]] = {
+    "upper case": lambda text, rng: text.upper(),
+    "another order": lambda text, rng: " ".join(rng.permutation(text.split())),
+    "without a word": without_a_word,
+    "another word": with_another_word,
+}
+
+
+# -- what is found
+
+
+def measure(originals: list[Any], changes: dict[str, Callable[..., Any]], encoder: Any, copies: int) -> dict[str, Any]:
+    """Return precision, recall and F1 by threshold and share of words, and how many right pairs a radius keeps."""
+    rng = np.random.default_rng(1)
+    sources = np.sort(rng.permutation(len(originals))[:copies])
+    changed = [change(originals[row], rng) for change in changes.values() for row in sources]
+    learned_from = np.flatnonzero(np.arange(len(originals)) % 5 > 0)
+    if hasattr(encoder, "fit"):
+        encoder.fit([originals[row] for row in learned_from])
+    X = encode_items(encoder, originals).features
+    made = learn_refinement(None, {"items": X[learned_from]}, None).refinement
+    cosines, distances = compare(
+        made.embeddings("items", encode_items(encoder, changed).features), made.embeddings("items", X)
+    )
+    right = np.tile(sources, len(changes))
+    pairs = np.arange(len(changed)), right
+    twice = np.array([[originals[row] == other for other in originals] for row in sources])  # in the collection itself
+    twice = np.tile(twice, (len(changes), 1))
+    twice[pairs] = False
+    texts = isinstance(originals[0], str)
+    shares = overlaps(changed, originals, cosines) if texts else np.ones_like(cosines)
+    table = []
+    for threshold in THRESHOLDS:
+        for shared in SHARED if texts else SHARED[:1]:
+            near = (cosines >= threshold) & (shares >= shared) & ~twice
+            own = near[pairs]
+            precision, recall = own.sum() / max(1, near.sum()), own.mean()
+            table.append(
+                {
+                    "threshold": threshold,
+                    "words": shared,
+                    "precision": round(float(precision), 4),
+                    "recall": round(float(recall), 4),
+                    "f1": round(float(2 * precision * recall / max(1e-9, precision + recall)), 4),
+                    "recall by change": dict(
+                        zip(changes, own.reshape(len(changes), -1).mean(axis=1).round(3).tolist(), strict=True)
+                    ),
+                    "within radius": {
+                        str(radius): round(float((distances[pairs][own] <= radius).mean()), 4) for radius in RADII
+                    },
+                }
+            )
+    return {"items": len(originals), "copies": len(changed), "texts": texts, "table": table}
+
+
+def overlaps(changed: list[str], originals: list[str], cosines: Array) -> Array:
+    """Return the share of words of pairs whose cosine comes into question, 0 for the others."""
+    left, right = [words_in(text) for text in changed], [words_in(text) for text in originals]
+    shares = np.zeros_like(cosines)
+    for row, column in np.argwhere(cosines >= min(THRESHOLDS)).tolist():
+        shares[row, column] = share_of_words(left[row], right[column])
+    return shares
+
+
+def choose(found: dict[str, Any]) -> dict[str, Any]:
+    """Return threshold and share of words of the best mean F1, and the smallest radius that keeps 99 % of the pairs."""
+
+    def at(one: dict[str, Any], threshold: float, shared: float) -> dict[str, Any]:
+        wanted = threshold, shared if one["texts"] else SHARED[0]
+        return next(row for row in one["table"] if (row["threshold"], row["words"]) == wanted)
+
+    def mean_f1(choice: tuple[float, float]) -> float:
+        return float(np.mean([at(one, *choice)["f1"] for one in found.values()]))
+
+    best = max(((threshold, shared) for threshold in THRESHOLDS for shared in SHARED), key=mean_f1)
+    kept = {radius: min(at(one, *best)["within radius"][str(radius)] for one in found.values()) for radius in RADII}
+    enough = [radius for radius in RADII if kept[radius] >= LEAST_SHARE]
+    return {
+        "threshold": best[0],
+        "words": best[1],
+        "radius": enough[0] if enough else RADII[-1],
+        "mean f1": round(mean_f1(best), 4),
+        "collections": {
+            name: {key: at(one, *best)[key] for key in ("precision", "recall", "recall by change")}
+            for name, one in found.items()
+        },
+        "kept within radius, at least": kept,
+        "mean f1 by threshold": {str(t): round(mean_f1((t, best[1])), 4) for t in THRESHOLDS},
+        "mean f1 by share of words": {str(s): round(mean_f1((best[0], s)), 4) for s in SHARED},
+    }
+
+
+def compare(queries: Array, items: Array) -> tuple[Array, Array]:
+    """Return cosines of embeddings and Hamming distances of sketches, (queries, items)."""
+
+    def unit(vectors: Array) -> Array:
+        values = vectors.astype(np.float32)
+        return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1)
+
+    def signs(vectors: Array) -> Array:
+        return np.unpackbits(pack_signs(vectors), axis=1)[:, : vectors.shape[1]].astype(np.float32) * 2 - 1
+
+    agreeing = signs(queries) @ signs(items).T
+    return unit(queries) @ unit(items).T, np.rint((queries.shape[1] - agreeing) / 2).astype(np.int16)
+
+
+if __name__ == "__main__":
+    main()

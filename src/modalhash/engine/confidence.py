@@ -1,0 +1,455 @@
+r"""How far a hit can be believed: the probability that it shares a label with the query, learned with the engine.
+
+A fifth of the training items is held out; the method and the refinement vectors are learned once more from the others,
+and the held-out items search among them and among themselves, as queries search an engine. What is known of a query and
+its hit (:class:`PairFeatures`) is then compared with whether their labels really meet: a logistic regression makes it a
+probability :math:`P`, one regression for each kind of pair, e.g. a text that finds an image whose code is learned.
+
+A query that the engine hardly knows says little, whatever it finds. With its *familiarity* :math:`f` in [0, 1] the
+confidence is
+
+.. math:: b + f \, (P - b)
+
+where :math:`b` is the share of all pairs of that kind that have a label in common. A text is familiar if half of its
+words are known. What one is worth that is known by pieces of its words alone is measured too: held-out texts have words
+that an encoder does not know which learned from the others. A picture, or other features that are dense, are familiar
+unless they deviate more from what was learned from than nearly all held-out items do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+
+from modalhash._files import write_atomically
+from modalhash._typing import Array, Codes, Matrix
+from modalhash.codes import pack_signs
+from modalhash.engine.ordering import CODE_WEIGHT, EMBEDDING_WEIGHT
+from modalhash.engine.refinement import Refinement, learn_refinement
+from modalhash.engine.reliability import Bin, reliability_bins
+from modalhash.randomness import row_keys
+
+if TYPE_CHECKING:
+    from modalhash.base import CrossModalHasher
+
+WEAK = 0.5
+"""A hit is weak below this share of the way from chance to certainty: it says less than half of what could be said. So
+all hits of a query are weak whose familiarity is below it."""
+ENOUGH_WORDS = 0.5
+"""Share of known words from which a text is as familiar as if all were known: chosen on folds."""
+UNKNOWN_WORDS = 0.45
+"""Familiarity of a text without a known word, where held-out texts do not tell it: measured on OpenMoji's names."""
+MIN_UNKNOWN = 20
+"""Held-out texts without a known word that tell it."""
+HELD_OUT = 5
+"""One item of so many is held out."""
+MAX_ITEMS = 25_000
+"""Of each modality, of which most are learned from once more: more of them would hardly change what is learned."""
+MIN_HELD_OUT = 20
+"""With fewer held-out items of a modality nothing is learned."""
+MAX_QUERIES = 500
+"""Held-out items of each modality that search, at most."""
+N_HITS = 24
+"""The first hits of every query that are looked at, besides some far down, so that low confidence is learned too."""
+FAR_RANKS, FAR_WEIGHT = 12, 0.1
+"""How many far down, and what one of them weighs: chosen on folds."""
+USUAL, LAST = 0.95, 0.995
+"""Shares of held-out items: what deviates no more than the first is familiar, what deviates as the last is not."""
+FILE = "confidence.json"
+
+
+class ConfidenceError(ValueError):
+    """A file of confidence is not the one that the engine was written with; the message says why."""
+
+
+class PairFeatures(NamedTuple):
+    """What is known of queries and hits, a value for each pair."""
+
+    agreement: Array
+    """Of codes, from −1 (no bit) to 1 (all)."""
+    product: Array
+    """Inner product of posteriors."""
+    cosine: Array
+    """Of posteriors."""
+    length: Array
+    """Of the query's posterior: short if its features say little of any label."""
+    likeness: Array
+    """Cosine of embeddings, within a modality; 0 across."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """From features of pairs of one kind to the probability that they share a label."""
+
+    weights: tuple[float, ...]
+    """Of :class:`PairFeatures`, and a constant."""
+    chance: float
+    """Share of all pairs that share a label."""
+
+    @property
+    def weak_below(self) -> float:
+        """The confidence below which a hit is weak."""
+        return self.chance + WEAK * (1 - self.chance)
+
+    def probability(self, features: PairFeatures, familiarity: Array | float) -> Array:
+        """Return the confidence of pairs."""
+        values = np.column_stack(features) @ np.array(self.weights[:-1]) + self.weights[-1]
+        return np.asarray(self.chance + familiarity * (expit(values) - self.chance))
+
+
+class Pair(NamedTuple):
+    """A kind of pair."""
+
+    query: str
+    """Modality of the query."""
+    hit: str
+    """Modality of the hit."""
+    kind: str
+    """Of the hit's code."""
+
+
+class Usual(NamedTuple):
+    """What features of a modality are usual."""
+
+    mean: Array
+    scale: Array
+    """The standard deviation of each feature, and a little."""
+    most: float
+    """An item that deviates no more is familiar."""
+    last: float
+    """One that deviates so much is not at all."""
+
+    def familiarity(self, X: Matrix) -> Array:
+        """Return how familiar items are, from 0 to 1."""
+        return np.asarray(np.clip((self.last - deviation(X, self.mean, self.scale)) / (self.last - self.most), 0, 1))
+
+
+def deviation(X: Matrix, mean: Array, scale: Array) -> Array:
+    """Return the mean square of the standardised features of each item."""
+    return np.asarray((((X - mean) / scale) ** 2).mean(axis=1))
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Tells the probability that a hit shares a label with the query; learned by :func:`learn_confidence`."""
+
+    curves: Mapping[Pair, Curve]
+    usual: Mapping[str, Usual]
+    """By modality, where features tell what is familiar."""
+    unknown_words: Mapping[str, float]
+    """By modality of texts, the familiarity of one whose words are all unknown."""
+    reliability: Mapping[Pair, list[Bin]] = field(default_factory=dict)
+    """How confidence and truth compare on held-out queries, each judged by a curve that has not seen it."""
+
+    def familiarity(self, modality: str, X: Matrix) -> Array:
+        """Return how familiar items are by their features, from 0 to 1; 1 where these do not tell."""
+        usual = self.usual.get(modality)
+        return np.ones(X.shape[0]) if usual is None or sparse.issparse(X) else usual.familiarity(X)
+
+    def text_familiarity(self, modality: str, known: Array) -> Array:
+        """Return how familiar texts are of whose words such shares are known, from 0 to 1."""
+        least = self.unknown_words.get(modality, UNKNOWN_WORDS)
+        return least + (1 - least) * enough_words(known)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "curves": [
+                {
+                    **pair._asdict(),
+                    "weights": [round(value, 6) for value in curve.weights],
+                    "chance": round(curve.chance, 6),
+                    "reliability": [list(bin) for bin in self.reliability.get(pair, [])],
+                }
+                for pair, curve in self.curves.items()
+            ],
+            "usual": {
+                name: {
+                    "mean": [round(value, 7) for value in usual.mean.tolist()],
+                    "scale": [round(value, 7) for value in usual.scale.tolist()],
+                    "most": usual.most,
+                    "last": usual.last,
+                }
+                for name, usual in self.usual.items()
+            },
+            "unknown_words": {name: round(value, 4) for name, value in self.unknown_words.items()},
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Confidence:
+        """Return what :meth:`to_config` described."""
+        curves = {
+            Pair(row["query"], row["hit"], row["kind"]): Curve(tuple(row["weights"]), row["chance"])
+            for row in config["curves"]
+        }
+        usual = {
+            name: Usual(np.array(own["mean"]), np.array(own["scale"]), own["most"], own["last"])
+            for name, own in config["usual"].items()
+        }
+        checked = {
+            pair: [Bin(*values) for values in row["reliability"]]
+            for pair, row in zip(curves, config["curves"], strict=True)
+        }
+        return cls(curves, usual, config["unknown_words"], checked)
+
+
+class Side(NamedTuple):
+    """Items of one modality as they are searched with, or searched in."""
+
+    modality: str
+    kind: str
+    codes: Codes
+    vectors: Array
+    labels: Array
+    familiarity: Array | None = None
+    """Of queries; texts without a known word have 0."""
+
+
+def pair_features(
+    code: Codes, vector: Array, codes: Codes, vectors: Array, refinement: Refinement, n_bits: int, *, within: bool
+) -> PairFeatures:
+    """Return what is known of one query with each of some items; ``within`` if all are of one modality."""
+    distances = np.bitwise_count(code ^ codes).sum(axis=1)
+    n = refinement.n_posterior
+    own, theirs = vector[:n].astype(np.float32), vectors[:, :n].astype(np.float32)
+    products = theirs @ own
+    length = float(np.sqrt(own @ own))
+    lengths = length * np.sqrt(np.einsum("ij,ij->i", theirs, theirs))
+    likeness: Array = np.zeros(len(codes), dtype=np.float32)
+    if within:
+        own, theirs = vector[n:].astype(np.float32), vectors[:, n:].astype(np.float32)
+        norms = np.sqrt((own @ own) * np.einsum("ij,ij->i", theirs, theirs))
+        likeness = np.asarray(theirs @ own / np.where(norms > 0, norms, 1))
+    step = refinement.posterior_step
+    return PairFeatures(
+        1 - 2 * distances / n_bits,
+        products * step**2,
+        products / np.where(lengths > 0, lengths, 1),
+        np.full(len(codes), length * step),
+        likeness,
+    )
+
+
+# -- learning
+
+
+class Held(NamedTuple):
+    """A part of the training items, by modality: rows to learn from, and rows held out."""
+
+    learned: dict[str, Array]
+    held_out: dict[str, Array]
+
+
+def hold_out(X: Mapping[str, Matrix], seed: int) -> Held:
+    """Return which rows are held out: by content, so that copies of an item are on one side."""
+    learned, held_out = {}, {}
+    for name, values in X.items():
+        keys = row_keys(values, seed + 1)
+        rows = np.argsort(keys, kind="stable")[:MAX_ITEMS]
+        chosen = keys[rows] % np.uint64(HELD_OUT) == 0
+        learned[name], held_out[name] = np.sort(rows[~chosen]), np.sort(rows[chosen])
+    return Held(learned, held_out)
+
+
+def learn_confidence(
+    model: CrossModalHasher,
+    X: Mapping[str, Matrix],
+    labels: Mapping[str, Array],
+    held: Held,
+    *,
+    known: Mapping[str, Array],
+    seed: int = 0,
+) -> Confidence | None:
+    """Learn confidence from held-out items; None if there are too few of them.
+
+    Parameters
+    ----------
+    model : fitted to the items that are not held out
+    X : features of all training items by modality
+    labels : boolean (items, labels) by modality
+    held : which rows are held out
+    known : by modality, the share of each held-out item's words that an encoder knows which learned from the others;
+        only of texts
+    seed : of the refinement vectors and of samples
+    """
+    rest = {name: values[held.learned[name]] for name, values in X.items()}
+    rest_labels = {name: values[held.learned[name]] for name, values in labels.items()}
+    learned = learn_refinement(model, rest, rest_labels, seed=seed)
+    refinement, rng = learned.refinement, np.random.default_rng(seed)
+    queries, databases, usual = [], [], {}
+    for name, values in X.items():
+        rows = held.held_out[name]
+        new = values[rows]
+        if not len(rows):
+            continue
+        codes = pack_signs(model.decision_function({name: new})[name])
+        vectors = refinement.vectors(name, new)
+        databases.append(Side(name, "hashed", codes, vectors, labels[name][rows]))
+        posteriors = learned.training_posteriors(name, labels=True)
+        embeddings = refinement.embeddings(name, rest[name])
+        trained = model.codes_[name]
+        databases.append(Side(name, "learned", trained, np.hstack([posteriors, embeddings]), rest_labels[name]))
+        familiarity = np.ones(len(rows))
+        if name in known:
+            familiarity = enough_words(known[name])
+        elif not sparse.issparse(values):
+            usual[name] = _usual(rest[name], new)
+            familiarity = usual[name].familiarity(new)
+        chosen = rng.permutation(len(rows))[:MAX_QUERIES]
+        side = Side(name, "query", codes[chosen], vectors[chosen], labels[name][rows[chosen]], familiarity[chosen])
+        queries.append((side, chosen))
+    samples: dict[Pair, Pairs] = {}
+    for query, own_rows in queries:
+        for database in databases:
+            same = query.modality == database.modality and database.kind == "hashed"
+            pairs = sample_pairs(query, database, refinement, model.n_bits, own_rows if same else None)
+            if pairs.shared.all() or not pairs.shared.any():
+                continue
+            samples[Pair(query.modality, database.modality, database.kind)] = pairs
+    unknown_words = {
+        name: _unknown_words([own for pair, own in samples.items() if pair.query == name]) for name in known
+    }
+    checked = {pair: _cross_checked(pairs, unknown_words.get(pair.query, 0.0)) for pair, pairs in samples.items()}
+    curves = {pair: fit_curve(pairs) for pair, pairs in samples.items()}
+    return Confidence(curves, usual, unknown_words, checked) if curves else None
+
+
+def enough_words(known: Array) -> Array:
+    """Return the familiarity of texts by the share of their known words, if unknown ones were worth nothing."""
+    return np.asarray(np.minimum(known / ENOUGH_WORDS, 1.0))
+
+
+def _unknown_words(samples: list[Pairs]) -> float:
+    """Return f of texts without a known word: the least squares solution of shared − b = f (P − b) over their hits."""
+    products = squares = 0.0
+    n = 0
+    for pairs in samples:
+        own = pairs.only((pairs.familiarity == 0) & (pairs.rank < N_HITS))
+        above = fit_curve(pairs).probability(own.features, 1.0) - pairs.chance
+        products += float(above @ (own.shared - pairs.chance))
+        squares += float(above @ above)
+        n = max(n, len(np.unique(own.query)))
+    return float(np.clip(products / squares, 0, 1)) if n >= MIN_UNKNOWN else UNKNOWN_WORDS
+
+
+class Pairs(NamedTuple):
+    """Queries with their hits, and whether they share a label."""
+
+    query: Array
+    """Row of the query."""
+    rank: Array
+    """Of the hit, from 0."""
+    features: PairFeatures
+    familiarity: Array
+    shared: Array
+    chance: float
+
+    def only(self, chosen: Array) -> Pairs:
+        """Return some of the pairs."""
+        features = PairFeatures(*(values[chosen] for values in self.features))
+        return Pairs(
+            self.query[chosen],
+            self.rank[chosen],
+            features,
+            self.familiarity[chosen],
+            self.shared[chosen],
+            self.chance,
+        )
+
+
+def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: int, own_rows: Array | None) -> Pairs:
+    """Return the first hits of every query and some far down, in the engine's order.
+
+    ``own_rows`` are the rows of the queries in the database, if they are in it: an item does not find itself.
+    """
+    n = len(database.codes)
+    most = n - (own_rows is not None)
+    far = np.geomspace(N_HITS + 1, max(most, N_HITS + 1), FAR_RANKS).astype(np.intp)
+    ranks = np.unique(np.concatenate([np.arange(N_HITS), far]))
+    ranks = ranks[ranks < most]
+    within = query.modality == database.modality
+    parts, shared = [], []
+    chance = 0.0
+    for row in range(len(query.codes)):
+        every = pair_features(
+            query.codes[row], query.vectors[row], database.codes, database.vectors, refinement, n_bits, within=within
+        )
+        meets: Array = np.asarray(database.labels[:, query.labels[row].astype(bool)].any(axis=1))
+        score = every.product + CODE_WEIGHT * every.agreement + EMBEDDING_WEIGHT * every.likeness
+        if own_rows is not None:
+            score[own_rows[row]] = -np.inf
+        order = np.argsort(-score, kind="stable")[ranks]
+        parts.append(PairFeatures(*(values[order] for values in every)))
+        shared.append(meets[order])
+        chance += float(meets.mean()) / len(query.codes)
+    assert query.familiarity is not None
+    return Pairs(
+        np.repeat(np.arange(len(query.codes)), len(ranks)),
+        np.tile(ranks, len(query.codes)),
+        PairFeatures(*(np.concatenate(values) for values in zip(*parts, strict=True))),
+        np.repeat(query.familiarity, len(ranks)),
+        np.concatenate(shared),
+        chance,
+    )
+
+
+def fit_curve(pairs: Pairs) -> Curve:
+    """Fit the probability that pairs share a label, of queries as far as they are familiar."""
+    from sklearn.linear_model import LogisticRegression
+
+    X = np.column_stack(pairs.features)
+    scale = np.where(X.std(axis=0) > 0, X.std(axis=0), 1)
+    weight = pairs.familiarity * np.where(pairs.rank < N_HITS, 1, FAR_WEIGHT)
+    logistic = LogisticRegression(max_iter=500).fit(X / scale, pairs.shared, sample_weight=weight)
+    return Curve((*(logistic.coef_[0] / scale).tolist(), float(logistic.intercept_[0])), pairs.chance)
+
+
+def _cross_checked(pairs: Pairs, least: float) -> list[Bin]:
+    """Return the reliability of first hits, each query's from a curve that has not seen it."""
+    confidence = np.empty(len(pairs.shared))
+    for half in (0, 1):
+        own: Array = np.equal(pairs.query % 2, half)
+        some, others = pairs.only(own), pairs.only(~own)
+        if others.shared.all() or not others.shared.any():
+            return []
+        familiarity = least + (1 - least) * some.familiarity
+        confidence[own] = fit_curve(others).probability(some.features, familiarity)
+    first = pairs.rank < N_HITS
+    return reliability_bins(confidence[first], pairs.shared[first])
+
+
+def _usual(learned: Array, held_out: Array) -> Usual:
+    """Return what features are usual: moments of items that are learned from, limits of held-out ones."""
+    mean, spread = learned.mean(axis=0, dtype=np.float64), learned.std(axis=0, dtype=np.float64)
+    scale = spread + 0.1 * spread.mean() + 1e-6  # a feature that hardly varies is not to decide alone
+    most, last = np.quantile(deviation(held_out, mean, scale), [USUAL, LAST]).tolist()
+    return Usual(mean, scale, most, max(last, most + 1e-6))
+
+
+# -- on disk
+
+
+def save_confidence(confidence: Confidence, folder: Path) -> dict[str, Any]:
+    """Write what was learned into an engine's folder; return what its configuration says of it."""
+    data = f"{json.dumps(confidence.to_config(), ensure_ascii=False)}\n".encode()
+    write_atomically(folder / FILE, data)
+    return {"sha256": sha256(data).hexdigest()}
+
+
+def load_confidence(folder: Path, config: Mapping[str, Any]) -> Confidence:
+    """Read what :func:`save_confidence` wrote; ConfidenceError if it is not that file."""
+    try:
+        data = (folder / FILE).read_bytes()
+    except FileNotFoundError:
+        raise ConfidenceError(f"{folder / FILE} is missing; the engine was not copied whole") from None
+    if sha256(data).hexdigest() != config.get("sha256"):
+        raise ConfidenceError(f"{folder / FILE} is truncated or not the file this engine was written with")
+    return Confidence.from_config(json.loads(data))

@@ -1,0 +1,371 @@
+"""Near-duplicates: items of one modality that are the same, or nearly, whatever their labels are.
+
+Codes do not tell: all photos of boats may share one. The embedding, the second part of an item's refinement vector,
+does (:mod:`modalhash.engine.refinement`). Two items are near if the cosine of their embeddings reaches a threshold and
+the signs of these, the sketches, differ in few bits. Hash tables of the sketches find all that may be near without
+comparing every item with every other (:meth:`modalhash.index.HammingIndex.build_radius`). Texts have to share most of
+their words as well.
+
+Items are taken in the order of adding. One that no earlier group has taken is the first of a group, and takes those
+after it that are near to it. So all items of a group are near to its first, and a chain of small changes does not make
+one group of half the collection.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import file_digest
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.blocks import row_slices
+from modalhash.codes import pack_signs
+from modalhash.engine.answer import Hit
+from modalhash.engine.ordering import competition_ranks
+from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
+from modalhash.index import FoundRows, HammingIndex
+from modalhash.store import Record, Revision, Store
+
+DUPLICATE_RADIUS, DUPLICATE_THRESHOLD = 8, 0.97
+"""Bits of the sketches and cosine of the embeddings; chosen on training items with planted copies, see
+``benchmarks/quality/duplicates.py``."""
+NO_VECTORS = (
+    "this engine was trained before there were refinement vectors, so only identical texts and files are found; train "
+    "it anew to find near-duplicates"
+)
+SHARED_WORDS = 0.8
+"""The least share of words that near-duplicate texts have in common, chosen there as well."""
+MAX_COMPARED_TEXTS = 1_000_000
+"""Pairs of texts that are compared in one group of near vectors; after that only the same words count."""
+BATCH = 1024
+"""Items that are compared with each other before the tables are asked."""
+FIRST_QUERIES, WANTED_CANDIDATES = 16, 2**18
+"""Sketches that are looked up at first; then as many as have about so many candidates together, whatever the data."""
+PAIRS_AT_ONCE, LONG_RUN, RECORDS_AT_ONCE = 2**16, 64, 5000
+_WORD = re.compile(r"\w+")
+ROUNDING = 1e-6
+"""More than float32 loses of a cosine."""
+MAX_REMEMBERED = 8
+"""Results that are kept until the store changes, so that a second page costs nothing."""
+
+
+@dataclass(frozen=True)
+class DuplicateGroup:
+    """Items that are the same, or nearly."""
+
+    items: tuple[Hit, ...]
+    """The item that was added first, then the others by nearness to it: ``score`` is the cosine with the first (None
+    where the engine has no vectors), ``distance`` counts the bits in which the codes differ."""
+    exact: bool
+    """Whether all are the same: texts or files where they are there, features where not."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {"exact": self.exact, "items": [item.to_dict() for item in self.items]}
+
+
+class _Group(NamedTuple):
+    """A group before its items are read."""
+
+    numbers: Array
+    cosines: Array
+    """With the first; NaN without vectors."""
+    exact: bool
+
+
+class DuplicateFinder:
+    """Finds the near-duplicates of a store; what was found is kept until the store changes."""
+
+    def __init__(self, store: Store, refinement: Refinement | None, folder: Path) -> None:
+        self._store, self._refinement, self._folder = store, refinement, folder
+        self._found: dict[tuple[str, int, float], tuple[Revision, list[_Group]]] = {}
+        self._lock = threading.Lock()
+
+    def find(
+        self, modalities: Iterable[str], *, radius: int, threshold: float, limit: int | None = None, offset: int = 0
+    ) -> list[DuplicateGroup]:
+        """Return groups of duplicates within modalities, exact ones first; ``offset`` leaves out the first groups."""
+        with self._lock:  # a second caller waits for the first one's result rather than computing it as well
+            groups = [group for name in modalities for group in self._groups(name, radius, threshold)]
+        groups.sort(key=_importance)
+        wanted = groups[offset:] if limit is None else groups[offset : offset + limit]
+        records = self._store.records([number for group in wanted for number in group.numbers.tolist()])
+        found = (_with_items(group, records) for group in wanted)
+        return [group for group in found if len(group.items) > 1]  # an item may have been removed meanwhile
+
+    def _groups(self, modality: str, radius: int, threshold: float) -> list[_Group]:
+        key, revision = (modality, radius, threshold), self._store.revision()
+        if key in self._found and self._found[key][0] == revision:
+            return self._found[key][1]
+        groups = self._search(modality, radius, threshold)
+        while len(self._found) >= MAX_REMEMBERED:
+            del self._found[next(iter(self._found))]
+        self._found[key] = revision, groups
+        return groups
+
+    def _search(self, modality: str, radius: int, threshold: float) -> list[_Group]:
+        numbers, embeddings, unknown = self._embeddings(modality)
+        alike = group_vectors(embeddings, radius=radius, threshold=threshold)
+        records = self._store.records([number for rows, _ in alike for number in numbers[rows].tolist()])
+        groups = []
+        for rows, cosines in alike:
+            own = [records[number].text if number in records else None for number in numbers[rows].tolist()]
+            texts = [text for text in own if text is not None]
+            parts = [(rows, cosines)]
+            if len(texts) == len(rows):
+                parts = group_texts(texts, rows, embeddings, threshold)
+            groups += [self._group(numbers[part], some, embeddings[part], records) for part, some in parts]
+        return groups + self._identical(unknown)
+
+    def _group(self, numbers: Array, cosines: Array, vectors: Array, records: Mapping[int, Record]) -> _Group:
+        same = bool((vectors == vectors[0]).all())
+        own = [record for number in numbers.tolist() if (record := records.get(number)) is not None]
+        return _Group(numbers, cosines, same and self._same_content(own))
+
+    def _embeddings(self, modality: str) -> tuple[Array, Array, Array]:
+        """Return numbers and embeddings of the items that have one, and the numbers of the others."""
+        if self._refinement is None:
+            codes = (numbers for numbers, *_ in self._store.codes(modality=modality))
+            nothing = np.empty((0, EMBEDDING_DIMENSIONS), np.int8)
+            return np.empty(0, np.int64), nothing, np.concatenate([np.empty(0, np.int64), *codes])
+        start = self._refinement.n_posterior
+        stop = self._refinement.width(modality)
+        featureless = np.zeros((1, self._refinement.components[modality].shape[0]), np.float32)
+        empty = self._refinement.embeddings(modality, featureless)[0]  # what all texts of unknown words have in common
+        known, rows, unknown = [np.empty(0, np.int64)], [np.empty((0, stop - start), np.int8)], [np.empty(0, np.int64)]
+        for numbers, _, vectors, present in self._store.refinements(modality=modality):
+            own = vectors[:, start:stop]
+            useful = present & own.any(axis=1) & (own != empty).any(axis=1)
+            known.append(numbers[useful])
+            rows.append(own[useful])
+            unknown.append(numbers[~useful])
+        return np.concatenate(known), np.concatenate(rows), np.concatenate(unknown)
+
+    def _same_content(self, records: list[Record]) -> bool:
+        """Return whether texts or files are the same, as far as they are there."""
+        if len({(record.text, self._size(record)) for record in records}) > 1:
+            return False
+        return len({_digest(self._folder / record.uri) for record in records if record.uri is not None} - {None}) <= 1
+
+    def _identical(self, numbers: Array) -> list[_Group]:
+        """Return groups of items whose texts or files are identical."""
+        by_text: dict[object, list[int]] = {}
+        by_size: dict[object, list[tuple[int, Path]]] = {}
+        batches = (self._store.records(numbers[rows]) for rows in row_slices(len(numbers), RECORDS_AT_ONCE))
+        for number, record in (pair for batch in batches for pair in batch.items()):
+            if record.text is not None:
+                by_text.setdefault(record.text, []).append(number)
+            elif record.uri is not None and (size := self._size(record)) is not None:
+                by_size.setdefault(size, []).append((number, self._folder / record.uri))
+        by_digest: dict[object, list[int]] = {}
+        for some in by_size.values():
+            for number, path in some if len(some) > 1 else ():
+                if (digest := _digest(path)) is not None:
+                    by_digest.setdefault(digest, []).append(number)
+        alike = [members for members in (*by_text.values(), *by_digest.values()) if len(members) > 1]
+        return [_Group(np.array(members), np.full(len(members), np.nan), True) for members in alike]
+
+    def _size(self, record: Record) -> int | None:
+        """Return the bytes of an item's file, None without one."""
+        try:
+            return None if record.uri is None else (self._folder / record.uri).stat().st_size
+        except (OSError, ValueError):
+            return None
+
+
+# -- groups of vectors
+
+
+def group_vectors(vectors: Array, *, radius: int, threshold: float) -> list[tuple[Array, Array]]:
+    """Return groups of two or more near vectors: the rows of each, its first before all others, and their cosines.
+
+    Parameters
+    ----------
+    vectors : int8 (rows, values), none of which is zero
+    radius : in how many of 64 signs two near vectors may differ; of fewer values accordingly fewer
+    threshold : the least cosine of two near vectors
+    """
+    if len(vectors) < 2:
+        return []
+    first_rows, copies = _distinct(vectors)
+    leader, cosine = _leaders(
+        np.ascontiguousarray(vectors[first_rows]), radius * vectors.shape[1] // EMBEDDING_DIMENSIONS, threshold
+    )
+    group, cosines = leader[copies], cosine[copies]
+    sizes = np.bincount(group, minlength=len(first_rows))
+    rows = np.flatnonzero(sizes[group] > 1)
+    rows = rows[np.lexsort((rows, -cosines[rows], rows != first_rows[group[rows]], group[rows]))]
+    bounds = np.flatnonzero(np.diff(group[rows], prepend=-1, append=-1))
+    return [(rows[start:stop], cosines[rows[start:stop]]) for start, stop in pairwise(bounds.tolist())]
+
+
+def _distinct(vectors: Array) -> tuple[Array, Array]:
+    """Return the first row of each different vector, rising, and for every row which of these it is equal to."""
+    as_bytes = np.ascontiguousarray(vectors).view(np.dtype((np.void, vectors.shape[1])))[:, 0]
+    _, first_rows, inverse = np.unique(as_bytes, return_index=True, return_inverse=True)
+    rising = np.argsort(first_rows)
+    place = np.empty(len(rising), np.int64)
+    place[rising] = np.arange(len(rising))
+    return first_rows[rising], place[inverse]
+
+
+def _leaders(vectors: Array, radius: int, threshold: float) -> tuple[Array, Array]:
+    """Return for each of different vectors the first of its group, and the cosine with it."""
+    n, n_bits = vectors.shape
+    sketches = pack_signs(vectors)
+    index = HammingIndex(n_bits)
+    index.add(np.arange(n), sketches)
+    index.build_radius(radius)
+    lengths = np.concatenate(
+        [np.linalg.norm(vectors[rows].astype(np.float64), axis=1) for rows in row_slices(n, BATCH)]
+    )
+    leader, cosine = np.full(n, -1), np.ones(n, np.float32)
+    n_queries = FIRST_QUERIES
+    for rows in row_slices(n, BATCH):
+        while len(free := rows.start + np.flatnonzero(leader[rows] < 0)):
+            free = free[_firsts(vectors[free], radius, threshold)]
+            while len(free):
+                now, free = free[:n_queries], free[n_queries:]
+                now = now[leader[now] < 0]
+                leader[now] = now
+                hits = index.search(sketches[now], radius=radius)
+                assert hits.offsets is not None
+                asking = np.repeat(now, np.diff(hits.offsets))
+                later = (leader[hits.ids] < 0) & (hits.ids > asking)
+                asking, near = asking[later], hits.ids[later]
+                cosines = _cosines(vectors, lengths, asking, near)
+                asking, near, cosines = (values[cosines >= threshold] for values in (asking, near, cosines))
+                taken, at = np.unique(near, return_index=True)
+                leader[taken], cosine[taken] = asking[at], cosines[at]  # of several that ask, the first
+                wanted = n_queries * WANTED_CANDIDATES // max(1, len(hits.ids))
+                n_queries = max(1, min(wanted, 2 * n_queries, BATCH))
+    return leader, np.minimum(cosine, 1)
+
+
+def _firsts(vectors: Array, radius: int, threshold: float) -> Array:
+    """Return which rows are near to none before them that is a first itself."""
+    values = vectors.astype(np.float32)
+    signs = np.where(values > 0, np.float32(1), np.float32(-1))
+    values /= np.linalg.norm(values, axis=1, keepdims=True)
+    clearly = threshold + ROUNDING  # where float32 cannot tell, the row is looked up like any other
+    near = (values @ values.T >= clearly) & (vectors.shape[1] - signs @ signs.T <= 2 * radius)
+    first = np.ones(len(vectors), dtype=bool)
+    for row in np.flatnonzero(np.tril(near, -1).any(axis=1)).tolist():
+        first[row] = not (near[row, :row] & first[:row]).any()
+    return first
+
+
+def _cosines(vectors: Array, lengths: Array, left: Array, right: Array) -> Array:
+    """Return the cosines of pairs of rows, of which those of one left row stand together."""
+    bounds = np.flatnonzero(np.diff(left, prepend=-1, append=-1)).tolist()
+    if len(left) > LONG_RUN * len(bounds):  # many for each left row: one product after the other, without copies
+        products = [
+            FoundRows(vectors, right[start:stop], right[:0], right[:0]).dots(vectors[left[start]], 0, vectors.shape[1])
+            for start, stop in pairwise(bounds)
+        ]
+    else:
+        products = [
+            np.einsum("ij,ij->i", vectors[left[part]].astype(np.int32), vectors[right[part]].astype(np.int32))
+            for part in row_slices(len(left), PAIRS_AT_ONCE)
+        ]
+    return np.asarray(np.concatenate([np.empty(0), *products]) / (lengths[left] * lengths[right]))
+
+
+# -- groups of texts
+
+
+def group_texts(texts: Sequence[str], rows: Array, vectors: Array, threshold: float) -> list[tuple[Array, Array]]:
+    """Return a group of near vectors as groups of texts that share most of their words.
+
+    Embeddings of short texts say too little: "flag: France" and "flag: Chad" are the same where the encoder knows
+    neither country.
+
+    Parameters
+    ----------
+    texts : of the rows
+    rows : of a group as :func:`group_vectors` returns it
+    vectors : all of them, to which rows point
+    threshold : the least cosine of two near vectors
+    """
+    words = [words_in(text) for text in texts]
+    left, compared = np.arange(len(rows)), 0
+    places: list[Array] = []
+    while len(left) > 1 and compared < MAX_COMPARED_TEXTS:
+        shares = np.array([share_of_words(words[left[0]], words[place]) for place in left])
+        near = (shares >= SHARED_WORDS) & (_cosines_with(vectors[rows[left]], vectors[rows[left[0]]]) >= threshold)
+        near[0] = True
+        places.append(left[near])
+        compared += len(left)
+        left = left[~near]
+    same: dict[frozenset[str], list[int]] = {}
+    for place in left.tolist():  # more than can be compared with each other: the same words, or nothing
+        same.setdefault(words[place], []).append(place)
+    places += [np.array(some) for some in same.values()]
+    found = []
+    for members in (rows[some] for some in places if len(some) > 1):
+        own = _cosines_with(vectors[members], vectors[members[0]])
+        order = np.lexsort((members, -own, members != members[0]))
+        found.append((members[order], own[order]))
+    return found
+
+
+def words_in(text: str) -> frozenset[str]:
+    """Return the words of a text, each once."""
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def share_of_words(left: frozenset[str], right: frozenset[str]) -> float:
+    """Return the share of words that two texts have in common: twice the common ones by all of both (Dice)."""
+    return 2 * len(left & right) / max(1, len(left) + len(right))
+
+
+def _cosines_with(vectors: Array, one: Array) -> Array:
+    values, own = vectors.astype(np.float64), one.astype(np.float64)
+    return np.minimum(1, values @ own / (np.linalg.norm(values, axis=1) * np.linalg.norm(own)))
+
+
+# -- groups of items
+
+
+def _importance(group: _Group) -> tuple[bool, int, float, int]:
+    """Return what sorts groups: exact ones first, the largest of these, then the surest of the near ones."""
+    if group.exact:
+        return False, -len(group.numbers), 0.0, int(group.numbers[0])
+    return True, 0, -float(group.cosines.min()), int(group.numbers[0])
+
+
+def _with_items(group: _Group, records: Mapping[int, Record]) -> DuplicateGroup:
+    """Return a group with its items, without those that are gone."""
+    there = [place for place, number in enumerate(group.numbers.tolist()) if number in records]
+    own = [records[int(group.numbers[place])] for place in there]
+    codes = [np.frombuffer(bytes(record.code), np.uint8) for record in own]
+    distances = np.array([int(np.unpackbits(code ^ codes[0]).sum()) for code in codes])
+    cosines = group.cosines[there].astype(np.float64)
+    hits = [
+        replace(
+            Hit.from_record(record, distance),
+            score=None if np.isnan(cosine) else round(cosine, 6),
+            rank=rank,
+            found_by=() if np.isnan(cosine) else ("features",),
+        )
+        for record, distance, cosine, rank in zip(
+            own, distances.tolist(), cosines.tolist(), competition_ranks(cosines, distances), strict=True
+        )
+    ]
+    return DuplicateGroup(tuple(hits), group.exact)
+
+
+def _digest(path: Path) -> bytes | None:
+    """Return the digest of a file, None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").digest()
+    except (OSError, ValueError):
+        return None

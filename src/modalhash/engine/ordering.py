@@ -1,0 +1,197 @@
+"""The order of a shortlist: by refinement vectors where items have them, by Hamming distance where not.
+
+The score of an item is the inner product of its posterior and the query's, to which the agreement of their codes is
+added: codes are made by other functions than posteriors, and both together know more than either. For items of the
+query's own modality the cosine of the embeddings is added too, and those that are nearly equal to the query come before
+all others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the
+shortlist; the others are ordered among the remaining places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from modalhash._typing import Array, Codes
+from modalhash.codes import pack_signs
+from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
+from modalhash.index import HammingIndex, Index, VectorTable
+from modalhash.store import MAX_REFINEMENT, Revision, Store
+
+CODE_WEIGHT = 0.1
+"""Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
+EMBEDDING_WEIGHT = 0.05
+"""Of the cosine of embeddings beside the inner product of posteriors, within a modality."""
+NEAR_DUPLICATE = 0.995
+"""Cosine from which an item of the query's modality counts as the same thing."""
+DUPLICATE_SCORE = 10.0
+"""What is added to the cosine of near-duplicates, so that their score is above any other."""
+SKETCH_SHORTLIST, MAX_SKETCH_SHORTLIST = 64, 1024
+"""Items of the query's modality that its sketch adds to the shortlist, and the most with ties."""
+SHARED_LABELS = 5
+"""Labels that are named as shared, at most."""
+CLEAR_LABEL, CLEAR_SHARE = 0.25, 0.5
+"""What a posterior says at least of a label that it clearly has: by itself, and as a share of its largest value."""
+
+
+class Ranked(NamedTuple):
+    """A shortlist in its order."""
+
+    numbers: Array
+    distances: Array
+    scores: Array
+    """NaN for items that no score orders."""
+    by_code: Array
+    """Whether the code found the item."""
+    by_features: Array
+    """Whether the sketch found it."""
+
+
+class Ranker:
+    """The refinement vectors and sketches of all items of an engine, and the order they give."""
+
+    def __init__(
+        self, refinement: Refinement, class_names: Sequence[str], *, folder: Path, n_threads: int | None = None
+    ) -> None:
+        self.refinement = refinement
+        self._class_names = class_names
+        self._vectors = VectorTable(MAX_REFINEMENT, folder=folder)
+        self._sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads)
+
+    def refresh(self, store: Store, since: Revision | None, until: Revision) -> None:
+        """Take in what was added to and removed from a store between two revisions. One caller at a time."""
+        if since == until:
+            return
+        if since is not None:
+            gone = store.removed(since, until)
+            self._vectors.remove(gone)
+            self._sketches.remove(gone, missing="ignore")
+        for numbers, groups, vectors, present in store.refinements(since=since, until=until):
+            numbers, groups, vectors = numbers[present], groups[present], vectors[present]
+            self._vectors.add(numbers, vectors, group=groups)
+            embedded = self._embedding(vectors).any(axis=1)  # one without any known feature is near nothing
+            self._sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
+
+    def similar(self, vector: Array, group: int, k: int) -> Array:
+        """Return the numbers of items in a group whose features are nearest to the query's, with ties."""
+        if not self._embedding(vector).any():
+            return np.empty(0, np.int64)
+        k = max(k, SKETCH_SHORTLIST)
+        hits = self._sketches.shortlist(self._sketch(vector[None]), k, most=max(k, MAX_SKETCH_SHORTLIST), group=group)
+        return hits[0][0]
+
+    def rank(
+        self,
+        code: Codes,
+        vector: Array,
+        numbers: Array,
+        distances: Array,
+        index: Index,
+        *,
+        own_group: int | None,
+        similar: Array | None = None,
+    ) -> Ranked:
+        """Return a shortlist, together with the numbers of ``similar`` items, in the order of its vectors."""
+        by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
+        if similar is not None and len(similar):
+            places, known = _places(numbers, similar)
+            by_features[places[known]] = True
+            new, near = index.search(code[None], k=len(similar), ids=similar[~known], group=own_group)[0]
+            numbers, distances = np.concatenate([numbers, new]), np.concatenate([distances, near])
+            by_code = np.concatenate([by_code, np.zeros(len(new), dtype=bool)])
+            by_features = np.concatenate([by_features, np.ones(len(new), dtype=bool)])
+            canonical = np.lexsort((numbers, distances))
+            numbers, distances = numbers[canonical], distances[canonical]
+            by_code, by_features = by_code[canonical], by_features[canonical]
+        scores = self.scores(vector, numbers, 1 - 2 * distances / index.n_bits, own_group)
+        scored = np.flatnonzero(~np.isnan(scores))
+        order = np.arange(len(numbers))
+        order[scored] = scored[np.argsort(-scores[scored], kind="stable")]
+        return Ranked(numbers[order], distances[order], scores[order], by_code[order], by_features[order])
+
+    def scores(self, vector: Array, numbers: Array, agreement: Array, own_group: int | None) -> Array:
+        """Return the scores of items, float64; NaN without a vector, or of another modality without posteriors.
+
+        Parameters
+        ----------
+        vector : of the query
+        numbers : of the items
+        agreement : of their codes with the query's, from −1 to 1
+        own_group : the group of items whose embeddings count, those of the query's modality; None for none
+        """
+        found = self._vectors.find(numbers)
+        n = self.refinement.n_posterior
+        values = np.full(len(found.rows), np.nan)
+        if n:
+            products = found.dots(vector, 0, n) * self.refinement.posterior_step**2
+            values = products + CODE_WEIGHT * agreement[found.present]
+        if own_group is not None and len(own := np.flatnonzero(found.groups == own_group)):
+            rows = found._replace(rows=found.rows[own])
+            cosines = rows.cosines(vector, n, n + EMBEDDING_DIMENSIONS)
+            mixed = (values[own] if n else 0.0) + EMBEDDING_WEIGHT * cosines
+            values[own] = np.where(cosines >= NEAR_DUPLICATE, DUPLICATE_SCORE + cosines, mixed)
+        scores = np.full(len(numbers), np.nan)
+        scores[found.present] = values
+        return scores
+
+    def shared_labels(self, vector: Array, numbers: Array) -> list[tuple[str, ...]]:
+        """Return for each item the labels that its posterior and the query's both clearly have, the clearest first."""
+        shared: list[tuple[str, ...]] = [()] * len(numbers)
+        if not self.refinement.n_posterior:
+            return shared
+        found = self._vectors.find(numbers)
+        own = self.refinement.label_scores(vector[None])[0]
+        theirs = self.refinement.label_scores(found.vectors())
+        both = clear_labels(own[None], CLEAR_LABEL, CLEAR_SHARE) & clear_labels(theirs, CLEAR_LABEL, CLEAR_SHARE)
+        rows, labels = np.nonzero(both)
+        clearest = np.lexsort((labels, -own[labels] * theirs[rows, labels], rows))
+        positions = np.flatnonzero(found.present)[rows[clearest]]
+        for position, label in zip(positions.tolist(), labels[clearest].tolist(), strict=True):
+            shared[position] = (*shared[position], self._class_names[label])[:SHARED_LABELS]
+        return shared
+
+    def _embedding(self, vectors: Array) -> Array:
+        n = self.refinement.n_posterior
+        return vectors[..., n : n + EMBEDDING_DIMENSIONS]
+
+    def _sketch(self, vectors: Array) -> Codes:
+        return pack_signs(self._embedding(vectors))
+
+
+def _places(numbers: Array, wanted: Array) -> tuple[Array, Array]:
+    """Return where each of ``wanted`` stands among distinct numbers, and whether it is there at all."""
+    if not len(numbers):
+        return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=bool)
+    ascending = np.argsort(numbers)
+    places = ascending[np.minimum(np.searchsorted(numbers, wanted, sorter=ascending), len(numbers) - 1)]
+    return places, numbers[places] == wanted
+
+
+def clear_labels(scores: Array, least: float, share: float) -> Array:
+    """Return which labels rows of label scores clearly have: at least ``least`` and a share of the row's largest."""
+    clear: Array = scores >= np.maximum(least, share * scores.max(axis=1, initial=0, keepdims=True))
+    return clear
+
+
+def pad(vectors: Array) -> Array:
+    """Return vectors with zeros after their values, as the store pads them."""
+    return np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, MAX_REFINEMENT - vectors.shape[-1])])
+
+
+def competition_ranks(scores: Array, distances: Array) -> list[int]:
+    """Return ranks from 1 of hits in their order: equal hits have equal ranks, and the next one counts them all.
+
+    Examples
+    --------
+    >>> competition_ranks(np.array([0.9, 0.9, 0.4]), np.array([2, 3, 2]))
+    [1, 1, 3]
+    """
+    plain = np.isnan(scores)
+    tied = (scores[1:] == scores[:-1]) | (plain[1:] & plain[:-1] & (distances[1:] == distances[:-1]))
+    places = np.arange(1, len(scores) + 1)
+    places[1:][tied] = 0  # a tie has the place of its first
+    ranks: list[int] = np.maximum.accumulate(places).tolist()
+    return ranks

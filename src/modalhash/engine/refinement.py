@@ -1,0 +1,381 @@
+r"""Refinement vectors: a few bytes beside an item's code that say more than the code, learned with the engine.
+
+A code finds the items; among hundreds with the same code, or nearly, it knows no order. A refinement vector is at most
+128 int8 values in two parts.
+
+The *posterior* is what is known of the item's labels, in a space that all modalities share: a ridge regression from
+kernel features to label vectors of unit length. Its inner product with the query's posterior says how likely the two
+share a label, whatever their modalities are. Where there are more than 64 labels, posteriors are written in the 64
+directions that keep most of these inner products.
+
+The *embedding* is what is known of the item itself: its features, compressed to 64 principal directions, centred,
+rotated and scaled to unit length. Inner products with embeddings of the same modality are cosines, and their signs are
+a binary code of their own, the *sketch*: items of one modality find themselves and their near-duplicates by it,
+whatever their labels are.
+
+==================  ============================  ====================================================================
+symbol              here                          is
+==================  ============================  ====================================================================
+:math:`\tilde l`    ``_unit_labels`` (n, c)       label rows of length 1, CSR
+:math:`\phi(X)`     ``_with_bias`` (n, d)         kernel features of the model, or of a kernel of its own, with a bias
+:math:`G_f, C_f`    ``gram[f]``, ``cross[f]``     φᵀφ and φᵀ l̃ of a fold
+:math:`W_{-f}`      ``weights[f]`` (d, c)         (G − G_f + ρI)⁻¹ (C − C_f): posteriors of fold f from the others
+:math:`V`           ``basis`` (c, ≤ 64)           leading eigenvectors of Σ_f W_{-f}ᵀ G_f W_{-f}: of the posteriors
+==================  ============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._files import write_atomically
+from modalhash._parallel import parallel_map, worker_threads
+from modalhash._typing import Array, Matrix
+from modalhash.blocks import row_slices
+from modalhash.linalg import RidgeFactor
+from modalhash.persistence import flatten, restore
+from modalhash.randomness import row_keys
+
+if TYPE_CHECKING:
+    from modalhash.base import CrossModalHasher
+    from modalhash.features import FeatureMap
+
+POSTERIOR_DIMENSIONS = EMBEDDING_DIMENSIONS = 64
+"""At most so many values of each part."""
+POSTERIOR_RIDGE = 0.01
+N_FOLDS = 5
+LABEL_BLEND = 0.9
+"""Share of the labels themselves beside the posterior from features, for an item with a learned code."""
+N_ANCHORS = 1500
+"""Of the kernel for methods that have none of their own."""
+MAX_LABEL_DIRECTIONS = 512
+"""With more labels, the posterior is learned in so many leading directions of the label space."""
+EMBEDDING_SAMPLE = 20_000
+"""Items that the embedding's directions are learned from."""
+BLOCK_VALUES = 2**22
+"""Kernel features that are computed at once."""
+MAX_WIDTH = 4096
+"""Kernel features above which the model's own are not taken: their Gram matrix would be too large."""
+FILE = "refinement.safetensors"
+
+
+class RefinementError(ValueError):
+    """A file of refinement vectors is not the one that the engine was written with; the message says why."""
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Makes the refinement vectors of items and queries from their features; learned by :func:`learn_refinement`."""
+
+    basis: Array
+    """(labels, posterior dimensions), orthonormal columns; no columns where the method does not learn from labels."""
+    weights: Mapping[str, Array]
+    """By modality, from kernel features and a 1 to posteriors."""
+    maps: Mapping[str, FeatureMap]
+    """By modality, the kernel of methods that have none of their own."""
+    components: Mapping[str, Array]
+    """By modality, (features, embedding dimensions): principal directions, rotated."""
+    centres: Mapping[str, Array]
+    posterior_step: float
+    """What 1 in the posterior's int8 values stands for."""
+    embedding_step: float
+    model: CrossModalHasher | None = field(default=None, compare=False, repr=False)
+    """The model whose kernel features are taken where ``maps`` has none."""
+
+    @property
+    def n_posterior(self) -> int:
+        """The number of values of the first part."""
+        return int(self.basis.shape[1])
+
+    def width(self, modality: str) -> int:
+        """The number of values of a vector of this modality."""
+        return self.n_posterior + int(self.components[modality].shape[1])
+
+    def vectors(self, modality: str, X: Matrix) -> Array:
+        """Return the vectors of items that are known by their features alone, int8 (items, width)."""
+        return np.hstack([self.quantised_posteriors(self.posteriors(modality, X)), self.embeddings(modality, X)])
+
+    def posteriors(self, modality: str, X: Matrix) -> Array:
+        """Return posteriors as they are before they become int8: float32 (items, posterior dimensions)."""
+        if not self.n_posterior:
+            return np.zeros((X.shape[0], 0), dtype=np.float32)
+        W = self.weights[modality]
+        feature_map = feature_map_of(modality, self.maps, self.model)
+        size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
+        parts = [_with_bias(feature_map, X[rows]) @ W for rows in row_slices(X.shape[0], size)]
+        return np.concatenate([np.zeros((0, W.shape[1]), dtype=np.float32), *parts])
+
+    def quantised_posteriors(self, posteriors: Array) -> Array:
+        """Return posteriors as int8."""
+        return _quantise(posteriors, self.posterior_step)
+
+    def embeddings(self, modality: str, X: Matrix) -> Array:
+        """Return embeddings as int8; an item at the centre has zeros, which are near nothing."""
+        return _quantise(_embed(X, self.components[modality], self.centres[modality]), self.embedding_step)
+
+    def label_scores(self, vectors: Array) -> Array:
+        """Return what the posteriors of vectors say of each label: float32 (vectors, labels)."""
+        posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
+        scores: Array = posteriors @ self.basis.T
+        return scores
+
+
+class Learned(NamedTuple):
+    """What :func:`learn_refinement` returns."""
+
+    refinement: Refinement
+    posteriors: dict[str, Array]
+    """Of the training items, each from a regression that has not seen it: float32."""
+    label_posteriors: dict[str, Array]
+    """Of the training items, from their labels: float32."""
+
+    def training_posteriors(self, modality: str, *, labels: bool, blend: float = LABEL_BLEND) -> Array:
+        """Return the posteriors of the training items as int8; with ``labels`` they know these, as learned codes do."""
+        posteriors = self.posteriors[modality]
+        if labels:
+            posteriors = (1 - blend) * posteriors + blend * self.label_posteriors[modality]
+        return self.refinement.quantised_posteriors(posteriors)
+
+
+def learn_refinement(
+    model: CrossModalHasher | None,
+    X: Mapping[str, Matrix],
+    labels: Mapping[str, Array] | None,
+    *,
+    seed: int = 0,
+    ridge: float = POSTERIOR_RIDGE,
+) -> Learned:
+    """Learn refinement vectors from the training items of a fitted model.
+
+    Parameters
+    ----------
+    model : fitted to these items; its kernel features are taken where it has some. None for a kernel of its own
+    X : features by modality
+    labels : boolean (items, labels) by modality; None where the method does not learn from labels
+    seed : of anchors, folds and rotations
+    ridge : ρ of the posteriors
+    """
+    with worker_threads():
+        return _learn(model, X, labels, seed, ridge)
+
+
+def _learn(
+    model: CrossModalHasher | None, X: Mapping[str, Matrix], labels: Mapping[str, Array] | None, seed: int, ridge: float
+) -> Learned:
+    components, centres = {}, {}
+    for modality, values in X.items():
+        components[modality], centres[modality] = _embedding_directions(values, seed)
+    largest = max(
+        float(np.abs(_embed(values[:EMBEDDING_SAMPLE], components[name], centres[name])).max(initial=0))
+        for name, values in X.items()
+    )
+    n_labels = 0 if labels is None else next(iter(labels.values())).shape[1]
+    maps: dict[str, FeatureMap] = {}
+    weights: dict[str, Array] = {}
+    own: dict[str, Array] = {name: np.zeros((values.shape[0], 0), np.float32) for name, values in X.items()}
+    from_labels = dict(own)
+    basis = np.zeros((n_labels, 0), dtype=np.float32)
+    if labels is not None:
+        maps = {name: _anchor_kernel(values, seed) for name, values in X.items() if _own_map(model, name) is None}
+        targets = {name: _unit_labels(values) for name, values in labels.items()}
+        directions = _label_directions(targets, seed)
+        sums = {}
+        for name, values in X.items():
+            fold = (row_keys(values, seed) % np.uint64(N_FOLDS)).astype(np.intp)  # copies of an item share a fold
+            T = targets[name] if directions is None else targets[name] @ directions
+            sums[name] = _FoldSums(feature_map_of(name, maps, model), values, T, fold, ridge)
+        moment = sum(some.second_moment() for some in sums.values())
+        leading = np.linalg.eigh(moment)[1][:, ::-1][:, :POSTERIOR_DIMENSIONS]
+        leading = leading[:, : min(POSTERIOR_DIMENSIONS, n_labels)].astype(np.float32)
+        basis = leading if directions is None else (directions @ leading).astype(np.float32)
+        for name, some in sums.items():
+            weights[name] = (some.whole @ leading).astype(np.float32)
+            own[name] = some.posteriors(leading)
+            from_labels[name] = np.asarray(targets[name] @ basis, dtype=np.float32)
+    extremes = [float(np.abs(values).max(initial=0)) for values in (*own.values(), *from_labels.values())]
+    refinement = Refinement(
+        basis,
+        weights,
+        maps,
+        components,
+        centres,
+        posterior_step=max(extremes) / 127 or 1.0,
+        embedding_step=largest / 127 or 1.0,
+        model=model,
+    )
+    return Learned(refinement, own, from_labels)
+
+
+# -- posteriors
+
+
+class _FoldSums:
+    """Ridge regressions from kernel features to label vectors, one without each fold, from one pass over the items."""
+
+    def __init__(self, feature_map: FeatureMap, X: Matrix, T: Any, fold: Array, ridge: float) -> None:
+        self._map, self._X, self._fold = feature_map, X, fold
+        d = feature_map.width + (not feature_map.bias)
+        gram, cross = np.zeros((N_FOLDS, d, d)), np.zeros((N_FOLDS, d, T.shape[1]))
+        for f, (square, products) in zip(
+            self._folds(), parallel_map(self._products, self._blocks(), repeat(T)), strict=True
+        ):
+            gram[f] += square
+            cross[f] += products
+        G, C = gram.sum(axis=0), cross.sum(axis=0)
+        left_out = [(G - gram[f], C - cross[f]) for f in range(N_FOLDS)]
+        self.whole, *self.weights = parallel_map(_solved, *zip((G, C), *left_out, strict=True), repeat(ridge))
+        self._gram = gram
+
+    def second_moment(self) -> Array:
+        """Return the mean of ŝ ŝᵀ over the items, each posterior from a regression that has not seen it."""
+        moments = [W.T @ G @ W for W, G in zip(self.weights, self._gram, strict=True)]
+        return np.asarray(np.sum(moments, axis=0) / max(1, len(self._fold)))
+
+    def posteriors(self, directions: Array) -> Array:
+        """Return the posteriors of all items, each from a regression that has not seen it, in these directions."""
+        out = np.empty((len(self._fold), directions.shape[1]), dtype=np.float32)
+        W = [(weights @ directions).astype(np.float32) for weights in self.weights]
+        found = parallel_map(self._posteriors, self._blocks(), [W[f] for f in self._folds()])
+        for rows, values in zip(self._blocks(), found, strict=True):
+            out[rows] = values
+        return out
+
+    def _blocks(self) -> list[Array]:
+        """Rows of one fold each."""
+        size = max(1, BLOCK_VALUES // max(self._X.shape[1], self._map.width))
+        by_fold = [np.flatnonzero(self._fold == f) for f in range(N_FOLDS)]
+        return [rows[part] for rows in by_fold for part in row_slices(len(rows), size)]
+
+    def _folds(self) -> list[int]:
+        return [int(self._fold[rows[0]]) for rows in self._blocks()]
+
+    def _products(self, rows: Array, T: Any) -> tuple[Array, Array]:
+        phi = _with_bias(self._map, self._X[rows])
+        return phi.T @ phi, (T[rows].T @ phi).T
+
+    def _posteriors(self, rows: Array, W: Array) -> Array:
+        return np.asarray(_with_bias(self._map, self._X[rows]) @ W)
+
+
+def _solved(G: Array, C: Array, ridge: float) -> Array:
+    return RidgeFactor(G, ridge).solve(C)
+
+
+def _with_bias(feature_map: FeatureMap, X: Matrix) -> Array:
+    """Return kernel features with a 1 at the end of each row."""
+    phi = feature_map.map(X)
+    return phi if feature_map.bias else np.column_stack([phi, np.ones(len(phi), dtype=phi.dtype)])
+
+
+def _own_map(model: CrossModalHasher | None, modality: str) -> FeatureMap | None:
+    """Return the model's kernel of a modality, or None if it has none that can be used here."""
+    feature_map = getattr(model, "maps_", {}).get(modality)
+    return feature_map if feature_map is not None and feature_map.width <= MAX_WIDTH else None
+
+
+def feature_map_of(modality: str, maps: Mapping[str, FeatureMap], model: CrossModalHasher | None) -> FeatureMap:
+    """Return the kernel of a modality: its own, or the model's."""
+    feature_map = maps.get(modality) or _own_map(model, modality)
+    if feature_map is None:
+        raise ValueError(f"no kernel of {modality!r}: the model is not the one these vectors were learned with")
+    return feature_map
+
+
+def _anchor_kernel(X: Matrix, seed: int) -> FeatureMap:
+    from modalhash.features import AnchorKernel
+
+    return AnchorKernel(min(N_ANCHORS, X.shape[0]), dtype="float32", random_state=seed).fit(X)
+
+
+def _unit_labels(labels: Array) -> sparse.csr_array:
+    values = sparse.csr_array(labels, dtype=np.float32)
+    sizes = np.diff(values.indptr)
+    values.data = np.repeat(1 / np.sqrt(np.maximum(sizes, 1)), sizes).astype(np.float32)
+    return values
+
+
+def _label_directions(targets: Mapping[str, sparse.csr_array], seed: int) -> Array | None:
+    """Return leading directions of the label space where labels are very many, else None."""
+    stacked = sparse.vstack(list(targets.values()), format="csr")
+    if stacked.shape[1] <= MAX_LABEL_DIRECTIONS:
+        return None
+    from sklearn.decomposition import TruncatedSVD
+
+    svd = TruncatedSVD(min(MAX_LABEL_DIRECTIONS, stacked.shape[0] - 1), random_state=seed).fit(stacked)
+    return np.asarray(svd.components_.T, dtype=np.float32)
+
+
+# -- embeddings
+
+
+def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
+    """Return rotated principal directions (features, dimensions) and the mean in them."""
+    from sklearn.decomposition import PCA, TruncatedSVD
+
+    sample = X[np.sort(np.argsort(row_keys(X, seed), kind="stable")[:EMBEDDING_SAMPLE])]
+    n = min(EMBEDDING_DIMENSIONS, sample.shape[0] - 1, sample.shape[1] - 1)
+    if n < 1:
+        directions = np.eye(X.shape[1], 1)
+    elif sparse.issparse(sample):
+        directions = TruncatedSVD(n, random_state=seed).fit(sample).components_.T
+    else:
+        directions = PCA(n, svd_solver="randomized", random_state=seed).fit(sample).components_.T
+    # A random rotation keeps cosines; values of all dimensions become alike, as int8 and sketches want them.
+    rotation = np.linalg.qr(np.random.default_rng(seed).standard_normal((directions.shape[1],) * 2))[0]
+    components = np.ascontiguousarray(directions @ rotation, dtype=np.float32)
+    return components, np.asarray((sample @ components).mean(axis=0), dtype=np.float32)
+
+
+def _embed(X: Matrix, components: Array, centre: Array) -> Array:
+    values = np.asarray(X @ components, dtype=np.float32) - centre
+    norms = np.sqrt(np.einsum("ij,ij->i", values, values))
+    return np.asarray(values / np.where(norms > 0, norms, 1)[:, None])
+
+
+def _quantise(values: Array, step: float) -> Array:
+    return np.clip(np.rint(values / np.float32(step)), -127, 127).astype(np.int8)
+
+
+# -- on disk
+
+
+def save_refinement(refinement: Refinement, folder: Path) -> dict[str, Any]:
+    """Write what was learned into an engine's folder; return what its configuration says of it."""
+    from safetensors.numpy import save as to_bytes
+
+    arrays: dict[str, Array] = {}
+    learned = {name: getattr(refinement, name) for name in _SAVED}
+    state = {name: flatten(value, name, arrays) for name, value in learned.items()}
+    tensors = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    write_atomically(folder / FILE, tensors)
+    return {"state": state, "sha256": sha256(tensors).hexdigest()}
+
+
+def load_refinement(folder: Path, config: Mapping[str, Any], model: CrossModalHasher) -> Refinement:
+    """Read what :func:`save_refinement` wrote."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    try:
+        tensors = (folder / FILE).read_bytes()
+    except FileNotFoundError:
+        raise RefinementError(f"{folder / FILE} is missing; the engine was not copied whole") from None
+    if sha256(tensors).hexdigest() != config.get("sha256"):
+        raise RefinementError(f"{folder / FILE} is truncated or not the file this engine was written with")
+    try:
+        arrays = from_bytes(tensors)
+        learned = {name: restore(config["state"][name], name, arrays) for name in _SAVED}
+        return Refinement(**learned, model=model)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RefinementError(f"{folder / FILE} cannot be read: {error}") from error
+
+
+_SAVED = ("basis", "weights", "maps", "components", "centres", "posterior_step", "embedding_step")

@@ -1,0 +1,57 @@
+r"""Words beside codes: items whose own texts have the words of a query, joined with those that the codes find.
+
+Codes find what shares labels with a query; they do not know a word that no training item had. Both rankings are joined
+by reciprocal rank, which needs no common scale: an item gets :math:`\sum 1 / (60 + r)` over its ranks [1]_.
+
+References
+----------
+.. [1] G. V. Cormack, C. L. A. Clarke, S. Büttcher: Reciprocal rank fusion outperforms Condorcet and individual rank
+   learning methods. SIGIR 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from modalhash._typing import Codes
+from modalhash.store import Filter, Record, Store, all_of, any_value
+
+if TYPE_CHECKING:
+    from modalhash.engine.answer import Hit
+
+RANK_OFFSET = 60
+"""The constant of the paper, which says how slowly the weight of a rank falls."""
+
+
+def find_words(
+    text: str, code: Codes, where: Filter | None, want: Sequence[str] | None, store: Store, *, limit: int
+) -> list[tuple[Record, int]]:
+    """Return the items that have words of the text, the best first, and the distances of their codes."""
+    where = all_of(None if want is None else any_value("modality", want), where)
+    numbers = store.words(text, where=where, limit=limit).tolist()
+    records = store.records(numbers) if numbers else {}
+    found = [records[number] for number in numbers if number in records]
+    return [(record, _distance(code, record)) for record in found]
+
+
+def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
+    """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first."""
+    scores: dict[tuple[str, str], float] = {}
+    hits: dict[tuple[str, str], Hit] = {}
+    for name, ranking in (("words", by_words), ("code", by_code)):
+        for position, hit in enumerate(ranking, 1):
+            key = (hit.modality, hit.id)
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + position)
+            before = hits[key].found_by if key in hits else ()
+            own = hit.found_by if name == "code" else (name,)
+            hits[key] = replace(hit, found_by=(*own, *before))
+    best = sorted(scores, key=lambda key: -scores[key])  # stable: words were first
+    return [replace(hits[key], rank=rank) for rank, key in enumerate(best[:k], 1)]
+
+
+def _distance(code: Codes, record: Record) -> int:
+    return int(np.bitwise_count(code ^ np.frombuffer(bytes(record.code), np.uint8)).sum())

@@ -1,0 +1,163 @@
+"""Short int8 vectors by item, in memory or in a file mapped into it, and their inner products with a query's."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.index._layout import find_sorted
+from modalhash.index.base import check_groups, check_ids
+
+MAP_ABOVE = 2**28
+"""Bytes of vectors above which they lie in a temporary file that is mapped into memory: the system may then drop pages
+that no search needs. 256 MiB are two million items."""
+CACHE_LINE = 64
+
+
+class _View(NamedTuple):
+    """One state of a table: arrays that never change below ``n``."""
+
+    ids: Array
+    groups: Array
+    rows: Array
+    n: int
+
+
+class VectorTable:
+    """Rows of int8 values by id, which grow and shrink as the items of an index do.
+
+    Searches may run from several threads at once, and while others add or remove. An id that was removed may still be
+    found until the table is compacted, so ask only for ids that an index returned.
+
+    Parameters
+    ----------
+    width : int
+        Values per row.
+    folder : str or Path, optional
+        Where the temporary file goes if there are many rows; the system's folder for such files by default.
+    map_above : int
+        Bytes of rows above which there is one.
+
+    Examples
+    --------
+    >>> table = VectorTable(4)
+    >>> table.add([3, 8], np.array([[1, 2, 3, 4], [0, 0, -1, 5]], dtype=np.int8))
+    >>> rows = table.find([8, 5, 3])
+    >>> rows.present.tolist()
+    [True, False, True]
+    >>> rows.dots(np.array([1, 1, 1, 1], dtype=np.int8), 0, 2).tolist()
+    [0, 3]
+    """
+
+    def __init__(self, width: int, *, folder: str | Path | None = None, map_above: int = MAP_ABOVE) -> None:
+        self.width = width
+        self._folder, self._map_above = folder, map_above
+        self._view = _View(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, width), np.int8), 0)
+        self._n_removed = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._view.n - self._n_removed
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the rows lie in a file."""
+        return isinstance(self._view.rows.base, np.memmap) or isinstance(self._view.rows, np.memmap)
+
+    def add(self, ids: Any, vectors: Array, *, group: Any = 0) -> None:
+        """Add rows; ids rise, and are larger than all that were added before."""
+        numbers = check_ids(ids)
+        groups = check_groups(group, len(numbers))
+        if vectors.shape != (len(numbers), self.width) or vectors.dtype != np.int8:
+            raise ValueError(
+                f"vectors: got {vectors.dtype} {vectors.shape}; expected int8 {(len(numbers), self.width)}"
+            )
+        with self._lock:
+            view = self._view
+            last = view.ids[view.n - 1 : view.n]
+            if not np.all(np.diff(np.concatenate([last, numbers])) > 0):
+                raise ValueError("ids: expected rising ones, larger than those that are there")
+            stop = view.n + len(numbers)
+            if stop > len(view.ids):
+                view = self._copied(view, slice(0, view.n), max(stop, view.n * 3 // 2))
+            view.ids[view.n : stop], view.groups[view.n : stop] = numbers, groups
+            view.rows[view.n : stop] = vectors
+            self._view = view._replace(n=stop)
+
+    def remove(self, ids: Any) -> None:
+        """Forget rows; ids that are not there are passed over."""
+        numbers = np.unique(check_ids(ids))
+        with self._lock:
+            view = self._view
+            rows, present = find_sorted(view.ids[: view.n], numbers)
+            rows = rows[present & (view.groups[np.minimum(rows, max(0, view.n - 1))] >= 0)] if view.n else rows[:0]
+            view.groups[rows] = -1
+            self._n_removed += len(rows)
+            if 2 * self._n_removed > view.n:
+                kept = np.flatnonzero(view.groups[: view.n] >= 0)
+                self._view, self._n_removed = self._copied(view, kept, len(kept))._replace(n=len(kept)), 0
+
+    def find(self, ids: Array) -> FoundRows:
+        """Return the rows of some ids, for products with a query."""
+        view = self._view
+        numbers = np.asarray(ids, dtype=np.int64)
+        if view.n and view.ids[view.n - 1] - view.ids[0] == view.n - 1:  # no gaps: nothing to look for
+            rows = numbers - view.ids[0]
+            present = (rows >= 0) & (rows < view.n)
+        else:
+            rows, present = find_sorted(view.ids[: view.n], numbers)
+        rows = rows[present]
+        return FoundRows(view.rows, rows, view.groups[rows], present)
+
+    def _copied(self, view: _View, kept: slice | Array, capacity: int) -> _View:
+        ids, groups = np.zeros(capacity, np.int64), np.zeros(capacity, np.int32)
+        rows = self._allocate(capacity)
+        n = len(view.ids[kept])
+        ids[:n], groups[:n], rows[:n] = view.ids[kept], view.groups[kept], view.rows[kept]
+        return _View(ids, groups, rows, view.n)
+
+    def _allocate(self, capacity: int) -> Array:
+        """Return room for rows, which begin at cache lines if a row is a whole number of them."""
+        size = capacity * self.width
+        if size > self._map_above:
+            with tempfile.TemporaryFile(dir=self._folder) as file:  # without a name: gone when nobody maps it
+                file.truncate(size)
+                return np.memmap(file, dtype=np.int8, mode="r+", shape=(capacity, self.width))
+        space = np.zeros(size + CACHE_LINE, dtype=np.int8)
+        start = -space.ctypes.data % CACHE_LINE
+        return space[start : start + size].reshape(capacity, self.width)
+
+
+class FoundRows(NamedTuple):
+    """Rows of a table, for the ids that have one."""
+
+    table: Array
+    rows: Array
+    groups: Array
+    present: Array
+    """For each id that was asked for, whether it has a row."""
+
+    def dots(self, query: Array, start: int, stop: int) -> Array:
+        """Return the inner product of the values ``start`` to ``stop`` of the query and of each row, int32."""
+        from modalhash.index._kernels import dots
+
+        products: Array = dots(query[start:stop], self.table, self.rows, start)
+        return products
+
+    def cosines(self, query: Array, start: int, stop: int) -> Array:
+        """Return the cosine of the values ``start`` to ``stop`` of the query and of each row, float64; 0 for zeros."""
+        from modalhash.index._kernels import dots_and_squares
+
+        part = query[start:stop].astype(np.int64)
+        products, squares = dots_and_squares(query[start:stop], self.table, self.rows, start)
+        lengths = np.sqrt(squares * float(part @ part))
+        return np.divide(products, lengths, out=np.zeros(len(products)), where=lengths > 0)
+
+    def vectors(self) -> Array:
+        """Return the rows themselves, copied."""
+        return np.array(self.table[self.rows])

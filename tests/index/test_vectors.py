@@ -1,0 +1,117 @@
+"""Vectors by item: rows that grow, shrink and are found; products against slow references; shortlists with ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from modalhash.index import HammingIndex, VectorTable
+
+
+def random_vectors(n: int, width: int = 128, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-128, 128, (n, width), dtype=np.int8)
+
+
+@pytest.mark.parametrize("map_above", [2**28, 0])
+def test_products_are_those_of_whole_numbers(map_above, tmp_path):
+    vectors = random_vectors(300)
+    table = VectorTable(128, folder=tmp_path, map_above=map_above)
+    table.add(np.arange(5, 305), vectors)
+    assert table.mapped == (map_above == 0)
+    assert list(tmp_path.iterdir()) == []  # the file has no name
+    query = random_vectors(1, seed=1)[0]
+    wanted = np.array([304, 5, 77, 5])
+    found = table.find(wanted)
+    wide = vectors[wanted - 5].astype(np.int64)
+    for start, stop in ((0, 128), (0, 64), (64, 128), (3, 10), (7, 7)):
+        own = query[start:stop].astype(np.int64)
+        assert found.dots(query, start, stop).tolist() == (wide[:, start:stop] @ own).tolist()
+        lengths = np.sqrt((wide[:, start:stop] ** 2).sum(axis=1) * float(own @ own))
+        expected = [p / length if length else 0.0 for p, length in zip(wide[:, start:stop] @ own, lengths, strict=True)]
+        assert found.cosines(query, start, stop).tolist() == expected
+    assert found.dots(query, 0, 128).dtype == np.int32
+    np.testing.assert_array_equal(found.vectors(), vectors[wanted - 5])
+
+
+def test_ids_with_gaps_and_without_a_row():
+    table, vectors = VectorTable(4), random_vectors(3, 4)
+    table.add([2, 7, 9], vectors, group=[0, 1, 0])
+    found = table.find([9, 3, 2, 100])
+    assert found.present.tolist() == [True, False, True, False]
+    np.testing.assert_array_equal(found.vectors(), vectors[[2, 0]])
+    assert found.groups.tolist() == [0, 0]
+
+
+def test_rows_that_are_removed_make_room(tmp_path):
+    table = VectorTable(8, folder=tmp_path)
+    vectors = random_vectors(1000, 8)
+    for start in range(0, 1000, 100):
+        table.add(np.arange(start, start + 100), vectors[start : start + 100], group=1)
+    before = table.find([3, 999])
+    table.remove(np.arange(0, 700))
+    table.remove([5, 2000])  # gone already, never there
+    assert len(table) == 300
+    np.testing.assert_array_equal(table.find([700, 999]).vectors(), vectors[[700, 999]])
+    np.testing.assert_array_equal(before.vectors(), vectors[[3, 999]])  # what was handed out stays
+    table.add([1000], vectors[:1])
+    assert table.find([1000, 3]).present.tolist() == [True, False]
+    assert len(table) == 301
+
+
+def test_bad_rows_are_refused():
+    table = VectorTable(4)
+    table.add([3], random_vectors(1, 4))
+    with pytest.raises(ValueError, match="rising"):
+        table.add([3], random_vectors(1, 4))
+    with pytest.raises(ValueError, match="int8"):
+        table.add([4], np.zeros((1, 4)))
+    with pytest.raises(ValueError, match=r"\(1, 4\)"):
+        table.add([4], random_vectors(1, 5))
+    assert len(table) == 1
+
+
+def slow_shortlist(codes, query, k, most):
+    """Return ids and distances by sorting everything."""
+    distances = np.unpackbits(codes ^ query, axis=1).sum(axis=1)
+    order = np.argsort(distances, kind="stable")
+    n = min(most, int((distances <= distances[order[min(k, len(order)) - 1]]).sum()))
+    return order[:n].tolist(), distances[order[:n]].tolist()
+
+
+@pytest.mark.parametrize("n_bits", [8, 64, 128])
+@pytest.mark.parametrize(("k", "most"), [(1, 1), (1, 500), (10, 12), (50, 4000), (3000, 3000)])
+def test_a_shortlist_has_whole_ties(n_bits, k, most):
+    rng = np.random.default_rng(n_bits + k)
+    codes = rng.integers(0, 256, (1500, n_bits // 8), dtype=np.uint8)
+    codes[200:500] = codes[7]  # a large tie
+    queries = np.concatenate([codes[[7, 3]], rng.integers(0, 256, (3, n_bits // 8), dtype=np.uint8)])
+    index = HammingIndex(n_bits)
+    index.add(np.arange(1500), codes, group=np.arange(1500) % 2)
+    hits = index.shortlist(queries, k, most=most)
+    for query, code in enumerate(queries):
+        ids, distances = hits[query]
+        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, code, k, most)
+    chosen = np.arange(0, 1500, 3)
+    ids, _ = index.shortlist(queries[:1], k, most=most, ids=chosen)[0]
+    assert ids.tolist() == chosen[slow_shortlist(codes[chosen], queries[0], k, most)[0]].tolist()
+    ids, _ = index.shortlist(queries[:1], k, most=most, group=1)[0]
+    assert ids.tolist() == (2 * np.array(slow_shortlist(codes[1::2], queries[0], k, most)[0]) + 1).tolist()
+
+
+def test_a_misleading_sample_changes_nothing():
+    """The rows that a scan samples first are the only near ones: there are not k of them."""
+    from modalhash.index._kernels import SAMPLED_CHUNKS
+    from modalhash.index._layout import CHUNK
+
+    n = 16 * SAMPLED_CHUNKS * CHUNK
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (n, 8), dtype=np.uint8)
+    codes[:, 4:] = 255  # far from the query, but for the sampled chunks
+    for chunk in range(0, n // CHUNK, 16):
+        codes[chunk * CHUNK : chunk * CHUNK + 8] = 0
+    index = HammingIndex(64)
+    index.add(np.arange(n), codes)
+    query = np.zeros((1, 8), dtype=np.uint8)
+    for k, most in ((500, 2000), (1500, 4000), (20_000, 80_000)):
+        ids, distances = index.shortlist(query, k, most=most)[0]
+        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, query, k, most)
