@@ -116,6 +116,8 @@ def measure(name: str, method: str, part: str, folder: Path) -> dict[str, Any]:
                             chosen = (share > low) & (share <= high)
                             by_known[low, high].append(reliability_bins(told[chosen], truth[chosen]))
         found["seconds"] = engine.config["seconds"]
+        assert engine.confidence is not None
+        found["worth of unknown words"] = dict(engine.confidence.unknown_words)
     found["all hits"] = {**described(together := pooled(tables.values())), "bins": [list(each) for each in together]}
     for database in ("learned", "unseen"):
         found[f"all {database} hits"] = described(
