@@ -116,7 +116,13 @@ def measure(name: str, method: str, part: str, folder: Path) -> dict[str, Any]:
                             chosen = (share > low) & (share <= high)
                             by_known[low, high].append(reliability_bins(told[chosen], truth[chosen]))
         found["seconds"] = engine.config["seconds"]
+        assert engine.confidence is not None
+        found["worth of unknown words"] = dict(engine.confidence.unknown_words)
     found["all hits"] = {**described(together := pooled(tables.values())), "bins": [list(each) for each in together]}
+    for database in ("learned", "unseen"):
+        found[f"all {database} hits"] = described(
+            pooled(bins for way, bins in tables.items() if way.endswith(database))
+        )
     for (low, high), some in by_known.items():
         if any(some):
             found[f"texts, known words {max(low, 0)} to {high}"] = described(pooled(some))

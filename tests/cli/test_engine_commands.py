@@ -226,16 +226,18 @@ def test_a_named_data_set(tmp_path):
     assert sum("animal-mammal" in hit["labels"] for hit in hits) >= 5
 
 
-def test_confidence_at_the_command_line(tmp_path, monkeypatch):
+def test_confidence_at_the_command_line(tmp_path):
     make_world(tmp_path, 120)
     engine = tmp_path / "engine"
     run("train", tmp_path / "items.csv", "-o", engine, "--bits", "32")
     likely = json.loads(run("search", engine, "a red ball", "--min-confidence", "0.8", "--json").stdout)["hits"]
     assert likely
     assert all(hit["confidence"] >= 0.8 for hit in likely)
-    unknown = run("search", engine, "xyzzy", "--want", "image", "-k", "3", "--json")
-    assert "None of these words is known" in unknown.stderr
-    assert all(hit["weak"] for hit in json.loads(unknown.stdout)["hits"])
+    unknown = json.loads(run("search", engine, "xyzzy", "--want", "image", "-k", "3", "--json").stdout)
+    assert [unknown["known"], unknown["message"].partition(":")[0]] == [0, "None of these words is known"]
+    assert all(hit["weak"] for hit in unknown["hits"])
+    said = run("search", engine, "xyzzy", "--want", "image", "-k", "3").output
+    assert said.startswith("xyzzy: None of these words is known"), "before the hits"
     report = tmp_path / "report.html"
     assert run("info", engine, "--report", report).exit_code == 0
     assert "all: expected calibration error" in report.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -25,7 +25,7 @@ from modalhash.cli._common import (
 )
 
 if TYPE_CHECKING:
-    from modalhash.engine import Engine, Hit, SearchOptions
+    from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions
 
 BATCH = 256
 """Piped queries that are searched together."""
@@ -128,12 +128,16 @@ def search(
         raise ValueError(f"got {' and '.join(given)}; expected one kind of query")
     failed = 0
     with open_engine(engine, trust=trust) as opened:
+        opened.check_options(options)
         if image is not None:
-            _show(str(image), opened.search(image=image, options=options), as_json)
+            queries = opened.prepare(image=[image], asymmetric=asymmetric)
         elif id is not None:
-            _show(id, opened.search(id=id, modality=modality, options=options), as_json)
+            queries = opened.prepare(id=[id], modality=modality, asymmetric=asymmetric)
         elif query is not None:
-            _show(query, opened.search(query, modality=modality or "text", options=options), as_json)
+            queries = opened.prepare([query], modality=modality or "text", asymmetric=asymmetric)
+        if given:
+            name = str(next(value for value in (query, image, id) if value is not None))
+            _show(_Answer(name, opened.answer([queries.request(0, options)])[0], queries, 0), as_json)
         else:
             failed = _search_input(opened, modality or "text", options, as_json)
     if failed:
@@ -145,42 +149,68 @@ def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json
     if sys.stdin.isatty():
         raise ValueError("no query; give words, --image or --id, or pipe queries in, one per line")
     engine.check_modalities(modality)
-    engine.check_options(options)  # once, and not for every line
     lines = (line.strip() for line in sys.stdin)
     queries = (line for line in lines if line)
     n = failed = 0
     while batch := list(islice(queries, BATCH)):
         n += len(batch)
-        for query, hits in _hits_of(engine, batch, modality, options):
-            if isinstance(hits, str):
+        for answer in _answers(engine, batch, modality, options):
+            if isinstance(answer, _Failure):
                 failed += 1
-                say(f"{printable(query)}: {hits}", colour="yellow")
+                say(f"{printable(answer.query)}: {answer.reason}", colour="yellow")
             else:
-                _show(query, hits, as_json, many=True)
+                _show(answer, as_json, many=True)
         sys.stdout.flush()
     if not n:
         raise ValueError("the input has no query; expected one per line")
     return failed
 
 
-def _hits_of(
-    engine: Engine, batch: list[str], modality: str, options: SearchOptions
-) -> Iterator[tuple[str, list[Hit] | str]]:
+class _Answer(NamedTuple):
+    """One query with its hits."""
+
+    query: str
+    hits: list[Hit]
+    queries: QueryBatch
+    row: int
+
+
+class _Failure(NamedTuple):
+    """A query that could not be searched by, and why."""
+
+    query: str
+    reason: str
+
+
+def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOptions) -> Iterator[_Answer | _Failure]:
     """Yield each query with its hits, or with what is wrong with it."""
     try:
-        yield from zip(batch, engine.search_many(batch, modality=modality, options=options), strict=True)
+        queries = engine.prepare(batch, modality=modality, asymmetric=options.asymmetric)
+        found = engine.answer(queries.request(row, options) for row in range(len(batch)))
     except ValueError as error:
         if len(batch) == 1:
-            yield batch[0], str(error)
+            yield _Failure(batch[0], str(error))
             return
         for query in batch:  # one of them is bad: find out which
-            yield from _hits_of(engine, [query], modality, options)
+            yield from _answers(engine, [query], modality, options)
+        return
+    for row, (query, hits) in enumerate(zip(batch, found, strict=True)):
+        yield _Answer(query, hits, queries, row)
 
 
-def _show(query: str, hits: list[Hit], as_json: bool, *, many: bool = False) -> None:
+def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:
+    """Print the hits of a query, and before them what should be known about it."""
+    query, hits, queries, row = answer
+    message = queries.message(row)
     if as_json:
-        typer.echo(json.dumps({"query": query, "hits": [hit.to_dict() for hit in hits]}, ensure_ascii=False))
-    elif not sys.stdout.isatty():
+        told = {} if message is None else {"message": message}
+        known = {} if queries.known is None else {"known": round(float(queries.known[row]), 4)}
+        line = {"query": query, **known, **told, "hits": [hit.to_dict() for hit in hits]}
+        typer.echo(json.dumps(line, ensure_ascii=False))
+        return
+    if message is not None:
+        say(f"{printable(query)}: {message}", colour="yellow")
+    if not sys.stdout.isatty():
         for hit in hits:
             cells = [query] * many + [
                 str(hit.distance),

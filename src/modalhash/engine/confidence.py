@@ -219,13 +219,13 @@ def pair_features(
     """Return what is known of one query with each of some items; ``within`` if all are of one modality."""
     distances = np.bitwise_count(code ^ codes).sum(axis=1)
     n = refinement.n_posterior
-    own, theirs = vector[:n].astype(np.float32), vectors[:, :n].astype(np.float32)
+    own, theirs = vector[:n].astype(np.float32), vectors[:, :n].astype(np.float32, copy=False)
     products = theirs @ own
     length = float(np.sqrt(own @ own))
     lengths = length * np.sqrt(np.einsum("ij,ij->i", theirs, theirs))
     likeness: Array = np.zeros(len(codes), dtype=np.float32)
     if within:
-        own, theirs = vector[n:].astype(np.float32), vectors[:, n:].astype(np.float32)
+        own, theirs = vector[n:].astype(np.float32), vectors[:, n:].astype(np.float32, copy=False)
         norms = np.sqrt((own @ own) * np.einsum("ij,ij->i", theirs, theirs))
         likeness = np.asarray(theirs @ own / np.where(norms > 0, norms, 1))
     step = refinement.posterior_step
@@ -376,6 +376,7 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
     ranks = np.unique(np.concatenate([np.arange(N_HITS), far]))
     ranks = ranks[ranks < most]
     within = query.modality == database.modality
+    database = database._replace(vectors=database.vectors.astype(np.float32))  # once, and not for every query
     parts, shared = [], []
     chance = 0.0
     for row in range(len(query.codes)):
