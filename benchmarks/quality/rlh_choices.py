@@ -128,7 +128,8 @@ def main() -> None:
                 if left:
                     for n in left:
                         known[keys[n]]["cpu_seconds"] = round((time.process_time() - start) / len(left), 1)
-                    known = {**(json.loads(RESULTS.read_text()) if RESULTS.exists() else {}), **known}
+                    own = {keys[n]: known[keys[n]] for n in left}  # another process may measure another data set
+                    known = {**(json.loads(RESULTS.read_text()) if RESULTS.exists() else {}), **own}
                     write_atomically(RESULTS, (json.dumps(known, indent=0, sort_keys=True) + "\n").encode())
                 show(name, fold, bits, variant, known)
 
