@@ -254,8 +254,10 @@ def hold_out(X: Mapping[str, Matrix], seed: int) -> Held:
     for name, values in X.items():
         keys = row_keys(values, seed + 1)
         rows = np.argsort(keys, kind="stable")[:MAX_ITEMS]
-        chosen = keys[rows] % np.uint64(HELD_OUT) == 0
-        learned[name], held_out[name] = np.sort(rows[~chosen]), np.sort(rows[chosen])
+        ordered = keys[rows]
+        share = -(-len(rows) // HELD_OUT)
+        n = int(np.searchsorted(ordered, ordered[share - 1], side="right")) if share else 0  # a whole run of copies
+        learned[name], held_out[name] = np.sort(rows[n:]), np.sort(rows[:n])
     return Held(learned, held_out)
 
 
