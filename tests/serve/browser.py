@@ -220,6 +220,8 @@ def answering(page, **fields):
         response = route.fetch(post_data=json.dumps(sent))
         found = response.json()
         for hit, more in zip(found["hits"], SAID, strict=False):
+            for name in ("confidence", "weak", "score", "shared_labels"):
+                hit.pop(name, None)
             hit.update(more)
         route.fulfill(response=response, json={**found, **fields})
 
@@ -244,4 +246,4 @@ def groups_of(engine) -> dict:
     found = [hit.to_dict() for hit in engine.search(text="red ball", want="image", k=5)]
     for hit in found:
         hit["media"] = f"/media/{quote(hit['id'], safe='')}?modality=image"
-    return {"groups": [found[:2], found[2:]]}
+    return {"groups": [found[:2], found[2:]], "exact": [True, False], "sizes": [2, 60], "more": False, "message": None}
