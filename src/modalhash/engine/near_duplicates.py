@@ -85,7 +85,7 @@ class DuplicateFinder:
 
     def __init__(self, store: Store, refinement: Refinement | None, folder: Path) -> None:
         self._store, self._refinement, self._folder = store, refinement, folder
-        self._found: dict[tuple[str, int, float, Filter | None], tuple[Revision, list[_Group]]] = {}
+        self._found: dict[tuple[str, int, float, str], tuple[Revision, list[_Group]]] = {}
         self._lock = threading.Lock()
 
     def find(
@@ -108,7 +108,7 @@ class DuplicateFinder:
         return [group for group in found if len(group.items) > 1]  # an item may have been removed meanwhile
 
     def _groups(self, modality: str, radius: int, threshold: float, where: Filter | None) -> list[_Group]:
-        key, revision = (modality, radius, threshold, where), self._store.revision()
+        key, revision = (modality, radius, threshold, str(where)), self._store.revision()
         if key in self._found and self._found[key][0] == revision:
             return self._found[key][1]
         groups = self._search(modality, radius, threshold, where)
