@@ -17,9 +17,10 @@ GROUPS = re.compile(r"/duplicates($|\?)")
 
 def test_a_card_says_why_it_matched(visitor):
     with answering(visitor.page):
-        page = visitor.open("?q=red+ball&k=6")
+        page = visitor.open("?q=red+ball&k=7")
         visitor.until_results()
-        first, second, third, fourth, fifth, last = page.locator(CARDS).all()
+        first, second, third, fourth, fifth, last, by_words = page.locator(CARDS).all()
+        assert by_words.locator(".likely").inner_text() == "By meaning: doubtful"
         assert [card.locator(".rank").inner_text() for card in (first, second, third)] == [
             "Tied 1st",
             "Tied 1st",
@@ -31,7 +32,12 @@ def test_a_card_says_why_it_matched(visitor):
         assert second.get_by_text("Contains your words").count() == 0
         assert second.get_by_text("Similar in content").count() == 1
         said = [" ".join(card.locator(".confidence").inner_text().split()) for card in (first, third, fourth, fifth)]
-        assert said == ["Almost certain match 97 %", "Possible match 55 %", "Doubtful match 30 %", "Unlikely match under 1 %"]
+        assert said == [
+            "Almost certain match 97 %",
+            "Possible match 55 %",
+            "Doubtful match 30 %",
+            "Unlikely match under 1 %",
+        ]
         assert float(first.locator(".bar rect").get_attribute("width")) == pytest.approx(97)
         assert [card.get_by_text("weak match").count() for card in (first, third, fourth, fifth)] == [0, 0, 1, 1]
         assert third.locator(".title").inner_text() == "The red ball"
@@ -141,7 +147,9 @@ def test_more_groups_of_duplicates(visitor, engine):
     page.get_by_role("button", name="More groups").click()
     page.get_by_role("heading", name="Group 3: ").wait_for()
     assert groups.count() == min(4, n)
-    assert page.evaluate("document.activeElement.closest('.group').querySelector('h2').textContent").startswith("Group 3")
+    assert page.evaluate("document.activeElement.closest('.group').querySelector('h2').textContent").startswith(
+        "Group 3"
+    )
     page.locator(".like").first.click()
     visitor.until_results()
     page.go_back()
@@ -171,7 +179,9 @@ def test_labels_in_common_that_may_be_guessed(visitor):
     with answering(visitor.page):
         page = visitor.open("?q=red+ball&k=6")
         visitor.until_results()
-    shared = """hit => import('/static/cards.js').then(({ surelyShared }) => surelyShared({ labels: ['red', 7], ...hit }))"""
+    shared = (
+        """hit => import('/static/cards.js').then(({ surelyShared }) => surelyShared({ labels: ['red', 7], ...hit }))"""
+    )
     assert page.evaluate(shared, {"shared_labels": ["red", "7"]})
     assert page.evaluate(shared, {"shared_labels": ["boat"], "labels": []})
     assert not page.evaluate(shared, {"shared_labels": ["red"], "weak": True})
@@ -187,7 +197,10 @@ def test_the_example_of_a_filter_is_one(visitor):
 
 @pytest.mark.parametrize(
     ("where", "said"),
-    [("label like red", "At character 7: expected one of"), ("label = reed", "No item has the label 'reed'; did you mean")],
+    [
+        ("label like red", "At character 7: expected one of"),
+        ("label = reed", "No item has the label 'reed'; did you mean"),
+    ],
 )
 def test_what_is_wrong_with_a_filter_stands_at_its_box(visitor, where, said):
     visitor.expected = ("422",)

@@ -526,7 +526,7 @@ class Engine:
             self.check_filter(options.filter)
 
     def check_filter(self, where: Filter | str | Mapping[str, Any]) -> Filter:
-        """Return a filter that is given in any form; ValueError if it names a label, kind or modality that is not there."""
+        """Return a filter given in any form; ValueError if it names a label, kind or modality that no item has."""
         wanted = Filter.of(where)
         check_filter(
             wanted,

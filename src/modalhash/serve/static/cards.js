@@ -136,7 +136,8 @@ function reasons(hit, n, compared) {
   }
   if (typeof hit.confidence === "number") {
     const [, likely] = LIKELY.find(([least]) => hit.confidence >= least) ?? LIKELY.at(-1);
-    const words = element("span", "likely", `${likely} match`);
+    const contains = hit.found_by?.includes("words") && hit.confidence < 0.5; // it matches by its words, if not by more
+    const words = element("span", "likely", contains ? `By meaning: ${likely.toLowerCase()}` : `${likely} match`);
     const line = element("p", "confidence", words, " ", bar(hit.confidence), probability(hit.confidence));
     line.title = "How likely it is that this shares a label with your query";
     lines.push(line);
