@@ -270,7 +270,11 @@ def test_duplicates(engine, world, tmp_path):
     assert len(groups) == 1
     assert groups[0]["exact"]
     assert "there are more than 1 groups" in run("duplicates", engine, "--limit", "1").stderr
+    blue = run("duplicates", engine, "--modality", "image", "--where", "label = blue", "--json").stdout.splitlines()
+    assert all("blue" in item["labels"] for line in blue for item in json.loads(line)["items"])
+    assert "copy" not in "".join(blue)
     assert run("duplicates", engine, "--modality", "sound").exit_code == 2
+    assert run("duplicates", engine, "--where", "label = bleu").exit_code == 2
 
 
 def test_no_duplicates(engine):

@@ -173,6 +173,31 @@ def test_pages_of_groups(engine):
     assert engine.duplicates(offset=len(everything)) == []
 
 
+def test_only_among_items_that_pass_a_filter(engine):
+    engine.add([
+        {"id": name, "text": "a purple elephant sleeps in the corner", "year": year}
+        for name, year in (("one", 2001), ("two", 2005), ("three", 2006))
+    ])  # fmt: skip
+    elephants = ["one", "two", "three"]
+    for where, expected in [
+        (None, elephants),
+        ("year >= 2005", ["two", "three"]),
+        ({"year": {"<": 2006}}, ["one", "two"]),
+        ("year > 2000 and not id = two", ["one", "three"]),
+        (None, elephants),  # what was found with a filter is not taken for what there is without
+    ]:
+        found = engine.duplicates(modality="text", where=where)
+        assert expected in map(keys, found)
+        assert len(found) == 1 or where is None
+    assert engine.duplicates(where="year = 2005") == []
+    with pytest.raises(ValueError, match="did you mean 'red'"):
+        engine.duplicates(where="label = reed")
+    xyzzies = [{"id": name, "text": "xyzzy", "year": 1} for name in ("a", "b")]  # no word with a vector
+    engine.add([*xyzzies, {"id": "c", "text": "xyzzy", "year": 2}])
+    assert [keys(group) for group in engine.duplicates(where="year < 3")] == [["a", "b", "c"]]
+    assert [keys(group) for group in engine.duplicates(where="year < 2")] == [["a", "b"]]
+
+
 def test_what_was_found_is_kept_until_something_changes(engine, monkeypatch):
     calls = []
     original = near_duplicates.group_vectors

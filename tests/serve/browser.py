@@ -200,13 +200,14 @@ SAID = [
     {"rank": 1, "confidence": 0.97, "shared_labels": ["red", "circle"], "found_by": ["code", "words"], "score": 0.9},
     {"rank": 1, "confidence": 0.80, "shared_labels": ["red"], "found_by": ["code", "features"], "score": 0.9},
     {"rank": 3, "confidence": 0.55, "extra": {"name": "The red ball", "year": 2004}},
-    {"rank": 4, "confidence": 0.30, "weak": True},
+    {"rank": 4, "confidence": 0.30, "weak": True, "found_by": ["code"]},
     {"rank": 5, "confidence": 0.0, "weak": True, "shared_labels": []},
     {"rank": 6},
+    {"rank": 7, "confidence": 0.30, "found_by": ["words"]},
 ]
 """What an answer may say of its first hits, whatever this engine would."""
-STUBBED = ("where", "min_confidence")
-"""Options that the stub takes in the service's place."""
+STUBBED = ("min_confidence",)
+"""Options that the stub takes in the place of this service, whose engine tells no confidence."""
 
 
 @contextmanager
@@ -220,6 +221,8 @@ def answering(page, **fields):
         response = route.fetch(post_data=json.dumps(sent))
         found = response.json()
         for hit, more in zip(found["hits"], SAID, strict=False):
+            for name in ("confidence", "weak", "score", "shared_labels"):
+                hit.pop(name, None)
             hit.update(more)
         route.fulfill(response=response, json={**found, **fields})
 
@@ -244,4 +247,4 @@ def groups_of(engine) -> dict:
     found = [hit.to_dict() for hit in engine.search(text="red ball", want="image", k=5)]
     for hit in found:
         hit["media"] = f"/media/{quote(hit['id'], safe='')}?modality=image"
-    return {"groups": [found[:2], found[2:]]}
+    return {"groups": [found[:2], found[2:]], "exact": [True, False], "sizes": [2, 60], "more": False, "message": None}

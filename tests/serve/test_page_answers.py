@@ -3,17 +3,24 @@
 # ruff: noqa: F401, F811  (fixtures are imported, and then are names of parameters)
 from __future__ import annotations
 
+import re
+from urllib.parse import quote
+
 import pytest
 from browser import announce, answering, chromium, engine, groups_of, url, visitor
 
+from modalhash.store import Filter
+
 CARDS = "#results article.card"
+GROUPS = re.compile(r"/duplicates($|\?)")
 
 
 def test_a_card_says_why_it_matched(visitor):
     with answering(visitor.page):
-        page = visitor.open("?q=red+ball&k=6")
+        page = visitor.open("?q=red+ball&k=7")
         visitor.until_results()
-        first, second, third, fourth, fifth, last = page.locator(CARDS).all()
+        first, second, third, fourth, fifth, last, by_words = page.locator(CARDS).all()
+        assert by_words.locator(".likely").inner_text() == "By meaning: doubtful"
         assert [card.locator(".rank").inner_text() for card in (first, second, third)] == [
             "Tied 1st",
             "Tied 1st",
@@ -25,7 +32,12 @@ def test_a_card_says_why_it_matched(visitor):
         assert second.get_by_text("Contains your words").count() == 0
         assert second.get_by_text("Similar in content").count() == 1
         said = [" ".join(card.locator(".confidence").inner_text().split()) for card in (first, third, fourth, fifth)]
-        assert said == ["Almost certain 97 %", "Fairly likely 55 %", "Doubtful 30 %", "Unlikely 0 %"]
+        assert said == [
+            "Almost certain match 97 %",
+            "Possible match 55 %",
+            "Doubtful match 30 %",
+            "Unlikely match under 1 %",
+        ]
         assert float(first.locator(".bar rect").get_attribute("width")) == pytest.approx(97)
         assert [card.get_by_text("weak match").count() for card in (first, third, fourth, fifth)] == [0, 0, 1, 1]
         assert third.locator(".title").inner_text() == "The red ball"
@@ -88,24 +100,145 @@ def test_filters_that_the_service_announces(visitor):
 
 def test_duplicates(visitor, engine):
     page = visitor.page
-    announce(page, duplicates=True)
     page.route("**/duplicates", lambda route: route.fulfill(json=groups_of(engine)))
     visitor.open()
     page.get_by_role("link", name="Duplicates").click()
-    page.get_by_role("heading", name="Group 2: 3 items").wait_for()
+    page.get_by_role("heading", name="Group 2: 60 items, nearly the same (3 shown)").wait_for()
     assert page.url.endswith("?view=duplicates")
-    assert page.get_by_role("status").inner_text() == "2 groups of near-duplicates, 5 items"
+    said = "2 groups: 1 of exact copies, 1 of items nearly the same · 62 items"
+    assert page.get_by_role("status").inner_text() == said
+    assert page.get_by_role("button", name="More groups").count() == 0
     assert page.locator("article.card").count() == 5
-    assert page.locator(".agreement").count() == 3  # each but the first of its group
+    alike = page.locator(".alike").all_inner_texts()
+    assert alike[:3] == ["Added first", "Exact copy", "Added first"]  # each other is compared with its group's first
+    assert page.locator(".agreement, .by").count() == 0
+    page.locator(".details summary").nth(1).click()
+    assert "the first" in page.locator(".bits svg").get_attribute("aria-label")
     assert page.locator("article.card img").first.evaluate("image => image.decode().then(() => image.naturalWidth)")
     page.locator(".tile").nth(1).click()
     page.get_by_role("dialog").get_by_role("link", name="More like this").click()
     visitor.until_results()
     page.go_back()
-    page.get_by_role("heading", name="Group 1: 2 items").wait_for()
-    page.route("**/duplicates", lambda route: route.fulfill(json={"groups": []}))
+    page.get_by_role("heading", name="Group 1: 2 exact copies").wait_for()
+    nothing = {"groups": [], "exact": [], "sizes": [], "more": False, "message": "Only identical files are listed."}
+    page.route("**/duplicates", lambda route: route.fulfill(json=nothing))
     page.reload()
     page.get_by_role("alert").get_by_text("No duplicates").wait_for()
+    assert page.get_by_role("list", name="Warnings").inner_text() == "Only identical files are listed."
+
+
+def test_more_groups_of_duplicates(visitor, engine):
+    """As the service answers them, two at a time."""
+    n = len(engine.duplicates())
+    assert n > 3
+    page = visitor.page
+    asked = []
+
+    def a_few(route):
+        asked.append(route.request.url)
+        route.continue_(url=f"{route.request.url}{'&' if '?' in route.request.url else '?'}limit=2")
+
+    page.route(GROUPS, a_few)
+    visitor.open("?view=duplicates")
+    groups = page.get_by_role("heading", name="Group ")
+    groups.nth(1).wait_for()
+    assert page.get_by_role("status").inner_text().startswith("The first 2 groups: ")
+    assert page.get_by_role("status").inner_text().endswith(" · there are more")
+    page.get_by_role("button", name="More groups").click()
+    page.get_by_role("heading", name="Group 3: ").wait_for()
+    assert groups.count() == min(4, n)
+    assert page.evaluate("document.activeElement.closest('.group').querySelector('h2').textContent").startswith(
+        "Group 3"
+    )
+    page.locator(".like").first.click()
+    visitor.until_results()
+    page.go_back()
+    groups.nth(3).wait_for()  # what was loaded is still there
+    assert len(asked) == 2
+    page.unroute(GROUPS)
+    page.get_by_role("button", name="More groups").click()
+    page.get_by_role("button", name="More groups").wait_for(state="hidden")
+    assert groups.count() == n
+
+
+def test_more_groups_that_do_not_come(visitor, engine):
+    visitor.expected = ("503",)
+    page = visitor.page
+    page.route("**/duplicates", lambda route: route.fulfill(json={**groups_of(engine), "more": True}))
+    failure = {"error": "busy", "status": 503}
+    page.route("**/duplicates?offset=2", lambda route: route.fulfill(status=503, json=failure))
+    visitor.open("?view=duplicates")
+    page.get_by_role("button", name="More groups").click()
+    page.get_by_role("alert").get_by_text("busy").wait_for()
+    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="More groups").wait_for()
+    assert page.locator(".group").count() == 2
+
+
+def test_labels_in_common_that_may_be_guessed(visitor):
+    with answering(visitor.page):
+        page = visitor.open("?q=red+ball&k=6")
+        visitor.until_results()
+    shared = (
+        """hit => import('/static/cards.js').then(({ surelyShared }) => surelyShared({ labels: ['red', 7], ...hit }))"""
+    )
+    assert page.evaluate(shared, {"shared_labels": ["red", "7"]})
+    assert page.evaluate(shared, {"shared_labels": ["boat"], "labels": []})
+    assert not page.evaluate(shared, {"shared_labels": ["red"], "weak": True})
+    assert not page.evaluate(shared, {"shared_labels": ["red", "boat"]})
+
+
+def test_the_example_of_a_filter_is_one(visitor):
+    page = visitor.open()
+    page.get_by_role("button", name="Filters").click()
+    example = page.get_by_label("Where", exact=True).get_attribute("placeholder")
+    assert str(Filter.parse(example)) == example
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("label like red", "At character 7: expected one of"),
+        ("label = reed", "No item has the label 'reed'; did you mean"),
+    ],
+)
+def test_what_is_wrong_with_a_filter_stands_at_its_box(visitor, where, said):
+    visitor.expected = ("422",)
+    page = visitor.open("?q=red+ball")
+    visitor.until_results()
+    page.get_by_role("button", name="Filters").click()
+    box = page.get_by_label("Where", exact=True)
+    box.fill(where)
+    page.keyboard.press("Enter")
+    message = page.get_by_role("alert")
+    message.get_by_text(said[1:]).wait_for()
+    below = message.bounding_box()["y"] - box.bounding_box()["y"] - box.bounding_box()["height"]
+    assert 0 <= below < 60
+    assert box.get_attribute("aria-invalid") == "true"
+    assert "needs a change" in page.get_by_role("status").inner_text()
+    box.fill("label = red")
+    page.keyboard.press("Enter")
+    visitor.until_results()
+    assert message.count() == 0
+    assert box.get_attribute("aria-invalid") is None
+
+
+def test_the_name_of_a_picture_that_was_searched_by(visitor, engine):
+    found = next(item for item in engine.items() if item.modality == "image" and item.id.endswith(".png"))
+    page = visitor.open(f"?id={quote(found.id)}&modality=image")
+    visitor.until_results()
+    assert page.locator(".asked-text").inner_text() == found.id  # it has no other name
+
+    def named(route):
+        answer = route.fetch()
+        body = answer.json()
+        body["query"]["extra"] = {"name": "The red ball"}
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/search", named)
+    page.reload()
+    visitor.until_results()
+    assert page.locator(".asked-text").inner_text() == "The red ball"
 
 
 def test_no_duplicates_without_a_route_for_them(visitor):

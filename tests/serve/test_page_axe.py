@@ -45,7 +45,13 @@ def dialog(visitor, engine):
 
 
 def nothing(visitor, engine):
-    visitor.open("?q=red+ball&label=nosuch").get_by_role("alert").get_by_text("Nothing found").wait_for()
+    visitor.open("?q=red+ball&where=id+%3D+nosuch").get_by_role("alert").get_by_text("Nothing found").wait_for()
+
+
+def wrong_filter(visitor, engine):
+    visitor.expected = ("422",)
+    visitor.page.unroute("**/search")
+    visitor.open("?q=red+ball&where=label+like+red").get_by_role("alert").get_by_text("At character 7").wait_for()
 
 
 def error(visitor, engine):
@@ -60,7 +66,7 @@ def duplicates(visitor, engine):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "state", [start, results, dialog, nothing, error, duplicates], ids=lambda state: state.__name__
+    "state", [start, results, dialog, nothing, wrong_filter, error, duplicates], ids=lambda state: state.__name__
 )
 def test_no_violation(chromium, url, engine, axe, state, theme):
     with visiting(chromium, url, color_scheme=theme) as visitor:

@@ -198,7 +198,7 @@ def test_waiting_is_shown_and_the_last_question_wins(visitor):
 def test_warnings_are_shown(visitor):
     page = visitor.open("?q=qqqq")
     visitor.until_results()
-    assert "known to the engine" in page.get_by_role("list", name="Warnings").inner_text()
+    assert page.get_by_role("list", name="Warnings").inner_text().startswith("None of these words is known")  # and once
     visitor.search("red ball")
     assert page.locator("#warnings").is_hidden()
 
@@ -287,13 +287,14 @@ def test_no_sideways_scrolling(chromium, url, width):
 def test_on_a_phone_results_begin_in_the_first_half(chromium, url, engine):
     with visiting(chromium, url, viewport={"width": 360, "height": 640}) as visitor:
         page = visitor.open("?q=red+ball&label=red")
-        for kind in ("words", "unknown words", "picture"):
-            if kind == "unknown words":
-                page = visitor.open("?q=qqqq")
+        for kind in ("words", "unknown words and filters", "picture"):
+            if kind == "unknown words and filters":
+                page = visitor.open("?q=qqqq&label=red&where=label+%3D+red+and+not+kind+%3D+hashed")
             elif kind == "picture":
                 visitor.give("drop", "mine.png", picture(engine, "blue"), "image/png")
                 page.wait_for_function("() => document.querySelector('#summary').textContent.includes('texts')")
             visitor.until_results()
+            assert page.locator("#warnings li").count() == (kind == "unknown words and filters"), kind
             assert page.locator(CARDS).first.bounding_box()["y"] < 320, kind
 
 

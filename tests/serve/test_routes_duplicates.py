@@ -44,6 +44,17 @@ def test_pages(client, found):
     assert not second["more"]
 
 
+def test_only_among_items_that_pass_a_filter(client, found):
+    red = client.get("/duplicates", params={"modality": "text", "where": "label = red"}).json()
+    assert 0 < sum(red["sizes"]) < sum(found["sizes"])
+    assert all("red" in hit["labels"] for group in red["groups"] for hit in group)
+    assert client.get("/duplicates", params={"modality": "text", "where": '{"label": "red"}'}).json() == red
+    for wrong, expected in [("label =", "where: the filter at character 8"), ("label = reed", "did you mean 'red'")]:
+        response = client.get("/duplicates", params={"where": wrong})
+        assert response.status_code == 422
+        assert expected in response.json()["error"]
+
+
 def test_large_groups_are_cut(engine, client):
     engine.add([{"id": f"copy {number}", "text": "a purple elephant in the red corner"} for number in range(60)])
     answer = client.get("/duplicates?modality=text&limit=1").json()

@@ -65,6 +65,13 @@ def test_an_item_finds_others(client):
     assert search(client, id="items.csv:3")["query"]["text"]
 
 
+def test_an_item_that_is_searched_by_brings_its_own_fields(client, engine):
+    engine.add([{"id": "mine", "text": "a red ball", "name": "The red ball"}])
+    found = search(client, id="mine")
+    assert found["query"]["extra"] == {"name": "The red ball"}
+    assert SearchResponse.model_validate(found).query.extra == {"name": "The red ball"}
+
+
 @pytest.mark.parametrize("query", [{"text": "a red ball"}, {"id": "photos/3.png"}])
 def test_asymmetric_hits_have_scores(client, query):
     scores = [hit["score"] for hit in search(client, **query, k=6, asymmetric=True, hybrid=False)["hits"]]

@@ -16,7 +16,14 @@ def test_what_the_engine_is(client, engine):
     assert about["modalities"]["image"] == {"items": 60, "query": True, "reads": "image"}
     assert set(about["examples"]) <= {"red", "green", "blue", "circle", "square"}
     assert about["writable"] is False
-    assert {"k", "want", "labels", "kind"} <= set(about["options"]) == set(SearchFields.model_fields)
+    assert {"k", "want", "labels", "kind"} <= set(about["options"])
+    assert set(about["options"]) | {"min_confidence"} == set(SearchFields.model_fields)
+
+
+@pytest.mark.parametrize("confidence", [None, "something"])
+def test_a_least_confidence_is_offered_where_the_engine_tells_one(client, engine, confidence):
+    engine.confidence = confidence
+    assert ("min_confidence" in client.get("/engine").json()["options"]) == (confidence is not None)
 
 
 def test_duplicates_are_announced_where_there_is_a_route_for_them(client):

@@ -190,6 +190,11 @@ class StoreContract:
         other.add([record("late", labels=("a",))])
         assert store.matching(has_a).tolist() == [*before[1:], 61], "also after somebody else's changes"
 
+    def test_one_and_true_are_two_filters(self, store):
+        store.add([record("one", extra={"x": 1}), record("true", extra={"x": True})])
+        for where, number in [("x = 1", 1), ("x = true", 2), ("x = 1", 1)]:
+            assert store.matching(Filter.parse(where)).tolist() == [number]
+
     @pytest.mark.parametrize(
         ("where", "expected"),
         [

@@ -26,6 +26,9 @@ def duplicates(
         float | None,
         typer.Option(min=0, max=1, help="Least likeness of near items, a cosine; 0.97 by default, 1: equal features."),
     ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Only among items that pass a filter, e.g. [b]label = boat and year >= 2005[/b].")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many groups at most.")] = 100,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -43,6 +46,8 @@ def duplicates(
 
     modalhash duplicates engine --modality image
 
+    modalhash duplicates engine --where 'label = boat and year >= 2005'
+
     modalhash duplicates engine --threshold 0.99 --json
 
     modalhash duplicates engine --modality image --limit 10000 > groups.tsv
@@ -54,6 +59,7 @@ def duplicates(
             modality=modality or None,
             radius=DUPLICATE_RADIUS if radius is None else radius,
             threshold=DUPLICATE_THRESHOLD if threshold is None else threshold,
+            where=where,
             limit=limit + 1,
         )
     if as_json:

@@ -38,7 +38,7 @@ from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
 from modalhash.progress import Callback
-from modalhash.store import SEARCHED_FIELDS, Record, Revision, SqliteStore, Store
+from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, SqliteStore, Store
 from modalhash.validation import check_int, check_number
 
 
@@ -443,6 +443,7 @@ class Engine:
         modality: str | Sequence[str] | None = None,
         radius: int = DUPLICATE_RADIUS,
         threshold: float = DUPLICATE_THRESHOLD,
+        where: Filter | str | Mapping[str, Any] | None = None,
         limit: int | None = None,
         offset: int = 0,
     ) -> list[DuplicateGroup]:
@@ -456,6 +457,7 @@ class Engine:
         modality : one or several to look in; all by default
         radius : in how many of 64 bits the sketches of near items may differ; more takes longer and finds a little more
         threshold : the least cosine of the embeddings of near items, at most 1
+        where : only among items that pass this filter, as :class:`SearchOptions` takes it
         limit, offset : how many groups, and how many to leave out before them
 
         An engine that was trained without refinement vectors finds identical texts and files only, and warns.
@@ -469,7 +471,14 @@ class Engine:
             check_int(limit, "limit", at_least=1)
         if self.refinement is None:
             warnings.warn(NO_VECTORS, UserWarning, stacklevel=2)
-        return self._duplicates.find(names, radius=radius, threshold=float(threshold), limit=limit, offset=offset)
+        return self._duplicates.find(
+            names,
+            radius=radius,
+            threshold=float(threshold),
+            where=None if where is None else self.check_filter(where),
+            limit=limit,
+            offset=offset,
+        )
 
     def items(self) -> Iterator[Record]:
         """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""
@@ -514,12 +523,18 @@ class Engine:
         if options.min_confidence is not None and self.confidence is None:
             raise ValueError("this engine tells no confidence, so min_confidence has nothing to go by; train it anew")
         if options.filter is not None:
-            check_filter(
-                options.filter,
-                trained_labels=self.config.get("class_names", ()),
-                all_labels=self.labels,
-                modalities=self.modalities,
-            )
+            self.check_filter(options.filter)
+
+    def check_filter(self, where: Filter | str | Mapping[str, Any]) -> Filter:
+        """Return a filter given in any form; ValueError if it names a label, kind or modality that no item has."""
+        wanted = Filter.of(where)
+        check_filter(
+            wanted,
+            trained_labels=self.config.get("class_names", ()),
+            all_labels=self.labels,
+            modalities=self.modalities,
+        )
+        return wanted
 
     def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
         """Return the names as a tuple; ValueError for one that the engine does not have."""

@@ -31,7 +31,7 @@ from modalhash.engine.answer import Hit
 from modalhash.engine.ordering import competition_ranks
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import FoundRows, HammingIndex
-from modalhash.store import Record, Revision, Store
+from modalhash.store import Filter, Record, Revision, Store
 
 DUPLICATE_RADIUS, DUPLICATE_THRESHOLD = 8, 0.97
 """Bits of the sketches and cosine of the embeddings; chosen on training items with planted copies, see
@@ -85,33 +85,44 @@ class DuplicateFinder:
 
     def __init__(self, store: Store, refinement: Refinement | None, folder: Path) -> None:
         self._store, self._refinement, self._folder = store, refinement, folder
-        self._found: dict[tuple[str, int, float], tuple[Revision, list[_Group]]] = {}
+        self._found: dict[tuple[str, int, float, str], tuple[Revision, list[_Group]]] = {}
         self._lock = threading.Lock()
 
     def find(
-        self, modalities: Iterable[str], *, radius: int, threshold: float, limit: int | None = None, offset: int = 0
+        self,
+        modalities: Iterable[str],
+        *,
+        radius: int,
+        threshold: float,
+        where: Filter | None = None,
+        limit: int | None = None,
+        offset: int = 0,
     ) -> list[DuplicateGroup]:
         """Return groups of duplicates within modalities, exact ones first; ``offset`` leaves out the first groups."""
         with self._lock:  # a second caller waits for the first one's result rather than computing it as well
-            groups = [group for name in modalities for group in self._groups(name, radius, threshold)]
+            groups = [group for name in modalities for group in self._groups(name, radius, threshold, where)]
         groups.sort(key=_importance)
         wanted = groups[offset:] if limit is None else groups[offset : offset + limit]
         records = self._store.records([number for group in wanted for number in group.numbers.tolist()])
         found = (_with_items(group, records) for group in wanted)
         return [group for group in found if len(group.items) > 1]  # an item may have been removed meanwhile
 
-    def _groups(self, modality: str, radius: int, threshold: float) -> list[_Group]:
-        key, revision = (modality, radius, threshold), self._store.revision()
+    def _groups(self, modality: str, radius: int, threshold: float, where: Filter | None) -> list[_Group]:
+        key, revision = (modality, radius, threshold, str(where)), self._store.revision()
         if key in self._found and self._found[key][0] == revision:
             return self._found[key][1]
-        groups = self._search(modality, radius, threshold)
+        groups = self._search(modality, radius, threshold, where)
         while len(self._found) >= MAX_REMEMBERED:
             del self._found[next(iter(self._found))]
         self._found[key] = revision, groups
         return groups
 
-    def _search(self, modality: str, radius: int, threshold: float) -> list[_Group]:
+    def _search(self, modality: str, radius: int, threshold: float, where: Filter | None) -> list[_Group]:
         numbers, embeddings, unknown = self._embeddings(modality)
+        if where is not None:
+            passing = self._store.matching(where)
+            passed = np.isin(numbers, passing)
+            numbers, embeddings, unknown = numbers[passed], embeddings[passed], unknown[np.isin(unknown, passing)]
         alike = group_vectors(embeddings, radius=radius, threshold=threshold)
         records = self._store.records([number for rows, _ in alike for number in numbers[rows].tolist()])
         groups = []

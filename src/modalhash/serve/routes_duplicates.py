@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query
 from starlette.responses import Response
 
+from modalhash.engine import FilterError
 from modalhash.serve import schemas
-from modalhash.serve.errors import json_response
+from modalhash.serve.errors import HTTPError, json_response
 from modalhash.serve.openapi import error_responses
 from modalhash.serve.service import Service
 from modalhash.serve.settings import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS
@@ -23,6 +24,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get("/duplicates", response_model=schemas.DuplicatesResponse, responses=error_responses(), tags=["items"])
     async def duplicates(
         modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
+        where: Annotated[
+            schemas.FilterText | None, Query(description="Only among items that pass this filter, as text or as JSON.")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_DUPLICATE_GROUPS, description="The number of groups.")] = N_GROUPS,
         offset: Annotated[int, Query(ge=0, le=2**31, description="How many groups to leave out before them.")] = 0,
     ) -> Response:
@@ -31,13 +35,17 @@ def add_routes(app: FastAPI, service: Service) -> None:
         The first request after a change compares all items. In a large engine it may be answered with 503; the work
         goes on, and a later request gets what was found.
         """
-        return json_response(await service.in_thread("duplicates", _find, service, modality, limit, offset))
+        return json_response(await service.in_thread("duplicates", _find, service, modality, where, limit, offset))
 
 
-def _find(service: Service, modality: str | None, limit: int, offset: int) -> dict[str, Any]:
+def _find(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
     if modality is not None:
         service.searcher.check_modalities(modality)
-    groups = service.engine.duplicates(modality=modality, limit=limit + 1, offset=offset)
+    try:
+        chosen = None if where is None else service.engine.check_filter(where)
+    except FilterError as error:
+        raise HTTPError(422, f"where: {error}") from None
+    groups = service.engine.duplicates(modality=modality, where=chosen, limit=limit + 1, offset=offset)
     shown = groups[:limit]
     return {
         "groups": [[schemas.hit_json(item) for item in group.items[:MAX_DUPLICATE_ITEMS]] for group in shown],

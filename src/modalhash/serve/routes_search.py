@@ -15,7 +15,7 @@ from modalhash.serve.openapi import error_responses, request_body
 from modalhash.serve.searcher import EncodedQuery, ItemQuery, TextQuery
 from modalhash.serve.service import Service
 
-ITEM_FIELDS = ("id", "labels", "text", "media")
+ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
 """What the response repeats of an item that was searched by."""
 
 

@@ -62,7 +62,11 @@ def _engine_info(service: Service, duplicates: bool) -> dict[str, Any]:
         },
         "labels": labels[:MAX_LISTED_LABELS],
         "examples": _examples(service, labels),
-        "options": list(schemas.SearchFields.model_fields),
+        "options": [
+            name
+            for name in schemas.SearchFields.model_fields
+            if name != "min_confidence" or engine.confidence is not None
+        ],
         "duplicates": duplicates,
         "writable": service.settings.writable,
         "limits": {"k": MAX_HITS, "text": MAX_TEXT_LENGTH, "bytes": limits.bytes, "pixels": limits.pixels},

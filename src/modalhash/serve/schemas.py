@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from modalhash import engine
 from modalhash.serve.settings import MAX_HITS, MAX_ID_LENGTH, MAX_LABELS, MAX_NAME_LENGTH, MAX_TEXT_LENGTH
@@ -23,11 +23,18 @@ def _check_characters(text: str) -> str:
     return text
 
 
+def _check_where(where: str | dict[str, Any]) -> str | dict[str, Any]:
+    """Refuse a filter that cannot be read."""
+    engine.Filter.of(where)
+    return where
+
+
 Text = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_TEXT_LENGTH)]
 Id = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_ID_LENGTH)]
 Name = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 Labels = Annotated[list[Name], Field(max_length=MAX_LABELS)]
 Kind = Literal["learned", "hashed"]
+FilterText = Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)]
 
 
 # -- requests
@@ -50,7 +57,7 @@ class SearchFields(BaseModel):
     kind: Kind | None = Field(None, description="Only items with this kind of code.")
     refine: bool = Field(True, description="Order hits by their refinement vectors; false: by the codes alone.")
     asymmetric: bool = Field(False, description="Re-rank by the query's real-valued projections instead.")
-    where: Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)] | dict[str, Any] | None = Field(
+    where: Annotated[FilterText | dict[str, Any], AfterValidator(_check_where)] | None = Field(
         None,
         description="Only items that pass this filter, as text or as JSON.",
         examples=["label = boat and not (year < 2005 or kind = learned)", {"label": "boat", "year": {">=": 2005}}],
@@ -59,13 +66,6 @@ class SearchFields(BaseModel):
     min_confidence: float | None = Field(
         None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
     )
-
-    @field_validator("where")
-    @classmethod
-    def _check_where(cls, where: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-        if where is not None:
-            engine.Filter.of(where)
-        return where
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -183,6 +183,7 @@ class Query(BaseModel):
     id: str | None = None
     labels: list[str | int] | None = None
     media: str | None = None
+    extra: dict[str, Any] | None = Field(None, description="Other fields of the item that was searched by.")
 
 
 class SearchResponse(BaseModel):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from modalhash.engine import Engine, Hit, QueryBatch, SearchOptions, SearchRequest
+from modalhash.engine import Engine, FilterError, Hit, QueryBatch, SearchOptions, SearchRequest
 from modalhash.serve.batching import MicroBatcher
 from modalhash.serve.errors import HTTPError, unknown_item_error
 from modalhash.serve.settings import Limits
@@ -115,9 +115,15 @@ class Searcher:
             raise HTTPError(422, str(error)) from None
 
     def check_options(self, options: SearchOptions) -> None:
-        """Raise for a label, a kind or a modality that no item has."""
+        """Raise for a label, a kind or a modality that no item has; the message begins with the field."""
+        field = "where"
         try:
+            if options.where is not None:
+                self.engine.check_filter(options.where)
+            field = "labels"
             self.engine.check_options(options)
+        except FilterError as error:
+            raise HTTPError(422, f"{field}: {error}") from None
         except ValueError as error:
             raise HTTPError(422, str(error)) from None
 

@@ -200,7 +200,7 @@ class SqliteStore:
         self._has_words = has_words(self._connection)
         self._lock = threading.RLock()
         self._closed = self._warned = False
-        self._matching: dict[Filter | None, tuple[Revision, Array]] = {}
+        self._matching: dict[str, tuple[Revision, Array]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -308,13 +308,13 @@ class SqliteStore:
         A filter by label or id reads the items that have it, any other one reads all items. The last answers are cached
         until something changes.
         """
-        revision = self.revision()
-        known = self._matching.get(where)
+        revision, key = self.revision(), str(where)  # as text: 1 and true are equal in Python, but not here
+        known = self._matching.get(key)
         if known is None or known[0] != revision:
             known = revision, self._select_matching(where)
             with self._lock:
-                self._matching.pop(where, None)
-                self._matching[where] = known
+                self._matching.pop(key, None)
+                self._matching[key] = known
                 for old in list(self._matching)[:-_CACHED_FILTERS]:
                     del self._matching[old]
         return known[1]

@@ -2,13 +2,13 @@
 // engine (captions, labels, ids) is only ever set as text, never as HTML.
 
 import { bitsOf, strip } from "./codes.js";
-import { $, element, ordinal, percent, plural } from "./dom.js";
+import { $, element, ordinal, plural, probability } from "./dom.js";
 import { leadTo, modalities, pictorial, state } from "./state.js";
 
 const TITLES = ["title", "name", "caption", "description"]; // fields of an item that may say what it is, best first
 const MOST_PILLS = 8; // further labels stand in the details
 const FOUND_BY = { words: "Contains your words", features: "Similar in content" };
-const LIKELY = [[0.9, "Almost certain"], [0.75, "Likely"], [0.5, "Fairly likely"], [0.25, "Doubtful"], [0, "Unlikely"]];
+const LIKELY = [[0.9, "Almost certain"], [0.75, "Likely"], [0.5, "Possible"], [0.25, "Doubtful"], [0, "Unlikely"]];
 
 export const KIND_MEANINGS = {
   learned: "Learned: this code was made from the item’s labels in training",
@@ -86,8 +86,9 @@ export function itemLinks({ id, modality }) {
   return element("p", "onward", ...links);
 }
 
-// `compared` is the code that the item's is compared with, as bits; `rank` its place, where it has one.
-export function card(hit, { n_bits: n }, { compared, rank, open }) {
+// `compared` is the code that the item's is compared with, as bits, and `whose` that is; `rank` its place, where it has
+// one; `why` the lines that say why it is here, where these are not the reasons of a hit.
+export function card(hit, { n_bits: n }, { compared, whose = "the query", rank, why, open }) {
   const item = $("card").content.cloneNode(true).querySelector("li");
   const part = (name) => item.querySelector(`.${name}`);
   const tile = part("tile");
@@ -99,12 +100,12 @@ export function card(hit, { n_bits: n }, { compared, rank, open }) {
     tile.append(words(titleOf(hit)));
   }
   tile.addEventListener("click", () => open(hit));
-  part("body").prepend(...[standing(hit, rank), ...reasons(hit, n, compared)].filter(Boolean));
+  part("body").prepend(...[standing(hit, rank), ...(why ?? reasons(hit, n, compared))].filter(Boolean));
   const others = hit.labels.filter((label) => !hit.shared_labels?.includes(String(label)));
   part("links").append(labelList(others, MOST_PILLS), itemLinks(hit));
   const details = part("details");
   details.querySelector("summary").setAttribute("aria-label", `Details of ${nameOf(hit)}`);
-  details.addEventListener("toggle", () => fillDetails(details, hit, n, compared), { once: true });
+  details.addEventListener("toggle", () => fillDetails(details, hit, n, compared, whose), { once: true });
   return item;
 }
 
@@ -123,7 +124,9 @@ function standing(hit, rank) {
 function reasons(hit, n, compared) {
   const lines = [];
   if (hit.shared_labels?.length) {
-    lines.push(element("div", "shared", element("span", "reason", "In common"), labelList(hit.shared_labels)));
+    const shared = element("div", "shared", element("span", "reason", inCommon(hit)), labelList(hit.shared_labels));
+    shared.classList.toggle("unsure", !surelyShared(hit));
+    lines.push(shared);
   }
   for (const way of hit.found_by ?? []) if (FOUND_BY[way]) lines.push(element("p", `by by-${way}`, FOUND_BY[way]));
   if (compared) {
@@ -133,12 +136,21 @@ function reasons(hit, n, compared) {
   }
   if (typeof hit.confidence === "number") {
     const [, likely] = LIKELY.find(([least]) => hit.confidence >= least) ?? LIKELY.at(-1);
-    const line = element("p", "confidence", element("span", "likely", likely), " ", bar(hit.confidence), percent(hit.confidence));
+    const contains = hit.found_by?.includes("words") && hit.confidence < 0.5; // it matches by its words, if not by more
+    const words = element("span", "likely", contains ? `By meaning: ${likely.toLowerCase()}` : `${likely} match`);
+    const line = element("p", "confidence", words, " ", bar(hit.confidence), probability(hit.confidence));
     line.title = "How likely it is that this shares a label with your query";
     lines.push(line);
   }
   return lines;
 }
+
+// A shared label may be guessed: from features that the hit's labels do not confirm, or from a query that says little.
+export function surelyShared({ weak, labels, shared_labels: shared }) {
+  return !weak && (!labels.length || shared.every((label) => labels.map(String).includes(label)));
+}
+
+const inCommon = (hit) => (surelyShared(hit) ? "In common" : "Perhaps in common");
 
 const differing = (bits, others) => bits.filter((bit, i) => bit !== others[i]).length;
 
@@ -156,7 +168,7 @@ function bar(share) {
 }
 
 // Made when they are opened: a page may show 200 cards with codes of 256 bits.
-function fillDetails(details, hit, n, compared) {
+function fillDetails(details, hit, n, compared, whose) {
   const bits = bitsOf(hit.code, n);
   const kind = element("dd", "kind", `${hit.modality}, ${hit.kind}`);
   kind.title = KIND_MEANINGS[hit.kind] ?? "";
@@ -167,7 +179,10 @@ function fillDetails(details, hit, n, compared) {
   for (const [name, value] of Object.entries(hit.extra ?? {})) {
     add(name, typeof value === "object" ? JSON.stringify(value) : String(value));
   }
-  const codes = [element("span", "reason", "Its code"), element("span", "bits", strip(bits, compared))];
-  if (compared) codes.push(element("span", "reason", "The query’s"), element("span", "query-bits", strip(compared, bits)));
+  const codes = [element("span", "reason", "Its code"), element("span", "bits", strip(bits, compared, whose))];
+  if (compared) {
+    const other = element("span", "query-bits", strip(compared, bits, whose));
+    codes.push(element("span", "reason", `${whose[0].toUpperCase()}${whose.slice(1)}’s`), other);
+  }
   details.append(element("div", "codes", ...codes), element("dl", "facts", ...facts));
 }

@@ -9,8 +9,8 @@ export function bitsOf(hex, n) {
 }
 
 // One bar per bit: dark for 1, light for 0; where it differs from `other` longer and in the accent colour, full for 1
-// and hollow for 0. Three paths, not a node per bit: a page may show 200 codes of 256 bits.
-export function strip(bits, other) {
+// and hollow for 0; `whose` the other is, is told to those who do not see it. Three paths, not a node per bit: a page may show 200 codes of 256 bits.
+export function strip(bits, other, whose) {
   const columns = Math.min(bits.length, bits.length > 128 ? 64 : 32);
   const rows = Math.ceil(bits.length / columns);
   const high = rows > 2 ? 20 : 32; // of a bar that differs; the others leave a quarter of it
@@ -32,7 +32,7 @@ export function strip(bits, other) {
   svg.setAttribute("viewBox", `0 0 ${width} ${rows * (high + 8) - 8}`);
   svg.setAttribute("class", "strip");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", other ? differenceInWords(different) : `Code of ${bits.length} bits: ${bits.join("")}`);
+  svg.setAttribute("aria-label", other ? differenceInWords(different, whose) : `Code of ${bits.length} bits: ${bits.join("")}`);
   for (const [name, path] of Object.entries(paths)) {
     const node = document.createElementNS(svg.namespaceURI, "path");
     node.setAttribute("class", name);
@@ -43,9 +43,9 @@ export function strip(bits, other) {
   return svg;
 }
 
-function differenceInWords(positions) {
-  if (!positions.length) return "The code equals the query’s";
+function differenceInWords(positions, whose) {
+  if (!positions.length) return `The code equals ${whose}’s`;
   const some = positions.slice(0, 16);
   const rest = positions.length - some.length;
-  return `Differs from the query in bit ${listed([...some, ...(rest ? [`${rest} more`] : [])].map(String))}`;
+  return `Differs from ${whose} in bit ${listed([...some, ...(rest ? [`${rest} more`] : [])].map(String))}`;
 }

@@ -15,6 +15,9 @@ export function element(tag, className, ...children) {
 export const number = (value) => value.toLocaleString("en-GB");
 export const ordinal = (value) => `${number(value)}${ENDINGS[ordinals.select(value)]}`;
 export const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
+export const SURELY = 0.995; // a probability above it would be written as 100 %
+// A probability, which is never all or nothing.
+export const probability = (p) => (p > SURELY ? "over 99\u00a0%" : p < 1 - SURELY ? "under 1\u00a0%" : percent(p));
 export const plural = (modality) => PLURALS[modality] ?? modality;
 export const counted = (n, modality) => `${number(n)} ${PLURALS[modality] ?? `of ${modality}`}`;
 export const milliseconds = (ms) => `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;

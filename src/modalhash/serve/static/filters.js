@@ -52,7 +52,22 @@ export function toggleFilters(open) {
   $("filters-button").setAttribute("aria-expanded", String(open));
 }
 
+// What is wrong with a filter, beside its box: "where" or "label".
+export function showFilterError(box, text) {
+  toggleFilters(true);
+  $("filter-error").textContent = text;
+  $("filter-error").hidden = false;
+  $(box).closest(".field").after($("filter-error"));
+  $(box).setAttribute("aria-invalid", "true");
+}
+
+function hideFilterError() {
+  $("filter-error").hidden = true;
+  for (const box of ["where", "label"]) $(box).removeAttribute("aria-invalid");
+}
+
 export function fillFilters() {
+  hideFilterError();
   const { k, labels, kind, where, confidence } = state.current.options;
   const counts = new Set([...COUNTS.filter((n) => n <= (state.engine.limits?.k ?? 200)), defaultCount(), k]);
   const sorted = [...counts].sort((a, b) => a - b);

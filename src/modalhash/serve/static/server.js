@@ -4,12 +4,20 @@ import { modalities, pictorial, state, textual } from "./state.js";
 
 const BAD_FILE = [413, 415]; // too large, no picture: the same file would be refused again
 
+const WRONG_FILTER = /^(where|labels): (?:the filter )?(.*)$/s;
+
 // What went wrong. `retry` says whether the same request may go well later: a busy server or a broken line, but not
 // something that the server understood and refused.
 export class Trouble extends Error {
   constructor(title, message, { status, retry = false } = {}) {
     super(message);
     Object.assign(this, { title, status, retry });
+  }
+
+  // What is wrong with a filter: the box that it was typed into, and the words for it.
+  get filter() {
+    const [, field, text] = this.status === 422 ? this.message.match(WRONG_FILTER) ?? [] : [];
+    return field && { box: field === "where" ? "where" : "label", text };
   }
 
   get badFile() {

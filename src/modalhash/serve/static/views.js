@@ -1,9 +1,10 @@
 // What the page shows: the start, a search under way, an answer, duplicates, trouble.
 
 import { bitsOf, strip } from "./codes.js";
-import { card, KIND_MEANINGS, nameOf, picture, ranksOf, titleOf } from "./cards.js";
+import { card, KIND_MEANINGS, nameOf, picture, ranksOf, surelyShared, titleOf } from "./cards.js";
 import { $, counted, element, listed, milliseconds, number, percent, plural } from "./dom.js";
-import { filtered } from "./filters.js";
+import { addGroups, groupSections, summaryOfGroups } from "./duplicates.js";
+import { filtered, showFilterError } from "./filters.js";
 import { post, Trouble, wanted } from "./server.js";
 import { leadTo, modalities, pictorial, state, textual } from "./state.js";
 import { closeViewer, openViewer } from "./viewer.js";
@@ -20,10 +21,11 @@ function setState(name) {
   document.body.dataset.state = name;
   $("hint").hidden = name !== "start" || !pictorial();
   $("taste").hidden = name !== "start";
-  $("asked").hidden = !["loading", "results", "nothing"].includes(name);
+  $("asked").hidden = !["loading", "results", "nothing", "duplicates"].includes(name);
   $("why").hidden = name !== "results";
   $("warnings").hidden = true;
   $("message").hidden = true;
+  $("more").hidden = true;
   if (name !== "results") $("results").replaceChildren();
   if (name !== "duplicates") $("groups").replaceChildren();
 }
@@ -79,9 +81,7 @@ export function showAnswer({ answer, ask, options, scroll }) {
   say(summary(answer));
   $("why-text").replaceChildren(...explanation(answer).map((text) => element("p", "", text)));
   $("why-code").replaceChildren(element("span", "reason", "Your query’s code"), strip(bits));
-  const warnings = [...new Set([answer.message ?? query.message, ...(answer.warnings ?? [])].filter(Boolean))];
-  $("warnings").hidden = !warnings.length;
-  $("warnings").replaceChildren(...warnings.map((text) => element("li", "", text)));
+  warn([answer.message, ...(answer.warnings ?? [])]);
   $("results").classList.toggle("texts", hits.every((hit) => !hit.media));
   const ranks = ranksOf(hits);
   $("results").replaceChildren(
@@ -95,26 +95,38 @@ export function showAnswer({ answer, ask, options, scroll }) {
   scrollTo(0, scroll ?? 0);
 }
 
-// Groups of items that are nearly the same; the others of a group are compared with its first.
-function showDuplicates({ groups }, scroll) {
+// Groups of items that are the same, or nearly.
+function showDuplicates(answer, scroll) {
   setState("duplicates");
-  document.title = "Duplicates – modalhash";
   $("results").replaceChildren();
-  const items = groups.reduce((sum, group) => sum + group.length, 0);
-  const n = groups.length === 1 ? "1 group" : `${number(groups.length)} groups`;
-  say(groups.length ? `${n} of near-duplicates, ${number(items)} items` : "");
-  const engine = { n_bits: state.engine.n_bits };
-  $("groups").replaceChildren(...groups.map((group, place) => {
-    const first = bitsOf(group[0].code, engine.n_bits);
-    const cards = group.map((hit, i) => card(hit, engine, { compared: i ? first : null, open: openViewer }));
-    const list = element("ol", "results", ...cards);
-    list.classList.toggle("texts", group.every((hit) => !hit.media));
-    const section = element("section", "group", element("h2", "", `Group ${place + 1}: ${group.length} items`), list);
-    section.querySelectorAll("h2.lead").forEach((heading) => heading.setAttribute("aria-level", "3"));
-    return section;
-  }));
-  if (!groups.length) message("No duplicates", "No two items are nearly the same.");
+  showHeading("Items that are the same, or nearly", "Duplicates");
+  warn([answer.message]);
+  say(summaryOfGroups(answer));
+  $("groups").replaceChildren(...groupSections(answer));
+  $("more").hidden = !answer.more;
+  $("more").firstChild.onclick = () => showMoreGroups(answer);
+  if (!answer.groups.length) message("No duplicates", "No two items are the same, or nearly.");
   scrollTo(0, scroll ?? 0);
+}
+
+async function showMoreGroups(answer) {
+  const button = $("more").firstChild;
+  const before = answer.groups.length;
+  button.disabled = true;
+  try {
+    await addGroups(answer);
+  } catch (error) {
+    if (state.current.answer === answer) showTrouble(error, () => showDuplicates(answer));
+    return;
+  } finally {
+    button.disabled = false;
+  }
+  if (state.current.answer !== answer) return; // somebody went elsewhere meanwhile
+  const sections = groupSections(answer, before);
+  $("groups").append(...sections);
+  $("more").hidden = !answer.more;
+  say(summaryOfGroups(answer));
+  sections[0]?.querySelector(".tile").focus();
 }
 
 function showAsked(query, ask) {
@@ -122,13 +134,17 @@ function showAsked(query, ask) {
   const what = query.modality === pictorial() ? "a picture" : `a ${query.modality ?? "thing"}`;
   const chose = [`You chose ${what}`, ...(query.labels ?? [])].join(" · ");
   const how = ask.text ? "You typed" : ask.picture ? "You gave a picture" : chose;
+  showHeading(how, text);
+  if (ask.picture) $("asked").prepend(element("span", "asked-picture paper", ownPicture(ask)));
+  else if (query.media) $("asked").prepend(element("span", "asked-picture paper", picture(query.media, nameOf(query), 128)));
+  $("asked").classList.toggle("typed", Boolean(ask.text)); // a phone shows it in the box alone
+}
+
+function showHeading(how, text) {
   const title = element("span", "asked-text", text);
   title.dir = "auto";
-  const parts = [element("div", "asked-words", element("span", "asked-how", how), title)];
-  if (ask.picture) parts.unshift(element("span", "asked-picture paper", ownPicture(ask)));
-  else if (query.media) parts.unshift(element("span", "asked-picture paper", picture(query.media, nameOf(query), 128)));
-  $("asked").replaceChildren(...parts);
-  $("asked").classList.toggle("typed", Boolean(ask.text)); // a phone shows it in the box alone
+  $("asked").replaceChildren(element("div", "asked-words", element("span", "asked-how", how), title));
+  $("asked").classList.remove("typed");
   document.title = `${text} – modalhash`;
 }
 
@@ -150,11 +166,15 @@ function summary(answer) {
 function explanation(answer) {
   const { query } = answer;
   const kinds = listed(modalities().map(plural));
-  const known = answer.known ?? query.known;
+  const { known, hits } = answer;
+  const ordered = answer.refine && hits.some((hit) => typeof hit.score === "number");
+  const byWords = hits.filter((hit) => hit.found_by?.includes("words")).length;
   return [
-    sharedLabels(answer.hits),
+    sharedLabels(hits),
     typeof known === "number" && known < 1 ? `The engine knows ${percent(known)} of your words.` : "",
     `${SOURCES[query.kind]} Its code is compared with every other, bit by bit: the more bits agree, the nearer.`,
+    ordered ? "Finer vectors then put what is about equally near into order." : "",
+    byWords ? `${byWords === hits.length ? "All" : `${byWords} of ${hits.length}`} contain words of your query.` : "",
     state.engine.paired ? "" : `Nobody told the engine which ${kinds} belong together: they were never paired.`,
     ...Object.values(KIND_MEANINGS).map((text) => `${text}.`),
   ].filter(Boolean);
@@ -167,7 +187,15 @@ function sharedLabels(hits) {
   const named = [...counts].sort(([, one], [, other]) => other - one).slice(0, MOST_NAMED);
   if (!named.length) return "";
   const parts = named.map(([label, n]) => `${label} (${n === hits.length ? "all" : `${n} of ${hits.length}`})`);
-  return `Your query and these have labels in common: ${listed(parts)}.`;
+  const sure = hits.some((hit) => hit.shared_labels?.length && surelyShared(hit));
+  return `Your query and these ${sure ? "" : "may "}have labels in common: ${listed(parts)}.`;
+}
+
+// What to know before looking at the hits, each thing once.
+function warn(texts) {
+  const different = [...new Set(texts.filter(Boolean))];
+  $("warnings").hidden = !different.length;
+  $("warnings").replaceChildren(...different.map((text) => element("li", "", text)));
 }
 
 export function say(text) {
@@ -185,6 +213,10 @@ export function showTrouble(error, retry) {
   setState("error");
   say("");
   document.title = `${title} – modalhash`;
+  if (error.filter) {
+    say("Nothing was searched: the filter needs a change.");
+    return showFilterError(error.filter.box, error.filter.text);
+  }
   if (error.status === 401) return message(title, error.message, tokenForm(retry));
   if (error.badFile && state.current?.ask.picture) {
     return message(title, error.message, button("Choose another picture", () => $("pick").click()));
