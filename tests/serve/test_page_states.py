@@ -298,6 +298,14 @@ def test_on_a_phone_results_begin_in_the_first_half(chromium, url, engine):
             assert page.locator(CARDS).first.bounding_box()["y"] < 320, kind
 
 
+def test_on_a_phone_the_direction_that_is_chosen_is_in_sight(chromium, url):
+    with visiting(chromium, url, viewport={"width": 360, "height": 640}) as visitor:
+        page = visitor.open("?q=red+ball&want=image&want=text")
+        visitor.until_results()
+        box = page.locator("#direction label", has_text="everything").bounding_box()
+        assert 0 <= box["x"] <= 360 - box["width"]
+
+
 def test_labels_are_whole(chromium, url):
     with visiting(chromium, url, viewport={"width": 360, "height": 640}) as visitor:
         page = visitor.open("?q=red+ball&want=image&want=text&k=61")

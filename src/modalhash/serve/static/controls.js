@@ -38,12 +38,11 @@ export function fillControls() {
   const { ask, options: { want } } = state.current;
   $("query").value = ask.text ?? (textual() ? "" : ask.id ?? "");
   for (const input of $("direction").querySelectorAll("input")) input.checked = input.value === JSON.stringify(want);
-  showDirection();
   showClear();
 }
 
 // On a phone the directions are a line to scroll: the one that is chosen is in sight.
-function showDirection() {
+export function showDirection() {
   const row = $("direction").parentElement;
   const chosen = $("direction").querySelector(":checked")?.parentElement;
   if (chosen) row.scrollLeft = chosen.offsetLeft + chosen.offsetWidth - row.clientWidth + 16;

@@ -2,6 +2,7 @@
 
 import { bitsOf, strip } from "./codes.js";
 import { card, KIND_MEANINGS, nameOf, picture, ranksOf, surelyShared, titleOf } from "./cards.js";
+import { showDirection } from "./controls.js";
 import { $, counted, element, listed, milliseconds, number, percent, plural } from "./dom.js";
 import { addGroups, groupSections, summaryOfGroups } from "./duplicates.js";
 import { filtered, showFilterError } from "./filters.js";
@@ -28,6 +29,7 @@ function setState(name) {
   $("more").hidden = true;
   if (name !== "results") $("results").replaceChildren();
   if (name !== "duplicates") $("groups").replaceChildren();
+  showDirection();
 }
 
 export function showStart() {
