@@ -9,10 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from modalhash import AMSH, Engine
 from modalhash.data import generate
 from modalhash.engine import EngineError
+from modalhash.engine.ordering import DUPLICATE_SCORE
 from modalhash.engine.refinement import FILE, learn_refinement, load_refinement, save_refinement
 
 
@@ -217,3 +219,19 @@ def test_what_is_removed_is_not_found(engine):
     first = engine.search(text="a red box", k=1)[0]
     engine.remove([first.id], modality=first.modality)
     assert (first.modality, first.id) not in {(h.modality, h.id) for h in engine.search(text="a red box", k=500)}
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_what_has_no_features_has_no_embedding(data, learned, make):
+    X = data.X["image"][:3].copy()
+    X[1] = 0
+    has = learned.refinement.embeddings("image", make(X)).any(axis=1)
+    assert has.tolist() == [True, False, True]
+
+
+def test_texts_of_unknown_words_are_not_the_same_thing(engine):
+    engine.add([{"id": "one", "text": "xyzzy"}, {"id": "two", "text": "plugh"}])
+    hits = engine.search(text="frobnicate", want="text", k=500, hybrid=False)
+    assert {"one", "two"} <= {hit.id for hit in hits}
+    assert max(hit.score for hit in hits) < DUPLICATE_SCORE
+    assert all(hit.found_by == ("code",) for hit in hits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from modalhash.index import HammingIndex, VectorTable
+from modalhash.index import HammingIndex, VectorTable, merge_sources
 
 
 def random_vectors(n: int, width: int = 128, seed: int = 0) -> np.ndarray:
@@ -28,7 +28,9 @@ def test_products_are_those_of_whole_numbers(map_above, tmp_path):
         assert found.dots(query, start, stop).tolist() == (wide[:, start:stop] @ own).tolist()
         lengths = np.sqrt((wide[:, start:stop] ** 2).sum(axis=1) * float(own @ own))
         expected = [p / length if length else 0.0 for p, length in zip(wide[:, start:stop] @ own, lengths, strict=True)]
-        assert found.cosines(query, start, stop).tolist() == expected
+        products, cosines = found.dots_and_cosines(query, start, stop)
+        assert cosines.tolist() == expected
+        assert products.tolist() == (wide[:, :start] @ query[:start].astype(np.int64)).tolist()
     assert found.dots(query, 0, 128).dtype == np.int32
     np.testing.assert_array_equal(found.vectors(), vectors[wanted - 5])
 
@@ -91,6 +93,8 @@ def test_a_shortlist_has_whole_ties(n_bits, k, most):
     for query, code in enumerate(queries):
         ids, distances = hits[query]
         assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, code, k, most)
+        ids, distances = index.shortlist(queries[query : query + 1], k, most=most)[0]  # by itself, as searches come
+        assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, code, k, most)
     chosen = np.arange(0, 1500, 3)
     ids, _ = index.shortlist(queries[:1], k, most=most, ids=chosen)[0]
     assert ids.tolist() == chosen[slow_shortlist(codes[chosen], queries[0], k, most)[0]].tolist()
@@ -115,3 +119,55 @@ def test_a_misleading_sample_changes_nothing():
     for k, most in ((500, 2000), (1500, 4000), (20_000, 80_000)):
         ids, distances = index.shortlist(query, k, most=most)[0]
         assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, query, k, most)
+
+
+@pytest.mark.parametrize("sizes", [(40_000, 60_000), (300_000, 270_000), (5, 300_000)])
+def test_the_bound_of_one_group_holds_in_the_other(sizes):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (sum(sizes), 8), dtype=np.uint8)
+    codes[sizes[0] :, :2] = 0  # one group is nearer
+    index = HammingIndex(64)
+    index.add(np.arange(len(codes)), codes, group=np.repeat([0, 1], sizes))
+    for query in (np.zeros((1, 8), np.uint8), np.full((1, 8), 255, np.uint8)):
+        for k, most in ((64, 512), (240, 1920), (240, 250)):
+            ids, distances = index.shortlist(query, k, most=most)[0]
+            assert (ids.tolist(), distances.tolist()) == slow_shortlist(codes, query, k, most)
+
+
+@pytest.mark.parametrize("n_bits", [8, 16, 64, 128])
+@pytest.mark.parametrize("spread", ["even", "gaps", "far apart"])
+def test_distances_of_some_items(n_bits, spread):
+    rng = np.random.default_rng(n_bits)
+    ids = {
+        "even": np.arange(10, 1010),
+        "gaps": np.sort(rng.choice(10**6, 1000, replace=False)),
+        "far apart": np.concatenate([np.arange(-500, 0), 2**62 + np.arange(500)]),
+    }[spread]
+    codes = rng.integers(0, 256, (1000, n_bits // 8), dtype=np.uint8)
+    index = HammingIndex(n_bits)
+    index.add(ids, codes, group=np.arange(1000) % 3)
+    query = codes[4]
+    expected = np.unpackbits(codes ^ query, axis=1).sum(axis=1)
+    order = rng.permutation(1000)
+    assert index.distances(query, ids[order]).tolist() == expected[order].tolist()
+    own = np.arange(1000) % 3 == 1
+    assert index.distances(query, ids, group=1).tolist() == np.where(own, expected.astype(int), -1).tolist()
+    missing = np.setdiff1d(np.concatenate([ids - 1, ids + 1, [0, 2**63 - 1, -(2**63)]]), ids)
+    assert set(index.distances(query, missing).tolist()) == {-1}
+    assert index.distances(query, []).tolist() == []
+    assert HammingIndex(n_bits).distances(query, [1]).tolist() == [-1]
+
+
+def test_two_lists_of_hits_become_one():
+    rng = np.random.default_rng(0)
+    near = rng.integers(0, 6, 200).astype(np.int32)
+    for n, m in ((50, 30), (0, 20), (20, 0), (200, 200)):
+        first, other = rng.permutation(200)[:n], rng.permutation(200)[:m]
+        first = first[np.lexsort((first, near[first]))]
+        ids, distances, by_first, by_other = merge_sources((first, near[first]), (other, near[other]))
+        both = np.union1d(first, other)
+        expected = both[np.lexsort((both, near[both]))]
+        assert ids.tolist() == expected.tolist()
+        assert distances.tolist() == near[expected].tolist()
+        assert by_first.tolist() == np.isin(expected, first).tolist()
+        assert by_other.tolist() == np.isin(expected, other).tolist()

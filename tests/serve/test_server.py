@@ -84,3 +84,16 @@ def test_other_machines_need_a_token(host):
     check_exposure(Settings(host=host, token="correct-horse"), without_token=False)
     for own in ("127.0.0.1", "localhost", "::1", "127.1.2.3"):
         check_exposure(Settings(host=own), without_token=False)
+
+
+def test_warm_up_compiles_what_refined_searches_need(engine, monkeypatch):
+    from modalhash.serve import Settings
+    from modalhash.serve.service import Service
+
+    asked = []
+    answer = engine.answer
+    monkeypatch.setattr(engine, "answer", lambda requests: asked.extend(requests) or answer(requests))
+    service = Service(engine, Settings())
+    service.warm_up()
+    service.close()
+    assert {request.modality for request in asked if request.refined} == set(engine.modalities)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
 REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200, 100_000, 8
 """Refinement orders the 10 times k nearest items, at least 2,000, and those as near as the last of them, up to 8 times
 as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest."""
+
+_FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True): ("code", "features")}
 
 Groups = Callable[[tuple[str, ...] | None], list[int] | None]
 """Returns the groups of the index for names of modalities; None for all."""
@@ -146,6 +149,7 @@ def answer_requests(
     judge: Judge | None = None,
 ) -> list[list[Hit]]:
     """Return the hits of each request, in the order that its options ask for."""
+    groups = cache(groups)  # asks the store, and several steps need the same
     refined = [ranker is not None and request.refined for request in requests]
     by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
     by_vector = [request for request, own in zip(requests, refined, strict=True) if own]
@@ -431,25 +435,22 @@ def _refined_hits(
 ) -> list[Hit]:
     assert request.vector is not None
     numbers, distances, scores = order.numbers[rows], order.distances[rows], order.scores[rows]
-    found_by = [
-        tuple(name for name, found in zip(("code", "features"), both, strict=True) if found)
-        for both in zip(order.by_code[rows].tolist(), order.by_features[rows].tolist(), strict=True)
-    ]
+    sources = zip(order.by_code[rows].tolist(), order.by_features[rows].tolist(), strict=True)
     return [
         Hit.from_record(
             records[number],
             distance,
             score=None if score != score else score,  # NaN: no score orders it
             rank=rank,
-            found_by=sources,
+            found_by=_FOUND_BY[source],
             shared_labels=labels,
         )
-        for number, distance, score, rank, sources, labels in zip(
+        for number, distance, score, rank, source, labels in zip(
             numbers.tolist(),
             distances.tolist(),
             scores.tolist(),
             competition_ranks(scores, distances),
-            found_by,
+            sources,
             ranker.shared_labels(pad(request.vector), numbers),
             strict=True,
         )

@@ -105,6 +105,7 @@ class Engine:
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
         self.refinement = parts.refinement
+        self._modality_numbers: dict[str, int] = {}
         self._ranker: Ranker | None = None
         if parts.refinement is not None:
             names = self.config.get("class_names", [])
@@ -549,5 +550,8 @@ class Engine:
     def _groups(self, want: str | Sequence[str] | None) -> list[int] | None:
         if want is None:
             return None
-        numbers = self.store.modalities()
-        return [numbers[name] for name in self.check_modalities(want) if name in numbers]
+        names = self.check_modalities(want)
+        if not self._modality_numbers.keys() >= set(names):  # a number never changes, but there may be new ones
+            self._modality_numbers = self.store.modalities()
+        numbers = self._modality_numbers
+        return [numbers[name] for name in names if name in numbers]

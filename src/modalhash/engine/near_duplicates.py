@@ -148,12 +148,10 @@ class DuplicateFinder:
             return np.empty(0, np.int64), nothing, np.concatenate([np.empty(0, np.int64), *codes])
         start = self._refinement.n_posterior
         stop = self._refinement.width(modality)
-        featureless = np.zeros((1, self._refinement.components[modality].shape[0]), np.float32)
-        empty = self._refinement.embeddings(modality, featureless)[0]  # what all texts of unknown words have in common
         known, rows, unknown = [np.empty(0, np.int64)], [np.empty((0, stop - start), np.int8)], [np.empty(0, np.int64)]
         for numbers, _, vectors, present in self._store.refinements(modality=modality):
             own = vectors[:, start:stop]
-            useful = present & own.any(axis=1) & (own != empty).any(axis=1)
+            useful = present & own.any(axis=1)  # texts of unknown words alone have zeros
             known.append(numbers[useful])
             rows.append(own[useful])
             unknown.append(numbers[~useful])

@@ -18,7 +18,7 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
-from modalhash.index import HammingIndex, Index, VectorTable
+from modalhash.index import HammingIndex, Index, VectorTable, merge_sources
 from modalhash.store import MAX_REFINEMENT, Revision, Store
 
 CODE_WEIGHT = 0.1
@@ -95,21 +95,13 @@ class Ranker:
         similar: Array | None = None,
     ) -> Ranked:
         """Return a shortlist, together with the numbers of ``similar`` items, in the order of its vectors."""
-        by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
         if similar is not None and len(similar):
-            places, known = _places(numbers, similar)
-            by_features[places[known]] = True
-            new, near = index.search(code[None], k=len(similar), ids=similar[~known], group=own_group)[0]
-            numbers, distances = np.concatenate([numbers, new]), np.concatenate([distances, near])
-            by_code = np.concatenate([by_code, np.zeros(len(new), dtype=bool)])
-            by_features = np.concatenate([by_features, np.ones(len(new), dtype=bool)])
-            canonical = np.lexsort((numbers, distances))
-            numbers, distances = numbers[canonical], distances[canonical]
-            by_code, by_features = by_code[canonical], by_features[canonical]
+            near = index.distances(code, similar, group=own_group)
+            numbers, distances, by_code, by_features = merge_sources((numbers, distances), (similar, near))
+        else:
+            by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
         scores = self.scores(vector, numbers, 1 - 2 * distances / index.n_bits, own_group)
-        scored = np.flatnonzero(~np.isnan(scores))
-        order = np.arange(len(numbers))
-        order[scored] = scored[np.argsort(-scores[scored], kind="stable")]
+        order = _order_scored(scores)
         return Ranked(numbers[order], distances[order], scores[order], by_code[order], by_features[order])
 
     def scores(self, vector: Array, numbers: Array, agreement: Array, own_group: int | None) -> Array:
@@ -123,16 +115,22 @@ class Ranker:
         own_group : the group of items whose embeddings count, those of the query's modality; None for none
         """
         found = self._vectors.find(numbers)
+        all_present = len(found.rows) == len(numbers)
         n = self.refinement.n_posterior
+        if own_group is None:
+            products, cosines = found.dots(vector, 0, n), None
+        else:
+            products, cosines = found.dots_and_cosines(vector, n, n + EMBEDDING_DIMENSIONS)
         values = np.full(len(found.rows), np.nan)
         if n:
-            products = found.dots(vector, 0, n) * self.refinement.posterior_step**2
-            values = products + CODE_WEIGHT * agreement[found.present]
-        if own_group is not None and len(own := np.flatnonzero(found.groups == own_group)):
-            rows = found._replace(rows=found.rows[own])
-            cosines = rows.cosines(vector, n, n + EMBEDDING_DIMENSIONS)
-            mixed = (values[own] if n else 0.0) + EMBEDDING_WEIGHT * cosines
-            values[own] = np.where(cosines >= NEAR_DUPLICATE, DUPLICATE_SCORE + cosines, mixed)
+            agreeing = agreement if all_present else agreement[found.present]
+            values = products * self.refinement.posterior_step**2 + CODE_WEIGHT * agreeing
+        if cosines is not None:
+            mixed = (values if n else 0.0) + EMBEDDING_WEIGHT * cosines
+            own = np.where(cosines >= NEAR_DUPLICATE, DUPLICATE_SCORE + cosines, mixed)
+            values = np.where(found.groups == own_group, own, values)
+        if all_present:
+            return values
         scores = np.full(len(numbers), np.nan)
         scores[found.present] = values
         return scores
@@ -143,10 +141,12 @@ class Ranker:
         if not self.refinement.n_posterior:
             return shared
         found = self._vectors.find(numbers)
-        own = self.refinement.label_scores(vector[None])[0]
-        theirs = self.refinement.label_scores(found.vectors())
-        both = clear_labels(own[None], CLEAR_LABEL, CLEAR_SHARE) & clear_labels(theirs, CLEAR_LABEL, CLEAR_SHARE)
-        rows, labels = np.nonzero(both)
+        scores = self.refinement.label_scores(np.concatenate([vector[None], found.vectors()]))
+        clear = clear_labels(scores, CLEAR_LABEL, CLEAR_SHARE)
+        rows, labels = np.nonzero(clear[1:] & clear[0])
+        if not len(rows):
+            return shared
+        own, theirs = scores[0], scores[1:]
         clearest = np.lexsort((labels, -own[labels] * theirs[rows, labels], rows))
         positions = np.flatnonzero(found.present)[rows[clearest]]
         for position, label in zip(positions.tolist(), labels[clearest].tolist(), strict=True):
@@ -161,13 +161,15 @@ class Ranker:
         return pack_signs(self._embedding(vectors))
 
 
-def _places(numbers: Array, wanted: Array) -> tuple[Array, Array]:
-    """Return where each of ``wanted`` stands among distinct numbers, and whether it is there at all."""
-    if not len(numbers):
-        return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=bool)
-    ascending = np.argsort(numbers)
-    places = ascending[np.minimum(np.searchsorted(numbers, wanted, sorter=ascending), len(numbers) - 1)]
-    return places, numbers[places] == wanted
+def _order_scored(scores: Array) -> Array:
+    """Return the order of items by falling score, equal ones as they come; those without one keep their place."""
+    unscored = np.isnan(scores)
+    if not unscored.any():
+        return np.argsort(-scores, kind="stable")
+    scored = np.flatnonzero(~unscored)
+    order = np.arange(len(scores))
+    order[scored] = scored[np.argsort(-scores[scored], kind="stable")]
+    return order
 
 
 def clear_labels(scores: Array, least: float, share: float) -> Array:
@@ -178,7 +180,9 @@ def clear_labels(scores: Array, least: float, share: float) -> Array:
 
 def pad(vectors: Array) -> Array:
     """Return vectors with zeros after their values, as the store pads them."""
-    return np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, MAX_REFINEMENT - vectors.shape[-1])])
+    padded = np.zeros((*vectors.shape[:-1], MAX_REFINEMENT), dtype=vectors.dtype)
+    padded[..., : vectors.shape[-1]] = vectors
+    return padded
 
 
 def competition_ranks(scores: Array, distances: Array) -> list[int]:

@@ -118,7 +118,7 @@ class Refinement:
         return _quantise(posteriors, self.posterior_step)
 
     def embeddings(self, modality: str, X: Matrix) -> Array:
-        """Return embeddings as int8; an item at the centre has zeros, which are near nothing."""
+        """Return embeddings as int8; an item at the centre or without any feature has zeros, which are near nothing."""
         return _quantise(_embed(X, self.components[modality], self.centres[modality]), self.embedding_step)
 
     def label_scores(self, vectors: Array) -> Array:
@@ -336,8 +336,14 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
 
 def _embed(X: Matrix, components: Array, centre: Array) -> Array:
     values = np.asarray(X @ components, dtype=np.float32) - centre
+    values[~_has_features(X)] = 0  # centred, all of these would be one point, e.g. all texts of unknown words
     norms = np.sqrt(np.einsum("ij,ij->i", values, values))
     return np.asarray(values / np.where(norms > 0, norms, 1)[:, None])
+
+
+def _has_features(X: Matrix) -> Array:
+    """Return for each row whether any of its features is not zero."""
+    return np.asarray(X.astype(bool).sum(axis=1) > 0).ravel() if sparse.issparse(X) else np.any(X, axis=1)
 
 
 def _quantise(values: Array, step: float) -> Array:

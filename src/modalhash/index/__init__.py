@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from modalhash.index._scan import merge_sources as merge_sources
     from modalhash.index.backends import BACKENDS as BACKENDS
     from modalhash.index.backends import make_index as make_index
     from modalhash.index.base import BuildReport as BuildReport
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
+        "_scan": ["merge_sources"],
         "backends": ["BACKENDS", "make_index"],
         "base": ["BuildReport", "Hits", "Index"],
         "faiss": ["FaissIndex"],

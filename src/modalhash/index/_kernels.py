@@ -23,7 +23,8 @@ from modalhash.kernels import compiled, popcount, prefetch
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
 EXTRA_CANDIDATES = 64  # beyond 2 k that a query's buffer holds before it is compacted
-SAMPLED_CHUNKS, SAMPLE_MARGIN = 128, 8  # that tell how far a shortlist may reach before the scan begins
+SAMPLED_CHUNKS, SAMPLE_MARGIN = 128, 3  # that tell how far a shortlist may reach before the scan begins
+PREFETCHED_ROWS = 16  # of a table of vectors that are on their way while one is multiplied
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
 ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
 
@@ -216,30 +217,36 @@ def likely_ceiling(query: Array, words: Array, n: int, k: int, n_bits: int, scra
         return n_bits
     counts = np.zeros(n_bits + 1, np.int64)
     stride = n_whole // SAMPLED_CHUNKS
+    wanted = SAMPLE_MARGIN + 1.25 * k * (SAMPLED_CHUNKS * CHUNK) / n
+    limit, below = n_bits + 1, 0  # as in nearest
     for i in range(SAMPLED_CHUNKS):
-        chunk_distances(query, words[i * stride], scratch)
+        block = words[i * stride : i * stride + 1]
+        if next_chunk_below(query, block, 0, limit, False, scratch) == 1:
+            continue
+        chunk_distances(query, block[0], scratch)
         for j in range(CHUNK):
-            counts[np.int64(scratch[j])] += 1
-    wanted = SAMPLE_MARGIN + 1.5 * k * (SAMPLED_CHUNKS * CHUNK) / n
-    upto = 0
-    for d in range(n_bits + 1):
-        upto += counts[d]
-        if upto >= wanted:
-            return d
-    return n_bits
+            distance = np.int64(scratch[j])
+            if distance < limit:
+                counts[distance] += 1
+                below += 1
+                while below >= wanted:
+                    limit -= 1
+                    below -= counts[limit]
+    return min(limit, n_bits)
 
 
 @compiled()
 def nearest_with_ties(
-    queries: Array, words: Array, n: int, k: int, most: int, n_bits: int
+    queries: Array, words: Array, n: int, k: int, most: int, n_bits: int, farthest: int
 ) -> tuple[Array, Array, Array]:
     """Return rows, distances (queries, up to ``most``) and their numbers, for the k nearest and their ties.
 
     These are the ``k`` nearest of the first ``n`` rows and all that are as near as the k-th, ``1 ≤ k ≤ most ≤ n``; of
-    more than ``most`` the first by (distance, row). Two bounds fall together: ``limit`` as in :func:`nearest` for
-    ``most`` rows, and ``ceiling``, the distance of the k-th candidate so far, up to which rows enter; a sample gives
-    its first value. ``upto`` counts the candidates up to the ceiling: in the end at least k, or the sample was
-    misleading and the scan is repeated without it.
+    more than ``most`` the first by (distance, row). Rows beyond the distance ``farthest`` are left out. Two bounds fall
+    together: ``limit`` as in :func:`nearest` for ``most`` rows, and ``ceiling``, the distance of the k-th candidate so
+    far, up to which rows enter; a sample gives its first value. ``upto`` counts the candidates up to the ceiling: in
+    the end at least k, or there are fewer up to ``farthest``, or the sample was misleading and the scan is repeated
+    without it.
     """
     n_queries = queries.shape[0]
     capacity = min(n, 2 * most + EXTRA_CANDIDATES)
@@ -253,12 +260,12 @@ def nearest_with_ties(
     ceilings = np.empty(n_queries, np.int64)
     scratch = np.empty(CHUNK, np.uint64)
     for q in range(n_queries):
-        ceilings[q] = likely_ceiling(queries[q], words, n, k, n_bits, scratch)
+        ceilings[q] = min(farthest, likely_ceiling(queries[q], words, n, k, n_bits, scratch))
     scan_with_ties(queries, words, n, k, most, rows, distances, counts, sizes, below, upto, limits, ceilings, scratch)
     for q in range(n_queries):
-        if upto[q] < k:
+        if upto[q] < k and ceilings[q] < farthest:
             one = slice(q, q + 1)
-            counts[q], sizes[q], below[q], upto[q], limits[q], ceilings[q] = 0, 0, 0, 0, n_bits + 1, n_bits
+            counts[q], sizes[q], below[q], upto[q], limits[q], ceilings[q] = 0, 0, 0, 0, n_bits + 1, farthest
             scan_with_ties(
                 queries[one], words, n, k, most, rows[one], distances[one], counts[one], sizes[one], below[one],
                 upto[one], limits[one], ceilings[one], scratch,
@@ -587,14 +594,88 @@ def probe_buckets(
     return hits[:size], ends, left_out
 
 
+# -- some rows
+
+
+@compiled()
+def merge_ordered(ids: Array, distances: Array, other_ids: Array, other_distances: Array) -> tuple[Array, ...]:
+    """Return two lists of hits, each by (distance, id), as one: ids, distances, and which of the lists each is in."""
+    n = ids.shape[0] + other_ids.shape[0]
+    out_ids, out_distances = np.empty(n, np.int64), np.empty(n, np.int32)
+    in_first, in_other = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    i, j, size = 0, 0, 0
+    while i < ids.shape[0] or j < other_ids.shape[0]:
+        first, other = i < ids.shape[0], j < other_ids.shape[0]
+        if first and other:
+            here, there = (distances[i], ids[i]), (other_distances[j], other_ids[j])
+            first, other = here <= there, there <= here
+        if first:
+            out_ids[size], out_distances[size] = ids[i], distances[i]
+            i += 1
+        if other:
+            out_ids[size], out_distances[size] = other_ids[j], other_distances[j]
+            j += 1
+        in_first[size], in_other[size] = first, other
+        size += 1
+    return out_ids[:size], out_distances[:size], in_first[:size], in_other[:size]
+
+
+@compiled()
+def find_row(ids: Array, wanted: int) -> int:
+    """Return the row of an id among rising ones, or −1.
+
+    Ids are mostly spread evenly, so that a guess is near: from it the bounds move apart until the id is between them.
+    A plain binary search would wait for memory at most of its steps.
+    """
+    last = ids.shape[0] - 1
+    if last < 0 or wanted < ids[0] or wanted > ids[last]:
+        return -1
+    guess = np.int64((float(wanted) - float(ids[0])) / max(1.0, float(ids[last]) - float(ids[0])) * last)
+    low = high = max(0, min(last, guess))
+    step = 1
+    while ids[low] > wanted:
+        low, step = max(0, low - step), 2 * step
+    while ids[high] < wanted:
+        high, step = min(last, high + step), 2 * step
+    while low < high:
+        middle = (low + high) // 2
+        if ids[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if ids[low] == wanted else -1
+
+
+@compiled()
+def distances_by_id(query: Array, ids: Array, words: Array, wanted: Array, out: Array) -> None:
+    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
+    for i in range(wanted.shape[0]):
+        row = find_row(ids, wanted[i])
+        if row >= 0:
+            distance = np.uint64(0)
+            for w in range(query.shape[0]):
+                distance += popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK])
+            out[i] = distance
+
+
 # -- inner products of int8 vectors (see modalhash.index.vectors)
+
+
+@compiled()
+def prefetch_row(table: Array, rows: Array, i: int, start: int) -> None:
+    """Request a row that is needed soon from memory: rows lie far apart, and each would be waited for."""
+    if i < rows.shape[0]:
+        prefetch(table, np.int64(rows[i] * table.shape[1] + start))
 
 
 @compiled()
 def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
     """Return the inner product of ``query`` with the values from ``start`` on of some rows of a table, in int32."""
     out = np.empty(rows.shape[0], np.int32)
+    for i in range(min(PREFETCHED_ROWS, rows.shape[0])):
+        prefetch_row(table, rows, i, start)
     for i in range(rows.shape[0]):
+        prefetch_row(table, rows, i + PREFETCHED_ROWS, start)
         row = table[rows[i]][start : start + query.shape[0]]
         total = np.int32(0)
         for j in range(query.shape[0]):
@@ -604,15 +685,34 @@ def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
 
 
 @compiled()
-def dots_and_squares(query: Array, table: Array, rows: Array, start: int) -> tuple[Array, Array]:
-    """Return what :func:`dots` does, and the squared lengths of the same values of the rows, in int32."""
+def dots_and_cosines(query: Array, table: Array, rows: Array, start: int) -> tuple[Array, Array]:
+    """Return of some rows the inner products of the values before ``start``, in int32, and the cosines of the others.
+
+    The others are as many as ``query`` has from ``start`` on. The cosine is 0 where all values of either are.
+    """
     products = np.empty(rows.shape[0], np.int32)
-    lengths = np.empty(rows.shape[0], np.int32)
+    cosines = np.zeros(rows.shape[0], np.float64)
+    first, other = query[:start], query[start:]
+    other_square = np.int32(0)
+    for j in range(other.shape[0]):
+        other_square += np.int32(other[j]) * np.int32(other[j])
+    for i in range(min(PREFETCHED_ROWS, rows.shape[0])):
+        prefetch_row(table, rows, i, 0)
+        prefetch_row(table, rows, i, start)
     for i in range(rows.shape[0]):
-        row = table[rows[i]][start : start + query.shape[0]]
-        product, length = np.int32(0), np.int32(0)
-        for j in range(query.shape[0]):
-            product += np.int32(query[j]) * np.int32(row[j])
-            length += np.int32(row[j]) * np.int32(row[j])
-        products[i], lengths[i] = product, length
-    return products, lengths
+        prefetch_row(table, rows, i + PREFETCHED_ROWS, 0)
+        prefetch_row(table, rows, i + PREFETCHED_ROWS, start)
+        row = table[rows[i]]
+        before, after = row[:start], row[start : start + other.shape[0]]
+        product = np.int32(0)
+        for j in range(first.shape[0]):
+            product += np.int32(first[j]) * np.int32(before[j])
+        products[i] = product
+        product, square = np.int32(0), np.int32(0)
+        for j in range(other.shape[0]):
+            product += np.int32(other[j]) * np.int32(after[j])
+            square += np.int32(after[j]) * np.int32(after[j])
+        length = np.sqrt(float(square) * float(other_square))
+        if length > 0:
+            cosines[i] = product / length
+    return products, cosines

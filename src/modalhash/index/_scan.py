@@ -1,4 +1,7 @@
-"""How a scan of the database is tiled over threads: queries in tiles, the database by group or in shares of groups."""
+"""How a scan of the database is tiled over threads: queries in tiles, the database by group or in shares of groups.
+
+And how what several scans found is merged by compiled code, where every search waits for it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
 from modalhash.index._layout import Table, chunks_for
-from modalhash.index.base import RadiusPart, offsets_of
+from modalhash.index.base import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
 
 T = TypeVar("T")
 QUERY_TILE = 256  # queries that scan the database together
@@ -39,13 +42,20 @@ def scan_nearest(
 def scan_with_ties(
     queries: Array, tables: list[Table], k: int, most: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[RadiusPart]:
-    """Return each query's k nearest rows and all as near as the k-th, up to ``most``, in each of several parts."""
+    """Return each query's k nearest rows and all as near as the k-th, up to ``most``, in each of several parts.
+
+    Of a single query, parts may leave out what is farther than the k-th of another part.
+    """
+    farthest = n_bits
 
     def scan(tile: Array, table: Table) -> RadiusPart:
         from modalhash.index._kernels import nearest_with_ties
 
+        nonlocal farthest
         limit = min(most, table.n)
-        rows, distances, sizes = nearest_with_ties(tile, table.words, table.n, min(k, limit), limit, n_bits)
+        rows, distances, sizes = nearest_with_ties(tile, table.words, table.n, min(k, limit), limit, n_bits, farthest)
+        if len(queries) == 1 and sizes[0] >= k:
+            farthest = int(distances[0, k - 1])
         if len(tile) == 1:
             return table.ids[rows[0, : sizes[0]]], distances[0, : sizes[0]], offsets_of(sizes)
         filled = np.arange(limit) < sizes[:, None]
@@ -118,3 +128,39 @@ def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
     if offsets:
         stacked.append(offsets_of(np.concatenate([np.diff(part) for part in offsets[0]])))
     return tuple(stacked)
+
+
+def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, most: int) -> Hits:
+    """Return the k nearest of several parts of a database and all as near as the k-th, at most ``most``.
+
+    Each part is in canonical order and has at least those of its items that belong to the result.
+    """
+    if len(parts) != 2 or n_queries != 1:
+        merged = merge_within(parts, n_queries)
+        return merged if len(parts) == 1 else cut_ties(merged, k, most)
+    from modalhash.index._kernels import merge_ordered
+
+    (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups: the most frequent search
+    ids, distances, _, _ = merge_ordered(ids, distances, other_ids, other_distances)
+    n = min(most, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right"))) if len(ids) else 0
+    return Hits(ids[:n], distances[:n], np.array([0, n]))
+
+
+def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+    """Return the ids and distances that two searches found as one, and for each item which of the two found it.
+
+    The first is in canonical order, as the result is; the second in any, and without distances of -1.
+
+    Examples
+    --------
+    >>> found = np.array([7, 2]), np.array([0, 3], dtype=np.int32)
+    >>> other = np.array([9, 2, 5]), np.array([-1, 3, 1], dtype=np.int32)
+    >>> [values.tolist() for values in merge_sources(found, other)]
+    [[7, 5, 2], [0, 1, 3], [True, False, True], [False, True, True]]
+    """
+    from modalhash.index._kernels import merge_ordered
+
+    ids, distances = other
+    order = np.lexsort((ids, distances))[np.count_nonzero(distances == PADDING) :]
+    merged: tuple[Array, Array, Array, Array] = merge_ordered(*found, ids[order], distances[order])
+    return merged

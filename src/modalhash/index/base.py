@@ -111,6 +111,9 @@ class Index(Protocol):
     ) -> Hits:
         """Return the k nearest items of each query and all that are as near as the k-th, at most ``most``."""
 
+    def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
+        """Return the distance of each of some items from one query; -1 for ids that are not in the index."""
+
 
 def check_ids(ids: Any) -> Array:
     """Return ids as int64, or raise if they are not a row of integers that fit."""

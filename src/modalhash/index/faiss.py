@@ -173,6 +173,10 @@ class FaissIndex:
             return self.exact.shortlist(query_codes, k, most=most, ids=ids, group=group)
         return cut_ties(self.search(query_codes, most, group=group), k, most)
 
+    def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
+        """Return the distance of each of some items from one query; see :meth:`HammingIndex.distances`."""
+        return self.exact.distances(query_code, ids, group=group)
+
     def _search_lists(self, group: int, queries: Codes, k: int) -> tuple[Array, Array]:
         lists = self._lists[group]
         k = min(k, lists.ntotal)

@@ -11,8 +11,16 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
 from modalhash.index._layout import GroupRows, Table, pack_words, to_rows, word_type
-from modalhash.index._scan import scan_nearest, scan_with_ties, scan_within
-from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, cut_ties, merge_nearest, merge_within
+from modalhash.index._scan import merge_ties, scan_nearest, scan_with_ties, scan_within
+from modalhash.index.base import (
+    PADDING,
+    BuildReport,
+    Hits,
+    check_groups,
+    check_ids,
+    merge_nearest,
+    merge_within,
+)
 from modalhash.index.multi_index import MultiIndex
 from modalhash.validation import check_choice, check_int
 
@@ -249,8 +257,39 @@ class HammingIndex:
         queries = pack_words(self._check(query_codes, "query_codes"), self.n_bits)
         tables = self._tables(ids, group)
         parts = scan_with_ties(queries, tables, k, most, self.n_bits, n_threads=self.n_threads)
-        merged = merge_within(parts, len(queries))
-        return merged if len(parts) == 1 else cut_ties(merged, k, most)
+        return merge_ties(parts, len(queries), k, most)
+
+    def distances(self, query_code: Codes, ids: Any, *, group: int | Collection[int] | None = None) -> Array:
+        """Return the distance of each of some items from one query; -1 for ids that are not in the index.
+
+        Parameters
+        ----------
+        query_code : uint8 (ceil(n_bits / 8),)
+            A packed code.
+        ids : array-like of int64
+            The items, in any order.
+        group : int or several, optional
+            Look only in these groups.
+
+        Returns
+        -------
+        int32 (ids,)
+
+        Examples
+        --------
+        >>> index = HammingIndex(n_bits=8)
+        >>> index.add([1, 2, 3], np.array([[7], [3], [0]], dtype=np.uint8))
+        >>> index.distances(np.array([7], dtype=np.uint8), [3, 5, 1]).tolist()
+        [3, -1, 0]
+        """
+        from modalhash.index._kernels import distances_by_id
+
+        numbers = check_ids(ids)
+        query = pack_words(self._check(np.asarray(query_code)[None], "query_code"), self.n_bits)[0]
+        distances = np.full(len(numbers), PADDING, dtype=np.int32)
+        for table in self._tables(None, group):
+            distances_by_id(query, table.ids[: table.n], table.words, numbers, distances)
+        return distances
 
     def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[Table]:
         with self._lock:
@@ -263,8 +302,8 @@ class HammingIndex:
     def _chosen(self, group: int | Collection[int] | None) -> dict[int, GroupRows]:
         if group is None:
             return self._groups
-        wanted = np.unique(np.atleast_1d(check_groups(group, None)))
-        return {number: self._groups[number] for number in wanted.tolist() if number in self._groups}
+        wanted = sorted(set(np.atleast_1d(check_groups(group, None)).tolist()))
+        return {number: self._groups[number] for number in wanted if number in self._groups}
 
     def _check(self, codes: Any, name: str, n: int | None = None) -> Codes:
         codes = check_codes(codes, self.n_bits, name)

@@ -111,7 +111,7 @@ class VectorTable:
             present = (rows >= 0) & (rows < view.n)
         else:
             rows, present = find_sorted(view.ids[: view.n], numbers)
-        rows = rows[present]
+        rows = rows if present.all() else rows[present]
         return FoundRows(view.rows, rows, view.groups[rows], present)
 
     def _copied(self, view: _View, kept: slice | Array, capacity: int) -> _View:
@@ -149,14 +149,15 @@ class FoundRows(NamedTuple):
         products: Array = dots(query[start:stop], self.table, self.rows, start)
         return products
 
-    def cosines(self, query: Array, start: int, stop: int) -> Array:
-        """Return the cosine of the values ``start`` to ``stop`` of the query and of each row, float64; 0 for zeros."""
-        from modalhash.index._kernels import dots_and_squares
+    def dots_and_cosines(self, query: Array, start: int, stop: int) -> tuple[Array, Array]:
+        """Return the inner product of the values before ``start``, and the cosine of those from there to ``stop``.
 
-        part = query[start:stop].astype(np.int64)
-        products, squares = dots_and_squares(query[start:stop], self.table, self.rows, start)
-        lengths = np.sqrt(squares * float(part @ part))
-        return np.divide(products, lengths, out=np.zeros(len(products)), where=lengths > 0)
+        These are int32 and float64, of the query and of each row; the cosine with zeros is 0. The rows are read once.
+        """
+        from modalhash.index._kernels import dots_and_cosines
+
+        products, cosines = dots_and_cosines(query[:stop], self.table, self.rows, start)
+        return products, cosines
 
     def vectors(self) -> Array:
         """Return the rows themselves, copied."""

@@ -48,11 +48,18 @@ class Service:
         """Load and compile what the first searches would have to wait for."""
         engine = self.engine
         code = np.zeros(n_bytes(engine.n_bits), np.uint8)
+        refinement = engine.refinement
+        vectors = (
+            {}
+            if refinement is None
+            else {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
+        )
         engine.answer(
             [
                 SearchRequest(code),
                 *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities),
                 SearchRequest(code, SearchOptions(radius=0, limit=1)),
+                *(SearchRequest(code, vector=vector, modality=name) for name, vector in vectors.items()),
             ]
         )
         for name, reads in engine.reads.items():
