@@ -165,7 +165,8 @@ def main() -> None:
     lines += ["### Beside every other method", ""]
     lines += [
         "Of the package, with default parameters, on the same queries and items; *paired* methods learn from the pairs "
-        "that the others are not shown. One seed of theirs. What is not in a table is not measured yet. The last row: points by which RLH is ahead of "
+        "that the others are not shown. One seed of theirs. What is not in a table is not measured yet. The last row: "
+        "points by which RLH is ahead of "
         "the best other method, **bold** or _italic_ where that is significant (as above; the best is found on the "
         "same queries, which favours it).",
         "",
