@@ -33,9 +33,11 @@ from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import FoundRows, HammingIndex
 from modalhash.store import Filter, Record, Revision, Store
 
-DUPLICATE_RADIUS, DUPLICATE_THRESHOLD = 8, 0.97
-"""Bits of the sketches and cosine of the embeddings; chosen on training items with planted copies, see
-``benchmarks/quality/duplicates.py``."""
+DUPLICATE_RADIUS = 8
+"""Bits of 64 in which the sketches of near items may differ, unless told otherwise; chosen on training items with
+planted copies (benchmarks/quality/duplicates.py)."""
+DUPLICATE_THRESHOLD = 0.97
+"""The least cosine of the embeddings of near items, likewise."""
 NO_VECTORS = (
     "this engine was trained before there were refinement vectors, so only identical texts and files are found; train "
     "it anew to find near-duplicates"
