@@ -44,7 +44,8 @@ WEAK = 0.5
 """A hit is weak below this share of the way from chance to certainty: it says less than half of what could be said. So
 all hits of a query are weak whose familiarity is below it."""
 ENOUGH_WORDS = 0.5
-"""Share of known words from which a text is as familiar as if all were known: chosen on folds."""
+"""Share of known words from which a text is as familiar as if all were known: after a look at held-out training texts,
+not by a script."""
 UNKNOWN_WORDS = 0.45
 """Familiarity of a text without a known word, where held-out texts do not tell it: measured on OpenMoji's names."""
 MIN_UNKNOWN = 20
