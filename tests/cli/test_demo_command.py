@@ -57,6 +57,9 @@ def test_the_demo_trains_measures_and_searches_and_a_second_run_takes_the_engine
     for part in ("learned", "hashed", "unseen", '"cat" --want image', "--want text", "modalhash serve"):
         assert part in first
     assert "trained 20" not in first
+    assert "learned from all pictures and texts" in " ".join(first.split())
+    with Engine.open(tmp_path / "engine") as engine:
+        assert engine.config["trained_on"] == dict.fromkeys(("image", "text"), len(few_emoji))
     model = (tmp_path / "engine" / "model" / "model.safetensors").read_bytes()
     second = run("demo", "--folder", tmp_path, "--bits", "16", "--no-serve")
     assert "trained 20" in second
@@ -109,7 +112,8 @@ def test_what_is_left_is_judged_by_the_pace_so_far():
     assert seconds("draw pictures", 10) == round(10 * (total - SECONDS["draw"]))
     before = seconds("encode: image", 0)
     stages = ["encode: image", "encode: text", "64, 128 bits: codes (samples)", "64, 128 bits: features"]
-    stages += ["64, 128 bits: functions: image", "64, 128 bits: functions: text", "store: image"]
+    stages += ["64, 128 bits: functions: image", "64, 128 bits: functions: text", "confidence", "store: image"]
+    stages += ["measure"]
     for stage in stages:
         after = seconds(stage, 10)
         assert after < before
@@ -125,7 +129,7 @@ def test_a_picture_has_a_name_that_is_kept_and_nothing_else(tmp_path, few_emoji)
     unnamed = [{key: value for key, value in line.items() if key != "name"} for line in lines]
     with (tmp_path / "unnamed.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in unnamed)
-    run("train", tmp_path / "unnamed.jsonl", "-o", tmp_path / "without", "--bits", "8", "--seed", "0")
+    run("train", tmp_path / "unnamed.jsonl", "-o", tmp_path / "without", "--bits", "8", "--learn-from", "all")
     with Engine.open(tmp_path / "engine") as named, Engine.open(tmp_path / "without") as without:
         assert all(record.text is None for record in named.items() if record.modality == "image")
         assert [bytes(record.code) for record in named.items()] == [bytes(record.code) for record in without.items()]

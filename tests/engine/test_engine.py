@@ -282,6 +282,11 @@ def test_a_split_holds_items_out(world, tmp_path):
     with Engine.train(path, tmp_path / "engine", n_bits=16) as engine:
         assert engine.config["trained_on"] == {"image": 48, "text": 48}
         assert engine.store.counts()[("image", "hashed")] == 12
+    with Engine.train(path, tmp_path / "all", n_bits=16, learn_from="all") as engine:
+        assert engine.config["trained_on"] == {"image": 60, "text": 60}
+        assert ("image", "hashed") not in engine.store.counts()
+    with pytest.raises(ValueError, match="learn_from"):
+        Engine.train(path, tmp_path / "none", n_bits=16, learn_from="test")
 
 
 def test_own_encoders_and_field_names(world, tmp_path):

@@ -34,6 +34,13 @@ class Codes(StrEnum):
     hashed = "hashed"
 
 
+class LearnFrom(StrEnum):
+    """Which items are learned from."""
+
+    training = "training"
+    all = "all"
+
+
 def train(
     manifest: Annotated[
         list[str],
@@ -55,6 +62,10 @@ def train(
     codes: Annotated[
         Codes, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
     ] = Codes.learned,
+    learn_from: Annotated[
+        LearnFrom,
+        typer.Option(help="Hold items out as their field [b]split[/b] says, to measure by them; or learn from all."),
+    ] = LearnFrom.training,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
     strict: Strict = False,
@@ -101,6 +112,7 @@ def train(
             encoders=encoders,
             fields=key_values(field, "--field"),
             codes=codes.value,
+            learn_from=learn_from.value,
             strict=strict,
             workers=workers,
             overwrite=overwrite,

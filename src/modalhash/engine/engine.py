@@ -163,6 +163,7 @@ class Engine:
         callback: Callback | None = None,
         on_problem: Report | None = None,
         searched_fields: Sequence[str] = SEARCHED_FIELDS,
+        learn_from: str = "training",
     ) -> Self:
         """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
 
@@ -189,8 +190,10 @@ class Engine:
         callback : called with the progress
         on_problem : called for every item left out; without it, there is a warning
         searched_fields : the fields of the manifest, besides texts and ids, in which the words of a query are searched
+        learn_from : ``"training"`` holds items out as their field ``split`` says, to measure by them; ``"all"`` learns
+            from them too, which is what to search with once that is measured
 
-        Items without labels, or held out by the field ``split``, are not learned from; they are hashed, and are found.
+        Items without labels, or held out, are not learned from; they are hashed, and are found.
         """
         problems = ProblemCollector(on_problem, strict=strict)
         train_engine(
@@ -207,6 +210,7 @@ class Engine:
             overwrite=overwrite,
             callback=callback,
             searched_fields=searched_fields,
+            learn_from=learn_from,
         )
         problems.warn()
         engine = cls(folder, trust=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,17 +56,21 @@ def train_engine(
     overwrite: bool,
     callback: Callback | None,
     searched_fields: Sequence[str] = SEARCHED_FIELDS,
+    learn_from: str = "training",
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
     n_bits = check_n_bits(n_bits)
     check_choice(codes, "codes", ("learned", "hashed"))
+    check_choice(learn_from, "learn_from", ("training", "all"))
     hasher = _make_hasher(method, parameters)
     begin = time.perf_counter()
     with new_folder(folder, overwrite=overwrite) as fresh:  # first: a folder that is taken is refused before the work
         opened = open_source(source)
         chosen = choose_encoders(opened, encoders)
         seconds: dict[str, float] = {}
-        encoded = _encode_all(opened, chosen, report, fields=fields, workers=workers, callback=callback)
+        encoded = _encode_all(
+            opened, chosen, report, fields=fields, workers=workers, callback=callback, every=learn_from == "all"
+        )
         seconds["encode"] = time.perf_counter() - begin
         training = {modality: _training_rows(part, hasher) for modality, part in encoded.items()}
         data = _training_data(hasher, encoded, training)
@@ -127,14 +132,20 @@ def _encode_all(
     fields: Mapping[str, str] | None,
     workers: int | None,
     callback: Callback | None,
+    every: bool,
 ) -> dict[str, EncodedItems]:
-    """Fit each encoder to the training items and encode all items; those that fail are reported."""
+    """Fit each encoder to the training items and encode all items; those that fail are reported.
+
+    ``every`` makes training items of all, whatever their field ``split`` says.
+    """
     from modalhash.encoders import encode_items
 
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
     by_modality = {}
     for batch in read_batches(source, reads, report, fields=fields):
         encoder = encoders[batch.modality]
+        if every:
+            batch.items[:] = [replace(item, training=True) for item in batch.items]
         rows = [row for row, item in enumerate(batch.items) if item.training]
         encoder.fit(batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows))
         encoded = encode_items(
