@@ -15,7 +15,7 @@ from modalhash import AMSH, Engine
 from modalhash.data import generate
 from modalhash.engine import EngineError
 from modalhash.engine.ordering import DUPLICATE_SCORE
-from modalhash.engine.refinement import FILE, learn_refinement, load_refinement, save_refinement
+from modalhash.engine.refinement import FILE, FOLDED_DIMENSIONS, learn_refinement, load_refinement, save_refinement
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,22 @@ def test_many_labels_are_reduced_to_64_directions():
     made = learn_refinement(None, data.X, {name: labels.astype(bool) for name, labels in data.Y.items()}).refinement
     assert made.basis.shape == (90, 64)
     assert made.width("image") <= 128
-    np.testing.assert_allclose(made.basis.T @ made.basis, np.eye(64), atol=1e-5)
+    kept = 64 - FOLDED_DIMENSIONS
+    np.testing.assert_allclose(made.basis[:, :kept].T @ made.basis[:, :kept], np.eye(kept), atol=1e-5)
+    np.testing.assert_allclose(made.basis[:, :kept].T @ made.basis[:, kept:], 0, atol=1e-5)
+
+
+def test_a_rare_label_among_many_is_not_lost():
+    """Eight frequent labels, ninety rare ones: the posterior of a rare one is nearer to itself than to any other."""
+    rng = np.random.default_rng(0)
+    own = np.concatenate([rng.integers(0, 8, 1200), np.repeat(np.arange(8, 98), 4)])
+    centres = rng.standard_normal((98, 40))
+    X = {name: centres[own] + 0.3 * rng.standard_normal((len(own), 40)) for name in ("a", "b")}
+    learned = learn_refinement(None, X, dict.fromkeys(X, np.eye(98, dtype=bool)[own]))
+    labels = np.eye(98, dtype=np.float32) @ learned.refinement.basis
+    assert (np.argmax(labels @ labels.T, axis=1) == np.arange(98)).all()
+    made = learned.refinement.posteriors("a", X["a"][1200:])
+    assert np.mean(np.argmax(made @ labels.T, axis=1) == own[1200:]) > 0.9
 
 
 def test_without_labels_there_is_an_embedding_alone(data):

@@ -5,8 +5,9 @@ A code finds the items; among hundreds with the same code, or nearly, it knows n
 
 The *posterior* is what is known of the item's labels, in a space that all modalities share: a ridge regression from
 kernel features to label vectors of unit length. Its inner product with the query's posterior says how likely the two
-share a label, whatever their modalities are. Where there are more than 64 labels, posteriors are written in the 64
-directions that keep most of these inner products.
+share a label, whatever their modalities are. Where there are more than 64 labels, posteriors are written in the 48
+directions that keep most of these inner products, and what is in the others, rare labels above all, is folded into the
+remaining 16 by a random projection: a rare label is told from others with some noise, and not lost.
 
 The *embedding* is what is known of the item itself: its features, compressed to 64 principal directions, centred,
 rotated and scaled to unit length. Inner products with embeddings of the same modality are cosines, and their signs are
@@ -20,7 +21,8 @@ symbol              here                          is
 :math:`\phi(X)`     ``_with_bias`` (n, d)         kernel features of the model, or of a kernel of its own, with a bias
 :math:`G_f, C_f`    ``gram[f]``, ``cross[f]``     φᵀφ and φᵀ l̃ of a fold
 :math:`W_{-f}`      ``weights[f]`` (d, c)         (G − G_f + ρI)⁻¹ (C − C_f): posteriors of fold f from the others
-:math:`V`           ``basis`` (c, ≤ 64)           leading eigenvectors of Σ_f W_{-f}ᵀ G_f W_{-f}: of the posteriors
+:math:`V`           ``basis`` (c, ≤ 64)           leading eigenvectors of Σ_f W_{-f}ᵀ G_f W_{-f}: of the posteriors,
+                                                  and the others, folded
 ==================  ============================  ====================================================================
 """
 
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 
 POSTERIOR_DIMENSIONS = EMBEDDING_DIMENSIONS = 64
 """At most so many values of each part."""
+FOLDED_DIMENSIONS, FOLDED_SCALE = 16, 0.7
+"""Values of the posterior that share what the others leave, and what lengths are multiplied by there: less is less
+noise, and less of rare labels. Chosen on folds: benchmarks/quality/named_things.py."""
 POSTERIOR_RIDGE = 0.01
 N_FOLDS = 5
 LABEL_BLEND = 0.9
@@ -76,7 +81,7 @@ class Refinement:
     """Makes the refinement vectors of items and queries from their features; learned by :func:`learn_refinement`."""
 
     basis: Array
-    """(labels, posterior dimensions), orthonormal columns; no columns where the method does not learn from labels."""
+    """(labels, posterior dimensions); no columns where the method does not learn from labels."""
     weights: Mapping[str, Array]
     """By modality, from kernel features and a 1 to posteriors."""
     maps: Mapping[str, FeatureMap]
@@ -193,8 +198,7 @@ def _learn(
             T = targets[name] if directions is None else targets[name] @ directions
             sums[name] = _FoldSums(feature_map_of(name, maps, model), values, T, fold, ridge)
         moment = sum(some.second_moment() for some in sums.values())
-        leading = np.linalg.eigh(moment)[1][:, ::-1][:, :POSTERIOR_DIMENSIONS]
-        leading = leading[:, : min(POSTERIOR_DIMENSIONS, n_labels)].astype(np.float32)
+        leading = _posterior_directions(np.asarray(moment), seed)
         basis = leading if directions is None else (directions @ leading).astype(np.float32)
         for name, some in sums.items():
             weights[name] = (some.whole @ leading).astype(np.float32)
@@ -263,6 +267,18 @@ class _FoldSums:
 
     def _posteriors(self, rows: Array, W: Array) -> Array:
         return np.asarray(_with_bias(self._map, self._X[rows]) @ W)
+
+
+def _posterior_directions(moment: Array, seed: int) -> Array:
+    """Return the directions that posteriors with this second moment are written in, as columns."""
+    vectors = np.linalg.eigh(moment)[1][:, ::-1].astype(np.float32)
+    n = vectors.shape[1]
+    if n <= POSTERIOR_DIMENSIONS:
+        return vectors
+    kept = POSTERIOR_DIMENSIONS - FOLDED_DIMENSIONS
+    fold = np.linalg.qr(np.random.default_rng(seed).standard_normal((n - kept, FOLDED_DIMENSIONS)))[0]
+    fold *= FOLDED_SCALE * np.sqrt((n - kept) / FOLDED_DIMENSIONS)  # at 1 inner products are kept in expectation
+    return np.hstack([vectors[:, :kept], vectors[:, kept:] @ fold.astype(np.float32)])
 
 
 def _solved(G: Array, C: Array, ridge: float) -> Array:
