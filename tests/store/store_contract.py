@@ -311,6 +311,8 @@ class StoreContract:
         assert set(found("dino*")) == {"dino", "poem"}
         assert found("dinosaurus") == []
         assert found("boat") == [], "what most items have says nothing"
+        assert [found("museum herring"), found("museum herring", every=True)] == [["poem"], []]
+        assert found("dinosaur museum", every=True) == ["dino"]
         assert found("dinosaur", where=Filter.parse("id = dino")) == ["dino"]
         assert found("dinosaur", where=Filter.parse("modality = image")) == []
         other.remove(texts("poem"))

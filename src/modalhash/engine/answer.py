@@ -13,6 +13,7 @@ import numpy as np
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
 from modalhash.engine.confidence import Confidence, Pair, pair_features
+from modalhash.engine.feedback import feed_back
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.query import SearchRequest
 from modalhash.engine.refinement import Refinement
@@ -151,6 +152,8 @@ def answer_requests(
 ) -> list[list[Hit]]:
     """Return the hits of each request, in the order that its options ask for."""
     groups = cache(groups)  # asks the store, and several steps need the same
+    if ranker is not None:
+        requests = [feed_back(request, store, ranker.refinement.n_posterior) for request in requests]
     refined = [ranker is not None and request.refined for request in requests]
     by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
     by_vector = [request for request, own in zip(requests, refined, strict=True) if own]

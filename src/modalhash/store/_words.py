@@ -94,12 +94,19 @@ def forget_items(connection: sqlite3.Connection, numbers: Iterable[int]) -> None
     connection.executemany(_FORGET, ((number, reached) for number in numbers))
 
 
-def find_items(connection: sqlite3.Connection, query: str, test: str, values: list[Any], limit: int) -> list[int]:
-    """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test."""
+def find_items(
+    connection: sqlite3.Connection, query: str, test: str, values: list[Any], limit: int, *, every: bool = False
+) -> list[int]:
+    """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test.
+
+    ``every`` finds those alone that have all words, except for words that most items have.
+    """
     n_items = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()[0]
     most = min(MAX_RANKED, max(MIN_RANKED, n_items // 2))
     counts = {word: _count(connection, word, most) for word in quoted_words(query)}
     ranked = {word: n for word, n in counts.items() if 0 < n <= most}
+    if every and not (ranked and all(counts.values())):
+        return []
     source = f"""
     FROM item_word CROSS JOIN item ON item.number = item_word.rowid WHERE item_word MATCH ? AND {test}
     """
@@ -110,7 +117,7 @@ def find_items(connection: sqlite3.Connection, query: str, test: str, values: li
         return [number for (number,) in rows]
     sql = f"SELECT item.number, bm25(item_word) AS score {source} ORDER BY score, item.number LIMIT ?"
     rows = connection.execute(sql, (" AND ".join(ranked), *values, limit)).fetchall()
-    if rows:
+    if rows or every:
         return [number for number, _ in rows]
     rows = connection.execute(sql, (_match(ranked), *values, limit)).fetchall()
     return [number for number, score in rows if score <= MIN_SHARE_OF_BEST * rows[0][1]]  # a good BM25 is negative

@@ -143,8 +143,10 @@ class Store(Protocol):
     def labels(self) -> dict[str, int]:
         """Return how many items have each label, the most frequent first; numbers are texts here."""
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20) -> Array:
+    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first.
+
+        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
 
         Captions are the fields of ``extra`` that the store was told to search. Whatever is typed is words, never a
         language of queries, except ``dino*`` for whatever begins so. A store that cannot search words finds nothing.

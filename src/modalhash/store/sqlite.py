@@ -319,9 +319,10 @@ class SqliteStore:
                     del self._matching[old]
         return known[1]
 
-    def words(self, query: str, *, where: Filter | None = None, limit: int = 20) -> Array:
+    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
 
+        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
         Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
         word of the query is left out, and so are words that most items have. Without FTS5 in this Python's SQLite
         nothing is found, and a warning says so once.
@@ -332,7 +333,7 @@ class SqliteStore:
         test, values = ("1", []) if where is None else condition(where, few=True)
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
-            return np.array(find_items(self._connection, query, test, values, limit), dtype=np.int64)
+            return np.array(find_items(self._connection, query, test, values, limit, every=every), dtype=np.int64)
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         """Iterate in insertion order; concurrent changes are skipped.
