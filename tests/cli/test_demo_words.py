@@ -33,7 +33,6 @@ def test_the_list_is_of_sixty_words_and_of_groups_that_there_are():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="41 first hits and 40 times four of five: codes alone lose what the texts tell", strict=True)
 def test_everyday_words_find_what_a_person_accepts(folder):
     from modalhash import Engine
 
@@ -41,6 +40,7 @@ def test_everyday_words_find_what_a_person_accepts(folder):
         found = totals(judge(engine))
     assert found["first"] >= 50
     assert found["four of five"] >= 45
+    assert found["unknown, weak"] == found["unknown"]
 
 
 @pytest.mark.slow
