@@ -59,7 +59,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
     "engine": [
         "_code_length _filter_check query refinement reliability sources words",
-        "ordering",
+        "feedback ordering",
         "confidence",
         "answer folder",
         "ingest",
