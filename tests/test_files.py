@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from modalhash._files import sha256_of, write_atomically
+from modalhash._files import sha256_of, shared_lock, sweep, temporary_files, write_atomically
 
 
 def test_it_writes_bytes_and_what_a_function_writes(tmp_path):
@@ -31,6 +33,33 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
         write_atomically(path, fail)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such signals and locks there")
+def test_what_a_killed_process_left_is_found_and_swept_and_what_is_being_written_is_not(tmp_path):
+    code = "import os, signal, sys; from modalhash._files import write_atomically\n"
+    code += "write_atomically(sys.argv[1], lambda file: os.kill(os.getpid(), signal.SIGKILL))"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "items.jsonl")], check=False)
+    (left,) = temporary_files(tmp_path)
+
+    def look(file):
+        assert temporary_files(tmp_path) == [left]
+        sweep(sorted(tmp_path.iterdir()))  # the leftover, and what is being written
+
+    write_atomically(tmp_path / "other.jsonl", look)
+    assert temporary_files(tmp_path) == []
+    assert (tmp_path / "other.jsonl").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks there")
+def test_a_lock_is_shared_or_held_alone(tmp_path):
+    with shared_lock(tmp_path) as first, shared_lock(tmp_path) as second:
+        assert first
+        assert second
+        with shared_lock(tmp_path, exclusive=True) as alone:
+            assert not alone
+    with shared_lock(tmp_path, exclusive=True) as alone:
+        assert alone
 
 
 @pytest.mark.skipif(os.name == "nt", reason="folders cannot be synced there")

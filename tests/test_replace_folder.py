@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from modalhash._files import replace_folder
+from modalhash import _files
+from modalhash._files import recover_folder, replace_folder, scratch_folders, sweep
 
 
 def contents(folder):
@@ -59,9 +65,15 @@ def test_a_block_that_fails_changes_nothing(old):
     assert [path.name for path in old.parent.iterdir()] == ["folder"]
 
 
-@pytest.mark.parametrize("failing", [1, 2, 3])
-def test_a_rename_that_fails_changes_nothing(old, monkeypatch, failing):
-    """The first moves the old folder away, the second what is carried, the third the new folder to its name."""
+@pytest.fixture
+def without_exchange(monkeypatch):
+    """A file system that cannot exchange two names."""
+    monkeypatch.setattr(_files, "_exchange_call", lambda: None)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_rename_that_fails_changes_nothing(old, monkeypatch, without_exchange, failing):
+    """The first moves the old folder away, the second the new folder to its name."""
     before, rename, calls = contents(old), os.rename, []
 
     def fails_once(*args):
@@ -75,6 +87,94 @@ def test_a_rename_that_fails_changes_nothing(old, monkeypatch, failing):
         (fresh / "b").write_text("new")
     assert contents(old) == before
     assert [path.name for path in old.parent.iterdir()] == ["folder"]
+
+
+def test_without_an_exchange_it_is_replaced_all_the_same(old, without_exchange):
+    with replace_folder(old, carry=("media",)) as fresh:
+        (fresh / "b").write_text("new")
+    assert contents(old) == {"b": "new", "media/photo": "only copy"}
+    assert [path.name for path in old.parent.iterdir()] == ["folder"]
+
+
+def test_an_exchange_that_the_file_system_refuses_is_done_with_renames(old, monkeypatch):
+    def refuse(one, other):
+        ctypes.set_errno(errno.EINVAL)
+        return -1
+
+    monkeypatch.setattr(_files, "_exchange_call", lambda: refuse)
+    with replace_folder(old) as fresh:
+        (fresh / "b").write_text("new")
+    assert contents(old) == {"b": "new"}
+
+
+KILLED = """
+import os, signal, sys
+from modalhash import _files
+
+if sys.argv[2] == "without exchange":
+    _files._exchange_call = lambda: None
+left = int(sys.argv[3])
+def counted(module, name):
+    act = getattr(module, name)
+    def step(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return act(*args, **kwargs)
+    setattr(module, name, step)
+os.fsync = lambda handle: None  # a kill is no power cut
+for name in ("rename", "mkdir", "link", "fsync", "rmdir", "unlink"):
+    counted(os, name)
+counted(_files, "_exchange")
+with _files.replace_folder(sys.argv[1], carry=("media",)) as fresh:
+    (fresh / "b").write_text("new")
+print("done")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such signals and locks there")
+@pytest.mark.parametrize("how", ["exchange", "without exchange"])
+def test_killed_anywhere_the_old_folder_or_the_new_one_is_there(old, how):
+    before, after = contents(old), {"b": "new", "media/photo": "only copy"}
+    outcomes = set()
+    for step in range(40):
+        arguments = [sys.executable, "-c", KILLED, str(old), how, str(step)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        was_there, recovered = old.exists(), recover_folder(old)
+        assert was_there is not recovered
+        assert was_there or how == "without exchange"
+        assert contents(old) in (before, after)
+        sweep(scratch_folders(old))
+        assert [path.name for path in old.parent.iterdir()] == ["folder"]
+        outcomes.add((contents(old) == after, recovered))
+        if done.returncode == 0:
+            break
+        if contents(old) == after:
+            before = after
+    else:
+        pytest.fail("the replacement never ended")
+    assert (True, False) in outcomes
+    assert (False, True) in outcomes or how == "exchange"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks there")
+def test_what_somebody_is_filling_is_no_leftover(old):
+    with replace_folder(old) as fresh:
+        (fresh / "b").write_text("new")
+        assert scratch_folders(old) == []
+        sweep([fresh.parent])
+        assert fresh.exists()
+    assert contents(old) == {"b": "new"}
+
+
+def test_a_folder_with_a_name_that_begins_alike_is_left_alone(old):
+    for name in (".folder.old", ".folder.settings", ".folder.settings.part", ".folders.abcdefgh.part"):
+        (old.parent / name / "mine").mkdir(parents=True)
+    left = old.parent / ".folder.abcdefgh.part"
+    (left / "new").mkdir(parents=True)
+    assert scratch_folders(old) == ([left] if os.name != "nt" else [])
 
 
 def test_everything_is_on_the_disk_before_the_name_changes(old, monkeypatch):

@@ -1,15 +1,30 @@
-"""Files: digests, and writing that either happens wholly or not at all."""
+"""Files: digests, and writing that either happens wholly or not at all.
+
+Whoever writes a temporary file or folder holds a lock on it, which ends with the process, however that ends. What has
+a temporary name and no lock is therefore a leftover, and is swept (:func:`sweep`).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows: without locks nothing is known to be a leftover, so nothing is swept
+    fcntl = None  # type: ignore[assignment]
+
+_TEMPORARY_FILE = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
@@ -33,7 +48,7 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = _locked_temporary(path)
     try:
         with os.fdopen(handle, "wb") as file:
             if callable(content):
@@ -43,10 +58,13 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files that only their owner may read
-        os.replace(temporary, path)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes files that only their owner may read
+            if os.name != "nt":
+                os.replace(temporary, path)  # while it is locked, so that nobody takes it for a leftover
+        if os.name == "nt":  # where an open file cannot be renamed
+            os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -64,33 +82,220 @@ def cache_folder() -> Path:
 def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator[Path]:
     """Yield a new folder to fill; it takes the name ``target`` when the block ends well, and is removed if not.
 
-    A folder that has the name already is replaced as a whole; entries of it that ``carry`` names move into the new
-    one. Everything is on the disk before the names change. A process that is killed between the two renames leaves
-    the old folder beside it, as ``.<name>.*/old``.
+    A folder that has the name already is replaced as a whole, by one exchange of names: at every moment the old folder
+    or the new one is there. Entries of it that ``carry`` names are in the new one too, their files as hard links.
+    Everything is on the disk before the names change. Where the file system cannot exchange, the old folder is moved
+    away first; :func:`recover_folder` puts it back after a process that was killed just then.
     """
     target = Path(target).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    fresh, old = scratch / "new", scratch / "old"
-    carried: list[str] = []
-    try:
-        fresh.mkdir()  # with the permissions of any new folder, which those of mkdtemp are not
-        yield fresh
-        _sync(*fresh.rglob("*"), fresh)
-        if target.exists():
-            os.rename(target, old)
+    with _locked_scratch(target) as scratch:
+        fresh, old = scratch / "new", scratch / "old"
+        try:
+            fresh.mkdir()  # with the permissions of any new folder, which those of mkdtemp are not
+            yield fresh
             for name in carry:
-                if (old / name).exists():
-                    os.rename(old / name, fresh / name)
-                    carried.append(name)
-        os.rename(fresh, target)
-        _sync(target.parent)
+                _link_tree(target / name, fresh / name)
+            _sync(*fresh.rglob("*"), fresh)
+            if not target.exists():
+                os.rename(fresh, target)
+            elif not _exchange(fresh, target):
+                os.rename(target, old)
+                os.rename(fresh, target)
+            _sync(target.parent)
+        finally:
+            if old.exists() and not target.exists():
+                os.rename(old, target)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def recover_folder(target: str | Path) -> bool:
+    """Put back a folder that a process which was killed had moved away to replace it; return whether there was one.
+
+    If the process that moved it is still at work, wait for it, which takes it the time of a rename.
+    """
+    target = Path(target).absolute()
+    if target.exists():
+        return False
+    for scratch in _leftovers_of(target):
+        with _try_lock(scratch, wait=True):
+            if not target.exists() and (scratch / "old").is_dir():
+                os.rename(scratch / "old", target)
+                _sync(target.parent)
+                return True
+    return False
+
+
+def scratch_folders(target: str | Path) -> list[Path]:
+    """Return what :func:`replace_folder` left beside ``target`` when its process was killed."""
+    target = Path(target).absolute()
+    if not target.exists():  # it may be in one of them
+        return []
+    return [scratch for scratch in _leftovers_of(target) if _is_leftover(scratch)]
+
+
+def temporary_files(folder: str | Path) -> list[Path]:
+    """Return what :func:`write_atomically` left in a folder when its process was killed."""
+    folder = Path(folder)
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        entries = [Path(entry.path) for entry in os.scandir(folder) if _TEMPORARY_FILE.fullmatch(entry.name)]
+        return sorted(path for path in entries if _is_leftover(path))
+    return []
+
+
+def sweep(paths: Sequence[Path]) -> None:
+    """Remove leftovers; what cannot be removed, or is somebody's after all, stays."""
+    for path in paths:
+        with _try_lock(path) as free:
+            if not free:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()
+
+
+@contextmanager
+def shared_lock(folder: Path, *, exclusive: bool = False) -> Iterator[bool]:
+    """Hold a lock on a folder together with others, or alone; yield False where somebody else holds it.
+
+    Who wants it alone does not wait. Where there are no locks, nobody ever has one alone.
+    """
+    if fcntl is None:
+        yield not exclusive
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        yield _lock(handle, wait=not exclusive, shared=not exclusive)
     finally:
-        if old.exists() and not target.exists():
-            for name in carried:
-                os.rename(fresh / name, old / name)
-            os.rename(old, target)
-        shutil.rmtree(scratch, ignore_errors=True)
+        os.close(handle)
+
+
+def _leftovers_of(target: Path) -> list[Path]:
+    """Return the folders that :func:`replace_folder` made, or is making, beside a target."""
+    start = f".{target.name}."
+    with suppress(FileNotFoundError, PermissionError):
+        own = [entry for entry in os.scandir(target.parent) if entry.name.startswith(start)]
+        folders = [Path(entry.path) for entry in own if entry.is_dir(follow_symlinks=False)]
+        return sorted(path for path in folders if _is_scratch(path, path.name.removeprefix(start)))
+    return []
+
+
+def _is_scratch(folder: Path, ending: str) -> bool:
+    """Return whether a folder was made by :func:`replace_folder`."""
+    return bool(re.fullmatch(r"[a-z0-9_]{8}\.part", ending)) and set(os.listdir(folder)) <= {"new", "old"}
+
+
+def _is_leftover(path: Path) -> bool:
+    with _try_lock(path) as free:
+        return free
+
+
+@contextmanager
+def _try_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock of a temporary file or folder; yield False where somebody has it, or it is gone."""
+    if fcntl is None:
+        yield False
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _lock(handle, wait=wait)
+    finally:
+        os.close(handle)
+
+
+def _locked_temporary(path: Path) -> tuple[int, str]:
+    """Return the handle and the name of a new file beside a path, which only we hold."""
+    while True:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        _lock(handle, wait=True)
+        if os.path.exists(temporary):
+            return handle, temporary
+        os.close(handle)  # swept before it was locked
+
+
+@contextmanager
+def _locked_scratch(target: Path) -> Iterator[Path]:
+    """Yield a new folder beside a target, which only we hold."""
+    while True:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        if fcntl is None:
+            yield scratch
+            return
+        with suppress(FileNotFoundError):  # swept before it was locked
+            handle = os.open(scratch, os.O_RDONLY)
+            _lock(handle, wait=True)
+            if scratch.exists():
+                break
+            os.close(handle)
+    try:
+        yield scratch
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, *, wait: bool, shared: bool = False) -> bool:
+    """Lock an open file until it is closed; return False if somebody else has it and we do not wait."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: what is there is somebody's
+        return wait
+    return True
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    """Give the files of a folder a second name in another one, or copy them where that cannot be."""
+    if not source.is_dir():
+        return
+    try:
+        shutil.copytree(source, target, copy_function=_link_or_copy, dirs_exist_ok=True)
+    except shutil.Error as error:
+        raise OSError(f"{source} cannot be carried over: {error.args[0][0][2]}") from error
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        try:
+            shutil.copy2(source, target)
+        except FileNotFoundError:  # removed meanwhile
+            return
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders in one step; return False where the system or the file system cannot."""
+    call = _exchange_call()
+    if call is None:
+        return False
+    if call(os.fsencode(one), os.fsencode(other)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+def _exchange_call() -> Callable[[bytes, bytes], int] | None:
+    """Return the system's exchange of two names: ``renameat2`` of Linux, ``renamex_np`` of macOS."""
+    if os.name == "nt":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    here, exchange = -100, 2  # AT_FDCWD; RENAME_EXCHANGE, RENAME_SWAP
+    if sys.platform == "darwin" and hasattr(library, "renamex_np"):
+        return lambda one, other: int(library.renamex_np(one, other, ctypes.c_uint(exchange)))
+    if hasattr(library, "renameat2"):
+        return lambda one, other: int(library.renameat2(here, one, here, other, ctypes.c_uint(exchange)))
+    return None
 
 
 def _sync(*paths: Path) -> None:
