@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from modalhash._config import read_config
+from modalhash._config import config_bytes, read_config
 
 
 class OwnError(Exception):
@@ -22,6 +22,17 @@ def test_what_is_whole_is_returned_as_it_is(tmp_path, format):
     config = {"kind": "modalhash thing", "format": format, "a": 1, "b": "ü", "more": [None]}
     (tmp_path / "thing.json").write_text(json.dumps(config, ensure_ascii=False), encoding="utf-8")
     assert read(tmp_path / "thing.json") == config
+
+
+def test_damage_to_any_value_is_noticed(tmp_path):
+    path, config = tmp_path / "thing.json", {"kind": "modalhash thing", "format": 2, "a": 0.1, "b": "ü", "more": [7]}
+    path.write_bytes(config_bytes(config))
+    assert read(path) == config
+    whole = path.read_bytes()
+    for damaged in (whole.replace(b"0.1", b"0.2"), whole.replace(b"7", b"8"), whole.replace("ü".encode(), b"u")):
+        path.write_bytes(damaged)
+        with pytest.raises(OwnError, match="damaged or changed since modalhash wrote it"):
+            read(path)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from contract import ALL, OUTSIDE, PAIRED, SUPERVISED, UNPAIRED, block_data, mak
 from modalhash import load
 from modalhash.codes import pack_signs
 from modalhash.evaluation import mean_average_precision
+from modalhash.persistence import ModelFileError, flatten
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for")
 
@@ -92,6 +93,25 @@ def test_a_saved_model_is_the_same_model(method, tmp_path):
     for name in data.X:
         np.testing.assert_array_equal(again.codes_[name], model.codes_[name])
         np.testing.assert_array_equal(again.decision_function(data.Xq)[name], model.decision_function(data.Xq)[name])
+    for name, value in vars(again).items():
+        if name.endswith("_") and spoiled(value):
+            again.save(tmp_path / "damaged")
+            with pytest.raises(ModelFileError, match=rf"{name}.* has NaN or infinite values"):
+                load(tmp_path / "damaged", trust=method.name == OUTSIDE)
+            return
+    assert method.name == "chance", "which has no weights"
+
+
+def spoiled(learned):
+    """Whether there is a weight in what was learned, which is NaN from now on."""
+    arrays = {}
+    flatten(learned, "learned", arrays)
+    for values in arrays.values():
+        if values.dtype.kind == "f" and values.size:
+            values.setflags(write=True)
+            values.flat[0] = np.nan
+            return True
+    return False
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -220,6 +240,32 @@ def test_bad_input_is_refused_with_the_reason(method, case):
     with pytest.raises(error, match=message):
         model.fit(*spoil(data.X, data.Y), **data.fit)
     assert not [name for name in vars(model) if name.endswith("_")]
+
+
+@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("scale", [1e30, 1e200, 1e-30, 1e-200])
+def test_features_of_which_nothing_can_be_learned_are_refused(method, scale):
+    data = block_data(method)
+    model = make(method)
+    with pytest.raises(ValueError, match="'image'.*Scale them"):
+        model.fit({name: values * scale for name, values in data.X.items()}, data.Y, **data.fit)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("scale", [1e14, 1e-10])
+def test_codes_tell_items_apart_at_any_magnitude_that_is_taken(method, scale):
+    data = block_data(method)
+    model = make(method)
+    X = {name: values * scale for name, values in data.X.items()}
+    if scale == 1e-10 and method.name in ("smfh", "label-oracle", OUTSIDE):  # whose ridge is larger than such features
+        with pytest.raises(ValueError, match="same code; .* Scale them"):
+            model.fit(X, data.Y, **data.fit)
+        return
+    model.fit(X, data.Y, **data.fit)
+    for name, codes in model.transform({name: values * scale for name, values in data.Xq.items()}).items():
+        assert len(np.unique(codes, axis=0)) > 1, name
 
 
 @pytest.mark.parametrize("method", SUPERVISED)

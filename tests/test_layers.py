@@ -34,7 +34,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "features": {"_typing", "blocks", "randomness", "validation"},
     "items": {"_typing", "validation"},
     "registry": {"_imports", "base"},  # base for types only
-    "persistence": {"_config", "_files", "_typing", "base", "features", "registry"},  # base for types only
+    "persistence": {"_config", "_files", "_typing", "base", "features", "registry", "validation"},  # base for types only
     "base": {"_typing", "blocks", "codes", "evaluation", "features", "items", "persistence", "progress", "validation"},
     "methods": {"_parallel", "_typing", "base", "blocks", "codes", "features", "items", "linalg", "progress", "randomness", "validation"},
     "data": {"_files", "_imports", "_lazy", "_typing", "blocks", "progress", "validation"},

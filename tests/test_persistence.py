@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 import pytest
 
 from contract import OUTSIDE
-from modalhash import AMSH, load
+from modalhash import AMSH, _files, load
+from modalhash._config import DIGEST
 from modalhash.data import generate
 from modalhash.persistence import CONFIG, TENSORS, ModelFileError
 from toy_method import ClassCodes
@@ -53,8 +53,9 @@ def test_a_truncated_model_is_refused(saved, keep):
 
 
 def edit(folder, **changes):
-    config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps({k: v for k, v in (config | changes).items() if v is not None}))
+    """Write a configuration with these changes, and without what is None, as if it had always been so."""
+    config = json.loads((folder / CONFIG).read_text()) | changes | {DIGEST: None}
+    (folder / CONFIG).write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
 
 
 @pytest.mark.parametrize(
@@ -102,18 +103,18 @@ def test_saving_replaces_a_model_and_nothing_else(saved, tmp_path):
     assert (saved / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("broken", ["write", "rename"])
+@pytest.mark.parametrize("broken", ["write", "exchange"])
 def test_a_failed_save_leaves_the_old_model(saved, tmp_path, monkeypatch, broken):
     model = load(saved).set_params(random_state=9)
     calls = []
 
     def full_disk(*args):
         calls.append(args)
-        if len(calls) == 2:
+        if broken == "exchange" or len(calls) == 2:
             raise OSError(28, "No space left on device")
         return original(*args)
 
-    owner, name = {"write": (Path, "write_bytes"), "rename": (os, "rename")}[broken]
+    owner, name = {"write": (Path, "write_bytes"), "exchange": (_files, "_exchange")}[broken]
     original = getattr(owner, name)
     monkeypatch.setattr(owner, name, full_disk)
     with pytest.raises(OSError, match="No space left"):

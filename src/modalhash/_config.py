@@ -1,11 +1,21 @@
-"""The one reader of configuration files: every folder that modalhash writes has a JSON file that says what it is."""
+"""Configuration files: every folder that modalhash writes has a JSON file that says what it is, with its own digest."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+DIGEST = "digest_of_this"
+"""The key of a configuration's own digest; absent in files of earlier versions."""
+
+
+def config_bytes(config: Mapping[str, Any]) -> bytes:
+    """Return a configuration as it is written, with its own digest."""
+    signed = {**config, DIGEST: _digest(config)}
+    return f"{json.dumps(signed, indent=1, ensure_ascii=False)}\n".encode()
 
 
 def read_config(
@@ -43,6 +53,15 @@ def read_config(
             f"{path} has format {config.get('format')!r}; this version reads up to {format}. "
             "Upgrade: pip install --upgrade modalhash"
         )
+    expected = config.pop(DIGEST, None)
+    if expected is not None and expected != _digest(config):
+        raise error(f"{path} was damaged or changed since modalhash wrote it: its digest is another. Copy it anew")
     if lacking := sorted(set(required) - config.keys()):
         raise error(f"{path} lacks {', '.join(lacking)}")
     return dict(config)
+
+
+def _digest(config: Mapping[str, Any]) -> str:
+    """Return the digest of what a configuration says, however it is written."""
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,6 +24,9 @@ from modalhash.progress import Callback, Reporter
 
 BLOCK_VALUES = 2**22
 """Feature values mapped at once by transform: 16 MiB in float32, which the allocator keeps for the next block."""
+
+SAMPLE_SIZE = 64
+"""Training items of each modality whose projections are looked at after a fit."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,11 @@ class CrossModalHasher(BaseEstimator, ABC):
         A fit that fails leaves the estimator as it was.
         """
         data = self._check(X, Y, pairs)
-        self._remember(data, self._fit(data, Reporter(callback)))
+        learned = self._fit(data, Reporter(callback))
+        candidate = copy(self)
+        candidate._remember(data, learned)
+        candidate._check_fitted(data)
+        self._remember(data, learned)
         return self
 
     def _remember(self, data: Training, learned: dict[str, Any]) -> None:
@@ -93,6 +102,27 @@ class CrossModalHasher(BaseEstimator, ABC):
             self.classes_ = np.arange(next(iter(data.Y.values())).shape[1])
         for name, value in learned.items():
             setattr(self, name, value)
+
+    def _check_fitted(self, data: Training) -> None:
+        """Refuse what was learned if it is not finite, or gives all items the same projections."""
+        from modalhash.persistence import flatten
+
+        arrays: dict[str, Array] = {}
+        for name, value in vars(self).items():
+            if name.endswith("_"):
+                with suppress(TypeError):  # what cannot be saved is said when it is saved
+                    flatten(value, name, arrays)
+        try:
+            validation.check_learned(arrays)
+            for name, values in data.X.items():
+                n = values.shape[0]
+                rows = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_SIZE)).astype(int))
+                projections = validation.check_projections(self._project(name, values[rows]), name)
+                labels = None if data.Y is None or not self.supervised else data.Y[name][rows]
+                if labels is None or np.any(labels != labels[0]):
+                    validation.check_projections_vary(projections, name)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}: {error}") from error
 
     def fit_transform(
         self,
@@ -117,7 +147,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Real-valued projections (n, n_bits); their signs are the hashed codes."""
         check_is_fitted(self, "n_features_in_")
         clean = validation.check_features(X, expected=self.n_features_in_)
-        return {name: self._project_blocks(name, values) for name, values in clean.items()}
+        return {
+            name: validation.check_projections(self._project_blocks(name, values), name)
+            for name, values in clean.items()
+        }
 
     def score(self, X: Mapping[str, Any] | Items, Y: Mapping[str, Any] | None = None) -> float:
         """Tie-expected mAP over the full ranking, averaged over all directions between these items.
@@ -179,6 +212,7 @@ class CrossModalHasher(BaseEstimator, ABC):
                 f"{method} learns from pairs and got none. If row k of every modality belongs together, "
                 "pass fit(X, Y, pairs='aligned'); for unpaired data take AMSH"
             )
+        validation.check_magnitudes(features)
         validation.check_varied(features)
         return Training(
             X=features,

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from modalhash import registry
-from modalhash._config import read_config
+from modalhash._config import config_bytes, read_config
 from modalhash._files import replace_folder
 from modalhash._typing import Array
+from modalhash.validation import check_learned
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -67,7 +68,7 @@ def save(model: CrossModalHasher, folder: str | Path) -> None:
     }
     with replace_folder(target) as fresh:
         (fresh / TENSORS).write_bytes(tensors)
-        (fresh / CONFIG).write_bytes((json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode())
+        (fresh / CONFIG).write_bytes(config_bytes(config))
 
 
 def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
@@ -110,6 +111,7 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
         )
     try:
         arrays = from_bytes(tensors)
+        check_learned(arrays)
         model = registry.get(method)(**config["parameters"])
         for name, value in config["state"].items():
             setattr(model, name, restore(value, name, arrays))

@@ -20,6 +20,10 @@ from modalhash.blocks import row_slices
 T = TypeVar("T")
 Pairs = str | Array | None
 
+MAX_FEATURE = 1e15
+"""The largest feature, and one over it the least that the largest of a modality may be: squares of larger ones, and
+sums of many, leave the range of float32, in which kernels work, and all items would get the same code."""
+
 
 def check_features(X: Any, *, expected: Mapping[str, int] | None = None) -> dict[str, Matrix]:
     """Features by modality. ``expected`` maps the fitted modalities to their feature counts."""
@@ -94,6 +98,43 @@ def check_n_bits(n_bits: Any, X: Mapping[str, Matrix]) -> int:
                 f"uncorrelated, balanced bits need more items than bits: take n_bits ≤ {values.shape[0] - 1}"
             )
     return bits
+
+
+def check_learned(arrays: Mapping[str, Any]) -> None:
+    """Refuse learned arrays, by name, that have NaN or infinite values: every code made with them would be the same."""
+    for name, values in arrays.items():
+        if np.issubdtype(values.dtype, np.floating) and not _is_finite(values):
+            raise ValueError(f"{name} has NaN or infinite values, with which codes would mean nothing")
+
+
+def check_projections(values: Array, name: str) -> Array:
+    """Return projections of items as they are; refuse NaN and infinite ones, whose signs mean nothing."""
+    if not _is_finite(values):
+        raise ValueError(
+            f"{name!r}: projections are NaN or infinite: the features are too large for these hash functions. "
+            "Scale them as for fit"
+        )
+    return values
+
+
+def check_projections_vary(values: Array, name: str) -> None:
+    """Refuse projections that are the same for all of some different items, but for rounding."""
+    if len(values) > 1 and np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
+        raise ValueError(
+            f"{name!r}: the hash functions that were learned give all items the same code; the features are too large "
+            "or too small for this method's parameters. Scale them, e.g. divide by the largest one"
+        )
+
+
+def check_magnitudes(X: Mapping[str, Matrix]) -> None:
+    """Refuse a modality whose features are all so small that their squares vanish."""
+    for name, values in X.items():
+        largest, least = _largest(values), 1 / MAX_FEATURE
+        if 0 < largest < least:
+            raise ValueError(
+                f"{name!r}: no feature is larger than {largest:.3g}; expected some ≥ {least:g}. Scale them, e.g. "
+                "divide by the largest one"
+            )
 
 
 def check_varied(X: Mapping[str, Matrix]) -> None:
@@ -206,18 +247,33 @@ def _check_finite(matrix: Matrix, name: str) -> None:
     n, width = matrix.shape
     for rows in row_slices(n, max(1, 2**20 // width)):
         block = matrix[rows]
-        bad = ~np.isfinite(block.data if sparse.issparse(block) else block)
-        if bad.any():
-            where = np.argwhere(bad)[0]
-            if sparse.issparse(block):
-                row = int(np.searchsorted(block.indptr, where[0], side="right")) - 1
-                column = int(block.indices[where[0]])
-            else:
-                row, column = map(int, where)
+        if (largest := _largest(block)) <= MAX_FEATURE:
+            continue
+        if np.isfinite(largest):
             raise ValueError(
-                f"{name!r}: row {rows.start + row}, feature {column} is NaN or infinite; "
-                "expected finite numbers. Impute or drop such items first"
+                f"{name!r}: a feature is {largest:.3g} in magnitude; expected at most {MAX_FEATURE:g}. Scale them, "
+                "e.g. divide by the largest one"
             )
+        where = np.argwhere(~np.isfinite(block.data if sparse.issparse(block) else block))[0]
+        if sparse.issparse(block):
+            row = int(np.searchsorted(block.indptr, where[0], side="right")) - 1
+            column = int(block.indices[where[0]])
+        else:
+            row, column = map(int, where)
+        raise ValueError(
+            f"{name!r}: row {rows.start + row}, feature {column} is NaN or infinite; "
+            "expected finite numbers. Impute or drop such items first"
+        )
+
+
+def _largest(values: Matrix) -> float:
+    """Return the largest magnitude; NaN where there is one."""
+    numbers = values.data if sparse.issparse(values) else values
+    return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
+
+
+def _is_finite(values: Array) -> bool:
+    return not values.size or bool(np.isfinite(_largest(values)))
 
 
 def _check_label_matrix(values: Any, name: str, n: int) -> Array:

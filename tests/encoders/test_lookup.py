@@ -10,6 +10,7 @@ from pictures import as_bytes, scene
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
+from modalhash._config import DIGEST
 from modalhash.encoders import (
     ENCODERS,
     Encoder,
@@ -107,6 +108,10 @@ def test_damaged_folders(tmp_path):
     save_encoder(TfidfEncoder(min_df=1).fit(TEXTS), folder)
     config = folder / "encoder.json"
     whole = config.read_text(encoding="utf-8")
+    config.write_text(whole.replace('"boot"', '"boat"', 1), encoding="utf-8")
+    with pytest.raises(EncoderFileError, match="damaged or changed"):
+        load_encoder(folder)
+    whole = json.dumps({key: value for key, value in json.loads(whole).items() if key != DIGEST}, indent=1)
     for old, new, message in (
         ('"format": 1', '"format": 9', "reads up to 1"),
         ('"version": 1', '"version": 2', "version is 1, expected 2"),

@@ -8,14 +8,23 @@ import shutil
 import pytest
 
 from modalhash import Engine
+from modalhash._config import DIGEST
 from modalhash.encoders import TfidfEncoder
 from modalhash.engine.folder import CONFIG, ITEMS, EngineError
 from modalhash.store import SqliteStore, StoreError
 
 
 def _edit(path, **changes):
+    """Write a configuration with these changes as if it had always been so."""
     config = json.loads((path / CONFIG).read_text())
+    config.pop(DIGEST)
     (path / CONFIG).write_text(json.dumps({**config, **changes}))
+
+
+def _damage(path):
+    """Change one letter of a value, which leaves a configuration that can be read."""
+    text = path.read_text()
+    path.write_text(text.replace('"name": "', '"name": "x', 1) if '"name": "' in text else text.replace('"r', '"R', 1))
 
 
 def _cut(path):
@@ -28,6 +37,11 @@ def _cut(path):
         (lambda path: shutil.rmtree(path), "does not exist; expected an engine. Make one with `modalhash train"),
         (lambda path: (path / CONFIG).unlink(), "holds no engine: config.json is missing"),
         (lambda path: _cut(path / CONFIG), "truncated or not JSON"),
+        (lambda path: _damage(path / CONFIG), "config.json was damaged or changed"),
+        (lambda path: _damage(path / "model" / CONFIG), "config.json was damaged or changed"),
+        (lambda path: _damage(path / "encoders" / "0" / "encoder.json"), "encoder.json was damaged or changed"),
+        (lambda path: _cut(path / "refinement.safetensors"), "refinement.safetensors is truncated"),
+        (lambda path: _cut(path / "confidence.json"), "confidence.json is truncated"),
         (lambda path: _edit(path, kind="something"), "was not written by modalhash"),
         (lambda path: _edit(path, format=99), "has format 99; this version reads up to 1"),
         (lambda path: (path / ITEMS).unlink(), "items.sqlite is missing"),

@@ -12,6 +12,7 @@ import pytest
 from scipy import sparse
 
 from modalhash import AMSH, Engine
+from modalhash._config import DIGEST
 from modalhash.data import generate
 from modalhash.engine import EngineError
 from modalhash.engine.ordering import DUPLICATE_SCORE
@@ -186,7 +187,7 @@ def store_without_vector(engine, record):
 def test_an_engine_from_before_works_as_before(world, tmp_path):
     shutil.copytree(world / "engine", tmp_path / "old")
     config = json.loads((tmp_path / "old" / "config.json").read_text())
-    del config["refinement"]
+    del config["refinement"], config[DIGEST]
     (tmp_path / "old" / "config.json").write_text(json.dumps(config))
     (tmp_path / "old" / FILE).unlink()
     with Engine.open(tmp_path / "old") as engine:

@@ -7,6 +7,7 @@ which somebody else is writing and does not finish.
 
 from __future__ import annotations
 
+import json
 import threading
 
 import numpy as np
@@ -378,6 +379,16 @@ class StoreContract:
             (Record("c", "", b"12"), ValueError, "non-empty text"),
             (Record(3, "text", b"12"), ValueError, "non-empty text"),
             (Record("c\0", "text", b"12"), ValueError, "without NUL"),
+            (record("c", labels=("sea\0",)), ValueError, "item 'c': the label 'sea.x00' has a NUL"),
+            (record("c", uri="a\0"), ValueError, "without NUL"),
+            (record("c", text="\ud800"), ValueError, "text has half a character"),
+            (record("c", uri="\udcff.jpg"), ValueError, "uri has half a character"),
+            (record("c", labels=("\ud800",)), ValueError, "labels has half a character"),
+            (record("c", extra={"a": ["\udfff"]}), ValueError, "extra has half a character"),
+            (record("c", extra={"\ud800": 1}), ValueError, "extra has half a character"),
+            (Record("\ud800", "text", b"12"), ValueError, "id has half a character"),
+            (record("c", extra={"n": 10**5000}), TypeError, "JSON"),
+            (record("c", extra={"a": json.loads("[" * 900 + "]" * 900)}), ValueError, "more than 100 lists"),
             ({"id": "c"}, TypeError, "got dict"),
         ],
     )

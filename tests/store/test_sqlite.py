@@ -19,7 +19,7 @@ import pytest
 from store_contract import StoreContract, ids_of, record, texts
 
 from modalhash.store import Filter, Record, Revision, SqliteStore, StoreError, StoreFullError
-from modalhash.store.sqlite import _MIGRATIONS, APPLICATION_ID
+from modalhash.store.sqlite import _MIGRATIONS, APPLICATION_ID, row_checksum
 
 HERE = Path(__file__).parent
 
@@ -103,7 +103,7 @@ def test_format_1_is_migrated(path, tmp_path):
         assert store.modalities() == {"image": 1, "text": 2}
         assert store.removed(Revision(), Revision(3, 1)).tolist() == [2]
     version, after = read_file(path)
-    assert version == 3
+    assert version == 4
     same = ("modality", "removed", "sqlite_sequence")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert set(before["meta"]) < set(after["meta"])
@@ -123,8 +123,8 @@ def test_format_2_is_migrated(path, tmp_path):
         assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
         assert list(store.scan()) == [PHOTO, TEXT, Record("Foto-1", "text", b"\xff\xf0", text="ein Foto")]
     version, after = read_file(path)
-    assert version == 3
-    assert [(*row, None) for row in before.pop("item")] == after["item"]
+    assert version == 4
+    assert [(*row, None) for row in before.pop("item")] == [row[:-1] for row in after["item"]]
     assert set(before.pop("meta")) < set(after["meta"])
     assert before == {name: after[name] for name in before}
     assert [after["label"], after["item_label"]] == [[(1, "Meer", "meer"), (2, "7", "7")], [(1, 1), (2, 1)]]
@@ -134,11 +134,28 @@ def test_format_2_is_migrated(path, tmp_path):
         assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [6]
 
 
-def test_format_3_is_read(path):
-    """As an SQLite without FTS5 wrote it: the words are taken in when one with it opens the file."""
+def test_format_3_is_migrated(path, tmp_path):
     make_file(path, "store-format-3.sql")
     _, before = read_file(path)
     with SqliteStore(path) as store:
+        store.check()
+        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
+    version, after = read_file(path)
+    assert version == 4
+    assert before.pop("item") == [row[:-1] for row in after["item"]]
+    assert all(row[-1] == row_checksum(*row[1:-1]) for row in after["item"])
+    assert set(before.pop("meta")) < set(after["meta"])
+    assert before == {name: after[name] for name in before}
+    SqliteStore(tmp_path / "new.db", n_bits=12).close()
+    assert schema_of(path) == schema_of(tmp_path / "new.db")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_format_4_is_read(path, read_only):
+    """As an SQLite without FTS5 wrote it: the words are taken in when one with it opens the file for writing."""
+    make_file(path, "store-format-4.sql")
+    _, before = read_file(path)
+    with SqliteStore(path, read_only=read_only) as store:
         store.check()
         assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
         assert list(store.scan()) == [
@@ -147,9 +164,10 @@ def test_format_3_is_read(path):
             Record("Foto-1", "text", b"\xff\xf0", text="ein Foto", labels=("meer",)),
         ]
         assert store.matching(Filter.parse("label = meer")).tolist() == [1, 4]
-        assert store.words("schon").tolist() == [3]
+        if not read_only:
+            assert store.words("schon").tolist() == [3]
     version, after = read_file(path)
-    assert version == 3
+    assert version == 4
     assert {name: after[name] for name in before if name != "meta"} == {
         name: rows for name, rows in before.items() if name != "meta"
     }
@@ -285,7 +303,7 @@ def die_migrating(path, unit, n):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are not killed like this here")
 @pytest.mark.parametrize("unit", ["statement", "instructions"])
-@pytest.mark.parametrize("old", [1, 2])
+@pytest.mark.parametrize("old", [1, 2, 3])
 def test_killed_while_migrating(path, unit, old):
     """At every point the file is of the old format with all that was in it, or of the new; the next process migrates."""
     more = items(*((2, f"text:{n}" if old == 1 else n) for n in range(300)))
@@ -297,7 +315,7 @@ def test_killed_while_migrating(path, unit, old):
         kills += 1
     assert kills > (len(_MIGRATIONS[old]) if unit == "statement" else 1), "before each statement up to the commit"
     version, after = read_file(path)
-    assert version == 3
+    assert version == 4
     assert len(after["item"]) == len(before[1]["item"])
     with SqliteStore(path) as store:
         store.check()
@@ -382,7 +400,7 @@ def test_newer_format_is_refused(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 3\. Upgrade"):
+    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 4\. Upgrade"):
         SqliteStore(path)
 
 
@@ -410,6 +428,140 @@ def test_damage_is_an_error(path):
     path.write_bytes(content)
     with pytest.raises(StoreError, match="damaged"), SqliteStore(path) as store:
         store.check()
+
+
+def test_an_item_that_changed_on_the_disk_is_noticed(path):
+    """One bit of a code or of a text, which SQLite's own check does not see."""
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record(f"item {i}", code=b"\xab\xcd", text=f"the text of {i}") for i in range(30)])
+    whole = path.read_bytes()
+    at = whole.index(b"the text of 7")
+    for place, id in ((at, "item 7"), (whole.index(b"\xab\xcd"), None)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with SqliteStore(path) as store:
+            (found,) = store.damage()
+            assert "is not as it was written" in found
+            assert id is None or f"'{id}' of 'text'" in found
+            with pytest.raises(StoreError, match="is damaged: the item"):
+                store.check()
+
+
+def test_many_changed_items_are_counted(path):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record(f"item {i}") for i in range(30)])
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE item SET kind = 'learned'")
+    connection.commit()
+    connection.close()
+    with SqliteStore(path) as store:
+        assert [len(store.damage()), store.damage()[-1]] == [21, "and 10 more items"]
+
+
+# -- removals that are forgotten
+
+
+def test_old_removals_are_forgotten_and_whoever_is_behind_compares(path, monkeypatch):
+    monkeypatch.setattr("modalhash.store.sqlite._KEPT_REMOVALS", 3)
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record(str(i)) for i in range(1, 13)])
+        start = store.revision()
+        for i in range(1, 9):
+            before = store.revision()
+            store.remove([("text", str(i))])
+            assert store.removed(before, store.revision()).tolist() == [i]
+        store.add([record("new")])
+        store.remove([("text", "new")])
+        assert sorted(store.removed(start, store.revision()).tolist()) == list(range(1, 9))
+        assert store.revision() == Revision(13, 9)
+    assert len(read_file(path)[1]["removed"]) <= 6
+
+
+# -- read-only
+
+
+def test_a_store_that_is_opened_read_only_is_never_changed(path):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record("a", text="a red boat")])
+    before = path.read_bytes()
+    with SqliteStore(path, read_only=True) as store:
+        assert [store.count(), store.words("boat").tolist(), store.n_bits] == [1, [1], 16]
+        store.check()
+        for change in (lambda: store.add([record("b")]), lambda: store.remove([("text", "a")])):
+            with pytest.raises(StoreError, match="opened read-only"):
+                change()
+    assert path.read_bytes() == before
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        SqliteStore(path.with_name("nothing.db"), read_only=True)
+
+
+def test_a_read_only_store_sees_what_others_add(path):
+    with SqliteStore(path, n_bits=16) as writer, SqliteStore(path, read_only=True) as reader:
+        writer.add([record("a")])
+        assert reader.count() == 1
+
+
+def cannot_open_but_immutable(monkeypatch):
+    """A disk that is read-only: SQLite can make no file beside the store."""
+    connect = sqlite3.connect
+
+    def refuse(database, **options):
+        if "immutable" not in str(database):
+            error = sqlite3.OperationalError("unable to open database file")
+            error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+            raise error
+        return connect(database, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+
+
+def test_on_a_read_only_disk_the_store_is_opened_as_it_lies_there(path, monkeypatch):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record("a")])
+    cannot_open_but_immutable(monkeypatch)
+    with SqliteStore(path, read_only=True) as store:
+        assert store.count() == 1
+    with pytest.raises(StoreError, match="open it read-only: read_only=True"):
+        SqliteStore(path)
+
+
+def test_on_a_read_only_disk_a_store_that_was_not_closed_is_refused(path, monkeypatch):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record("a")])
+        copy = path.with_name("copy.db")
+        for ending in ("", "-wal"):
+            shutil.copy(f"{path}{ending}", f"{copy}{ending}")
+    cannot_open_but_immutable(monkeypatch)
+    with pytest.raises(StoreError, match="was not closed by its last writer"):
+        SqliteStore(copy, read_only=True)
+
+
+@pytest.mark.parametrize("old", [1, 2])
+def test_an_earlier_format_cannot_be_opened_read_only(path, old):
+    make_file(path, f"store-format-{old}.sql")
+    with pytest.raises(StoreError, match=f"has format {old}; open it once for writing"):
+        SqliteStore(path, read_only=True)
+
+
+def test_format_3_can_be_opened_read_only(path):
+    make_file(path, "store-format-3.sql")
+    with SqliteStore(path, read_only=True) as store:
+        assert [store.count(), store.damage()] == [3, []]
+
+
+# -- backup
+
+
+def test_a_backup_is_the_store_of_one_moment(path, tmp_path):
+    with SqliteStore(path, n_bits=16) as store:
+        store.add([record("a", text="a red boat")])
+        store.backup(tmp_path / "copy.db")
+        store.add([record("b")])
+        with pytest.raises(FileExistsError):
+            store.backup(tmp_path / "copy.db")
+    with SqliteStore(tmp_path / "copy.db") as copy:
+        copy.check()
+        assert [record.id for record in copy.scan()] == ["a"]
+        assert copy.words("boat").tolist() == [1]
 
 
 # -- trouble while writing

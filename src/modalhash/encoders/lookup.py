@@ -6,17 +6,17 @@ A saved encoder is ``encoder.json`` and, where there are arrays, ``encoder.safet
 from __future__ import annotations
 
 import inspect
-import json
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from modalhash._config import read_config
+from modalhash._config import config_bytes, read_config
 from modalhash._files import write_atomically
 from modalhash._imports import import_class
 from modalhash.encoders.base import Encoder, State
+from modalhash.validation import check_learned
 
 ENCODERS = {
     "image": "modalhash.encoders.image:ImageEncoder",
@@ -110,7 +110,7 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
     }
     arrays = save({key: np.ascontiguousarray(values) for key, values in state.arrays.items()})
     write_atomically(folder / ARRAYS, arrays)
-    write_atomically(folder / CONFIG, (json.dumps(description, ensure_ascii=False, indent=1) + "\n").encode())
+    write_atomically(folder / CONFIG, config_bytes(description))
 
 
 def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
@@ -142,6 +142,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
         )
     try:
         state = State(description["config"], load((folder / ARRAYS).read_bytes()))
+        check_learned(state.arrays)
         encoder: Encoder = encoder_class(name).restore(state)
         problems = mismatch(encoder, description)
     except FileNotFoundError:

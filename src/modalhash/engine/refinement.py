@@ -45,6 +45,7 @@ from modalhash.blocks import row_slices
 from modalhash.linalg import RidgeFactor
 from modalhash.persistence import flatten, restore
 from modalhash.randomness import row_keys
+from modalhash.validation import check_learned
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -394,6 +395,7 @@ def load_refinement(folder: Path, config: Mapping[str, Any], model: CrossModalHa
         raise RefinementError(f"{folder / FILE} is truncated or not the file this engine was written with")
     try:
         arrays = from_bytes(tensors)
+        check_learned(arrays)
         learned = {name: restore(config["state"][name], name, arrays) for name in _SAVED}
         return Refinement(**learned, model=model)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

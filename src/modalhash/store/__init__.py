@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from modalhash.store.base import StoreBusyError as StoreBusyError
     from modalhash.store.base import StoreError as StoreError
     from modalhash.store.base import StoreFullError as StoreFullError
+    from modalhash.store.base import check_storable as check_storable
     from modalhash.store.filters import And as And
     from modalhash.store.filters import Comparison as Comparison
     from modalhash.store.filters import Filter as Filter
@@ -41,6 +42,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "StoreBusyError",
             "StoreError",
             "StoreFullError",
+            "check_storable",
         ],
         "filters": ["And", "Comparison", "Filter", "FilterError", "Not", "Or", "all_of", "any_value"],
         "sqlite": ["SqliteStore"],

@@ -20,6 +20,9 @@ KINDS = ("learned", "hashed")
 MAX_REFINEMENT = 128
 """The most bytes of an item's refinement vector."""
 
+MAX_DEPTH = 100
+"""The most levels of lists and mappings in each other in ``extra``."""
+
 SEARCHED_FIELDS = ("title", "caption", "description")
 """The fields of ``extra`` whose words are searched, unless a store is told otherwise."""
 
@@ -176,7 +179,10 @@ class Store(Protocol):
         """
 
     def removed(self, since: Revision, until: Revision) -> Array:
-        """Return the numbers of the items that were removed after ``since`` and not after ``until``."""
+        """Return the numbers of the items that were removed after ``since`` and not after ``until``.
+
+        A store forgets removals after a while. Then other numbers of items that are no longer there are among them.
+        """
 
     def revision(self) -> Revision:
         """Return the current revision; cheap enough to call before every search."""
@@ -216,33 +222,63 @@ def check_keys(keys: Iterable[Key]) -> list[Key]:
     return checked
 
 
-def to_json(record: Record, name: str, value: Any) -> str:
-    """Return a field of a record as JSON."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"item {record.id!r}: {name} cannot be written as JSON: {error}") from None
+def to_json(value: Any) -> str:
+    """Return labels or other fields of an item as JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def check_storable(record: Record) -> None:
+    r"""Raise for a field of an item that no store can hold, whatever its code is.
+
+    Examples
+    --------
+    >>> check_storable(Record("a", "text", b"", labels=("sea\0",)))
+    Traceback (most recent call last):
+        ...
+    ValueError: the label 'sea\x00' has a NUL
+    """
+    for name in ("id", "modality"):
+        value = getattr(record, name)
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise ValueError(f"{name} is {value!r}; expected a non-empty text without NUL")
+    for name in ("text", "uri"):
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} is {type(value).__name__}; expected a text or None")
+    if "\0" in (record.uri or ""):
+        raise ValueError(f"uri is {record.uri!r}; expected a text without NUL")
+    if isinstance(record.labels, str) or not all(
+        isinstance(label, str | int) and not isinstance(label, bool) for label in record.labels
+    ):
+        raise TypeError(f"labels are {record.labels!r}; expected texts or integers, several or none")
+    for label in record.labels:
+        if isinstance(label, str) and "\0" in label:
+            raise ValueError(f"the label {label!r} has a NUL")
+    written: dict[str, str] = {name: getattr(record, name) or "" for name in ("id", "modality", "text", "uri")}
+    for name, value in (("labels", list(record.labels)), ("extra", dict(record.extra))):
+        try:
+            written[name] = to_json(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"{name} cannot be written as JSON: {error}") from None
+    if _depth(record.extra) > MAX_DEPTH:
+        raise ValueError(f"extra has more than {MAX_DEPTH} lists and mappings in each other")
+    for name, text in written.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = text[error.start]
+            raise ValueError(f"{name} has half a character (the surrogate {half!r}), which no file can hold") from None
 
 
 def _check_record(record: Any, n_bits: int) -> Record:
     if not isinstance(record, Record):
         raise TypeError(f"got {type(record).__name__}; expected modalhash.store.Record")
-    for name in ("id", "modality"):
-        value = getattr(record, name)
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise ValueError(f"item {record.id!r}: {name} is {value!r}; expected a non-empty text without NUL")
-    for name in ("text", "uri"):
-        value = getattr(record, name)
-        if value is not None and not isinstance(value, str):
-            raise TypeError(f"item {record.id!r}: {name} is {type(value).__name__}; expected a text or None")
+    try:
+        check_storable(record)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"item {record.id!r}: {error}") from None
     if record.kind not in KINDS:
         raise ValueError(f"item {record.id!r}: the kind of its code is {record.kind!r}; expected one of {KINDS}")
-    if isinstance(record.labels, str) or not all(
-        isinstance(label, str | int) and not isinstance(label, bool) for label in record.labels
-    ):
-        raise TypeError(
-            f"item {record.id!r}: labels are {record.labels!r}; expected texts or integers, several or none"
-        )
     refinement = record.refinement
     if refinement is not None and (not isinstance(refinement, bytes) or not 1 <= len(refinement) <= MAX_REFINEMENT):
         what = f"{len(refinement)} bytes" if isinstance(refinement, bytes) else type(refinement).__name__
@@ -251,3 +287,12 @@ def _check_record(record: Any, n_bits: int) -> Record:
     row = np.frombuffer(code, dtype=np.uint8) if isinstance(code, bytes) else np.asarray(code)
     packed = check_codes(row[None], n_bits, f"item {record.id!r}: code").tobytes()
     return record if isinstance(code, bytes) else replace(record, code=packed)
+
+
+def _depth(value: Any) -> int:
+    """Return how many lists and mappings are in each other, counted level by level: however deep, nothing recurses."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, Mapping | list | tuple) and one]:
+        depth += 1
+        level = [part for one in level for part in (one.values() if isinstance(one, Mapping) else one)]
+    return depth

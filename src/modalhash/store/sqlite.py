@@ -5,8 +5,8 @@ commit, so what was committed outlives a killed process and a power cut. Every c
 transaction: whole or not at all, one writer after another.
 
 The format stands in the header of the file as ``user_version``. Format 1 had ids that were unique across modalities,
-which an engine wrote as ``"modality:id"``; format 2 had no refinement vectors and no tables of labels and words.
-Opening an older file brings it to the present format in one transaction.
+which an engine wrote as ``"modality:id"``; format 2 had no refinement vectors and no tables of labels and words;
+format 3 had no checksums. Opening an older file brings it to the present format in one transaction.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sqlite3
 import threading
 import time
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -44,7 +45,8 @@ from modalhash.store.base import (
 from modalhash.store.filters import Filter
 from modalhash.validation import check_choice, check_int
 
-FORMAT = 3
+FORMAT = 4
+OLDEST_READ_ONLY = 3  # what can be read as it is, without bringing it to the present format
 APPLICATION_ID = 0x6D6F6468  # "modh" in the file's header: `file items.sqlite` shows it
 
 _CREATE_ITEM = """
@@ -85,12 +87,15 @@ DELETE FROM item_label WHERE (label, item) IN (
     WHERE item.number = ?
 )"""
 _ADD_REFINEMENT = f"ALTER TABLE item ADD COLUMN refinement BLOB CHECK (length(refinement) <= {MAX_REFINEMENT})"
+_ADD_CHECKSUM = "ALTER TABLE item ADD COLUMN checksum INTEGER"  # of the other columns, by row_checksum
+_CHECKED = "modality, id, code, kind, text, uri, labels, extra, refinement"
 _CREATE_ITEM_INDEX = "CREATE INDEX item_modality ON item (modality, kind)"
 _CREATE = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE modality (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
     _CREATE_ITEM,
-    _ADD_REFINEMENT,  # as the migration does, so that every file of this format has the same schema
+    _ADD_REFINEMENT,  # as the migrations do, so that every file of this format has the same schema
+    _ADD_CHECKSUM,
     _CREATE_ITEM_INDEX,
     "CREATE TABLE removed (step INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL)",
     *_CREATE_LABELS,
@@ -136,13 +141,16 @@ _FROM_2_TO_3 = (
     *(statement.replace("?", "1") for statement in _ADD_LABELS),
     "PRAGMA user_version = 3",
 )
-_MIGRATIONS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3}
+_FROM_3_TO_4 = (
+    _ADD_CHECKSUM,
+    f"UPDATE item SET checksum = row_checksum({_CHECKED})",
+    "PRAGMA user_version = 4",
+)
+_MIGRATIONS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3, 3: _FROM_3_TO_4}
 
 _COLUMNS = "item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.extra, item.refinement"
 _FROM = "FROM item JOIN modality ON modality.number = item.modality"
-_INSERT = """
-INSERT INTO item (modality, id, code, kind, text, uri, labels, extra, refinement) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+_INSERT = f"INSERT INTO item ({_CHECKED}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _NUMBERS = """
 SELECT modality.name, item.id, item.number
 FROM json_each(?) AS wanted
@@ -152,6 +160,8 @@ CROSS JOIN item ON item.modality = modality.number AND item.id = own.value
 """  # CROSS JOIN keeps this order: one look into the index of (modality, id) for each key
 _PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
 _CACHED_FILTERS = 8
+_KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there: it does not take much longer
+_MAX_DAMAGE = 20  # of each kind that is told one by one
 _CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
 
 
@@ -172,6 +182,9 @@ class SqliteStore:
     searched_fields : sequence of str, optional
         The fields of ``extra`` whose words :meth:`words` searches beside texts and ids; a change reads all items once.
         By default what the store was last told, at first ``title``, ``caption`` and ``description``.
+    read_only : bool
+        Never write: changes raise, and a file on a read-only disk can be opened if its last writer closed it. A file of
+        an earlier format must have been opened for writing once.
 
     Examples
     --------
@@ -192,12 +205,16 @@ class SqliteStore:
         n_bits: int | None = None,
         timeout: float = 60.0,
         searched_fields: Sequence[str] | None = None,
+        read_only: bool = False,
     ) -> None:
-        self.path = Path(path)
-        self._connection, self.n_bits = _connect(
-            self.path, n_bits=n_bits, timeout=timeout, searched_fields=searched_fields
-        )
-        self._has_words = has_words(self._connection)
+        self.path, self.read_only = Path(path), read_only
+        if read_only:
+            self._connection, self.n_bits = _connect_read_only(self.path, n_bits=n_bits, timeout=timeout)
+        else:
+            self._connection, self.n_bits = _connect(
+                self.path, n_bits=n_bits, timeout=timeout, searched_fields=searched_fields
+            )
+        self._has_words = has_words(self._connection) and (not read_only or is_current(self._connection, None))
         self._lock = threading.RLock()
         self._closed = self._warned = False
         self._matching: dict[str, tuple[Revision, Array]] = {}
@@ -372,9 +389,17 @@ class SqliteStore:
             yield numbers, groups, vectors, np.array([row is not None for row in rows], dtype=bool)
 
     def removed(self, since: Revision, until: Revision) -> Array:
-        """Return the numbers of the items that were removed after ``since`` and not after ``until``."""
+        """Return the numbers of the items that were removed after ``since`` and not after ``until``.
+
+        The last ten thousand removals are remembered. For an earlier revision, other numbers of items that are no
+        longer there are among them.
+        """
         sql = "SELECT number FROM removed WHERE step > ? AND step <= ? ORDER BY step"
-        return np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
+        known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
+        if self._forgotten() <= since.removals:  # asked last: meanwhile some may have been forgotten
+            return known
+        there = [row[0] for row in self._rows("SELECT number FROM item WHERE number <= ?", since.items)]
+        return np.setdiff1d(np.arange(1, since.items + 1), np.array(there, dtype=np.int64))
 
     def revision(self) -> Revision:
         """Return the current revision; cheap enough to call before every search."""
@@ -406,10 +431,37 @@ class SqliteStore:
         return dict(self._rows(sql))
 
     def check(self) -> None:
-        """Read the whole file and raise StoreError if something in it does not fit together."""
-        found = [row[0] for row in self._rows("PRAGMA integrity_check")]
-        if found != ["ok"]:
+        """Read the whole file and raise StoreError if something in it is not as it was written."""
+        if found := self.damage():
             raise StoreError(f"{self.path} is damaged: {found[0]}. Restore it from a copy")
+
+    def damage(self) -> list[str]:
+        """Read the whole file and return what in it is not as it was written: pages, references, checksums of items."""
+        found = []
+        try:
+            found += [str(row[0]) for row in self._rows(f"PRAGMA integrity_check({_MAX_DAMAGE})") if row[0] != "ok"]
+            if dangling := self._rows("PRAGMA foreign_key_check"):
+                found.append(f"{len(dangling)} rows refer to rows that are not there")
+            found += self._changed_items()
+        except StoreError as error:
+            found.append(str(error))
+        return found
+
+    def backup(self, path: str | Path) -> None:
+        """Write a copy of the store as it is at this moment to a new file; others may go on reading and writing."""
+        target = Path(path)
+        if target.exists():
+            raise FileExistsError(f"{target} exists; give a new file")
+        with translate_sqlite_errors(target):
+            source, _ = _connect_read_only(self.path, n_bits=None, timeout=60.0)
+            try:
+                copy = sqlite3.connect(target)
+                try:
+                    source.backup(copy)
+                finally:
+                    copy.close()
+            finally:
+                source.close()
 
     # -- inside
 
@@ -420,6 +472,8 @@ class SqliteStore:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
+        if self.read_only:
+            raise StoreError(f"{self.path} was opened read-only: nothing can be added or removed")
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             with _transaction(self._connection):
@@ -446,6 +500,40 @@ class SqliteStore:
         connection.executemany(_DELETE_LABELS, rows)
         connection.executemany("DELETE FROM item WHERE number = ?", rows)
         connection.executemany("INSERT INTO removed (number) VALUES (?)", rows)
+        self._forget_removals(connection)
+
+    def _forgotten(self) -> int:
+        """Return the number of the last removal that is no longer remembered."""
+        rows = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
+        return int(rows[0][0]) if rows else 0
+
+    def _forget_removals(self, connection: sqlite3.Connection) -> None:
+        """Delete old removals, many at a time, in the caller's transaction."""
+        first, last = connection.execute("SELECT min(step), max(step) FROM removed").fetchone()
+        if last is not None and last - first >= 2 * _KEPT_REMOVALS:
+            step = last - _KEPT_REMOVALS
+            connection.execute("DELETE FROM removed WHERE step <= ?", (step,))
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten_removals', ?)", (str(step),))
+
+    def _changed_items(self) -> list[str]:
+        """Return which items are not as they were written, by their checksums."""
+        if "checksum" not in {row[1] for row in self._rows("PRAGMA table_info(item)")}:
+            return []  # of an earlier format, opened read-only
+        names = {number: name for name, number in self.modalities().items()}
+        found, last, stop = [], 0, self.revision().items
+        sql = f"""
+        SELECT number, modality, id, checksum IS row_checksum({_CHECKED}) FROM item
+        WHERE number > ? AND number <= ? ORDER BY number LIMIT {_PAGE_ROWS}
+        """
+        while rows := self._rows(sql, last, stop):
+            last = rows[-1][0]
+            found += [
+                f"the item {id!r} of {names.get(modality, modality)!r} is not as it was written"
+                for _, modality, id, same in rows
+                if not same
+            ]
+        more = len(found) - _MAX_DAMAGE
+        return found if more <= 0 else [*found[:_MAX_DAMAGE], f"and {more:,} more items"]
 
     def _pages(
         self, column: str, modality: str | None, since: Revision | None, until: Revision | None
@@ -496,7 +584,8 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
             ) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             raise StoreError(
-                f"{path} cannot be opened for writing ({error}); file and folder must be writable, also for searching"
+                f"{path} cannot be opened for writing ({error}). To search only, open it read-only: read_only=True, "
+                "or --read-only"
             ) from error
         raise StoreError(f"{path}: {error}") from error
 
@@ -522,7 +611,7 @@ def _connect(
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.create_function("casefold", 1, str.casefold, deterministic=True)
+            _add_functions(connection)
             if n_bits is not None:
                 _create(connection, n_bits)
             n_bits = _check_n_bits(connection, path, n_bits)
@@ -535,6 +624,59 @@ def _connect(
         if connection is not None:
             connection.close()
         raise
+
+
+def _connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
+    """Open the file without ever writing to it; return its n_bits too."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    with translate_sqlite_errors(path):
+        try:
+            connection = _connect_uri(path, "mode=ro", timeout)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+            log = path.with_name(f"{path.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise StoreError(
+                    f"{path} was not closed by its last writer: what it wrote last stands in {log.name}, and reading "
+                    "that needs a folder that can be written. Open it once where it can, and close it"
+                ) from error
+            connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # nobody can write here
+        try:
+            _check_owner(connection, path)
+            version = _version(connection)
+            if 0 < version < OLDEST_READ_ONLY:
+                raise StoreError(f"{path} has format {version}; open it once for writing, which brings it to {FORMAT}")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+            _add_functions(connection)
+            return connection, _check_n_bits(connection, path, n_bits)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _connect_uri(path: Path, options: str, timeout: float) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _add_functions(connection: sqlite3.Connection) -> None:
+    connection.create_function("casefold", 1, str.casefold, deterministic=True)
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+
+
+def row_checksum(*values: Any) -> int:
+    """Return the CRC-32 of the columns of an item, with their lengths, so that none can lend to its neighbour."""
+    parts = [b"" if value is None else value if isinstance(value, bytes) else str(value).encode() for value in values]
+    lengths = ",".join("" if value is None else str(len(part)) for value, part in zip(values, parts, strict=True))
+    return zlib.crc32(b"".join(parts), zlib.crc32(lengths.encode("ascii")))
 
 
 @contextmanager
@@ -640,9 +782,11 @@ def _last_number(connection: sqlite3.Connection) -> int:
 
 
 def _to_row(record: Record, modality: int) -> tuple[Any, ...]:
-    labels = to_json(record, "labels", list(record.labels)) if record.labels else None
-    extra = to_json(record, "extra", dict(record.extra)) if record.extra else None
-    return modality, record.id, record.code, record.kind, record.text, record.uri, labels, extra, record.refinement
+    labels = to_json(list(record.labels)) if record.labels else None
+    extra = to_json(dict(record.extra)) if record.extra else None
+    text, uri, refinement = record.text, record.uri, record.refinement
+    row = modality, record.id, record.code, record.kind, text, uri, labels, extra, refinement
+    return *row, row_checksum(*row)
 
 
 def _from_row(row: tuple[Any, ...]) -> Record:
