@@ -247,7 +247,7 @@ def test_bad_input_is_refused_with_the_reason(method, case):
 def test_features_of_which_nothing_can_be_learned_are_refused(method, scale):
     data = block_data(method)
     model = make(method)
-    with pytest.raises(ValueError, match="'image'.*Scale them"):
+    with pytest.raises(ValueError, match=r"'image'.*Scale them"):
         model.fit({name: values * scale for name, values in data.X.items()}, data.Y, **data.fit)
     assert not [name for name in vars(model) if name.endswith("_")]
 
@@ -260,7 +260,7 @@ def test_codes_tell_items_apart_at_any_magnitude_that_is_taken(method, scale):
     model = make(method)
     X = {name: values * scale for name, values in data.X.items()}
     if scale == 1e-10 and method.name in ("smfh", "label-oracle", OUTSIDE):  # whose ridge is larger than such features
-        with pytest.raises(ValueError, match="same code; .* Scale them"):
+        with pytest.raises(ValueError, match=r"same code; .* Scale them"):
             model.fit(X, data.Y, **data.fit)
         return
     model.fit(X, data.Y, **data.fit)

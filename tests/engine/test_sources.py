@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
+import numpy as np
 import pytest
 
 from little_world import make_world
@@ -79,3 +81,91 @@ def test_ids_from_contents(engine, tmp_path):
             assert codes_of(own, [line, line]) == [ProblemCode.DUPLICATE, ProblemCode.EXISTS]
     assert default_id("a red ball").startswith("text-")
     assert default_id(picture).startswith("image-")
+
+
+# -- what no store can hold
+
+
+UNSTORABLE = {
+    "surrogate in the text": (r'{"id": "x", "text": "half \ud83d", "labels": ["red"]}', "text has half a character"),
+    "surrogate without an id": (r'{"text": "half \ud83d", "labels": ["red"]}', "text has half a character"),
+    "surrogate in the id": (r'{"id": "\udfff", "text": "a ball", "labels": ["red"]}', "id has half a character"),
+    "surrogate in a label": (r'{"id": "x", "text": "a ball", "labels": ["\ud800"]}', "labels has half a character"),
+    "surrogate in a field": (r'{"id": "x", "text": "a ball", "place": ["\ud800"]}', "extra has half a character"),
+    "surrogate in the name of a field": (r'{"id": "x", "text": "a ball", "\ud800": 1}', "extra has half a character"),
+    "surrogate in the path": (
+        r'{"id": "x", "path": "\ud800.png", "labels": ["red"]}',
+        "no such file|no path|surrogate",
+    ),
+    "NUL in the id": (r'{"id": "a\u0000", "text": "a ball", "labels": ["red"]}', "without NUL"),
+    "NUL in a label": (r'{"id": "x", "text": "a ball", "labels": ["a\u0000"]}', "has a NUL"),
+    "NUL in the path": (r'{"id": "x", "path": "a\u0000.png", "labels": ["red"]}', "is no path"),
+    "the home of nobody": (r'{"id": "x", "path": "~nobody-of-this-name/a.png", "labels": ["red"]}', "is no path"),
+    "NaN": (r'{"id": "x", "text": "a ball", "labels": ["red"], "size": NaN}', "extra cannot be written as JSON"),
+    "infinite": (
+        r'{"id": "x", "text": "a ball", "labels": ["red"], "size": {"cm": [1e999]}}',
+        "extra cannot be written",
+    ),
+    "too many digits": (f'{{"id": "x", "text": "a ball", "n": {"7" * 5000}}}', "not JSON"),
+    "nested": (f'{{"id": "x", "text": "a ball", "n": {"[" * 500}{"]" * 500}}}', "more than 100 lists"),
+    "data that is no data": (r'{"id": "x", "data": 1000000000000, "labels": ["red"]}', "data is int"),
+}
+
+
+@pytest.mark.parametrize("case", UNSTORABLE)
+def test_a_line_that_no_store_can_hold_is_reported_and_the_others_are_added(engine, tmp_path, case):
+    line, reason = UNSTORABLE[case]
+    path = tmp_path / "bad.jsonl"
+    path.write_text(f'{{"id": "first", "text": "a red ball"}}\n{line}\n{{"id": "last", "text": "a blue box"}}\n')
+    problems = []
+    done = engine.add(path, replace=True, on_problem=problems.append)
+    assert done.added == 2
+    (problem,) = problems
+    assert (problem.source, problem.line) == ("bad.jsonl", 2)
+    assert re.search(reason, problem.reason)
+    assert engine.get("last").text == "a blue box"
+
+
+def test_training_goes_on_without_the_lines_that_no_store_can_hold(tmp_path):
+    lines = [line for line, _ in UNSTORABLE.values()]
+    rows = [
+        json.dumps({"id": f"t{i}", "text": f"a {colour} thing {i}", "labels": [colour]})
+        for i in range(20)
+        for colour in ("red", "blue")
+        if (i % 2) == (colour == "red")
+    ]
+    path = tmp_path / "items.jsonl"
+    path.write_text("\n".join(lines + rows) + "\n")
+    problems = []
+    with Engine.train(path, tmp_path / "engine", n_bits=8, on_problem=problems.append) as engine:
+        assert [len(engine), len(problems)] == [len(rows), len(lines)]
+        assert sorted(problem.line for problem in problems) == list(range(1, len(lines) + 1))
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        ({"id": 10**5000}, "id is a number of too many digits"),
+        ({"text": 10**5000}, "text is a number of too many digits"),
+        ({"n": 10**5000}, "extra cannot be written as JSON"),
+        ({"n": np.arange(3)}, "extra cannot be written as JSON"),
+        ({"n": {1, 2}}, "extra cannot be written as JSON"),
+    ],
+)
+def test_a_dict_that_no_store_can_hold_is_reported_and_the_others_are_added(engine, extra, reason):
+    problems = []
+    given = [
+        {"id": "first", "text": "a red ball"},
+        {"id": "x", "text": "a ball", **extra},
+        {"id": "z", "text": "a box"},
+    ]
+    assert engine.add(given, replace=True, on_problem=problems.append).added == 2
+    assert reason in problems[0].reason
+
+
+def test_an_item_of_a_data_set_that_no_store_can_hold_is_reported(engine):
+    texts = np.array(["a red ball", "half \ud83d", "a blue box"])
+    data = Dataset({}, {}, {"text": np.array(["a", "b", "c"])}, class_names=[], name="texts", raw={"text": texts})
+    problems = []
+    assert engine.add(data, replace=True, on_problem=problems.append).added == 2
+    assert [problem.id for problem in problems] == ["b"]

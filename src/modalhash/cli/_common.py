@@ -247,7 +247,10 @@ def problems_as_json(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
 
 def print_json(value: Any) -> None:
     """Print one JSON document, indented."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    if any("\ud800" <= sign <= "\udfff" for sign in text):  # half a character, which no output takes as it is
+        text = json.dumps(value, indent=1)
+    typer.echo(text)
 
 
 def printable(text: str) -> str:

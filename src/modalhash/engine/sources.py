@@ -19,7 +19,7 @@ import numpy as np
 
 from modalhash._typing import Codes
 from modalhash.data import is_manifest, manifest_columns, manifest_lines, parse_labels
-from modalhash.store import Key, Record
+from modalhash.store import Key, Record, check_storable
 from modalhash.validation import check_choice
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Item:
         path = None if self.path is None else str(self.path)
         return Problem(reason, self.line, self.source, self.modality, self.id, path, code)
 
-    def to_record(self, code: Codes, kind: str) -> Record:
+    def to_record(self, code: bytes | Codes, kind: str) -> Record:
         """Return what the store holds of this item."""
         uri = str(self.path) if self.path is not None else self.uri
         return Record(self.id, self.modality, code, kind, self.text, uri, self.labels, self.extra)
@@ -245,7 +245,7 @@ def read_batches(
     else:
         items = _given_items(source, reads, report, fields)
     waiting: dict[str, list[Item]] = {}
-    for item in _drop_duplicates(items, report):
+    for item in _drop_duplicates((item for item in items if _is_storable(item, report)), report):
         waiting.setdefault(item.modality, []).append(item)
         if size is not None and len(waiting[item.modality]) == size:
             yield _batch(item.modality, waiting.pop(item.modality))
@@ -259,6 +259,16 @@ def _batch(modality: str, items: list[Item]) -> Batch:
 
 def _is_paths(source: Any) -> bool:
     return isinstance(source, list) and bool(source) and all(isinstance(one, Path) for one in source)
+
+
+def _is_storable(item: Item, report: Report) -> bool:
+    """Return whether a store can hold the item: none is to be refused after the work. If not, ``report`` says why."""
+    try:
+        check_storable(item.to_record(b"", "hashed"))
+    except (TypeError, ValueError) as error:
+        report(item.problem(ProblemCode.MALFORMED, str(error)))
+        return False
+    return True
 
 
 def _drop_duplicates(items: Iterable[Item], report: Report) -> Iterator[Item]:
@@ -310,9 +320,10 @@ def parse_items(
     columns = {key: value for key, value in (fields or {}).items() if key not in LINE_FIELDS}
     known = {*names.values(), *columns.values(), *_CONTENTS, *_EXPORTED}
     for number, line in lines:
-        given = line.get(names["id"])
-        id = None if given in (None, "") else str(given)
+        id = None
         try:
+            given = line.get(names["id"])
+            id = None if _is_empty(given) else _to_text(given, "id")
             contents = _parse_contents(line, names["modality"], columns, reads)
             common = _parse_common(line, names, known)
         except _BadLineError as error:
@@ -335,22 +346,34 @@ def default_id(content: str | bytes) -> str:
     >>> default_id("a red boat")
     'text-01ed010a31d1d682'
     """
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode(errors="surrogatepass") if isinstance(content, str) else content
     return f"{'text' if isinstance(content, str) else 'image'}-{hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a field holds nothing; a value of any type is asked, also one that cannot be compared."""
+    return value is None or (isinstance(value, str | bytes) and not value)
+
+
+def _to_text(value: Any, name: str) -> str:
+    try:
+        return str(value)
+    except ValueError:  # an integer of thousands of digits
+        raise _BadLineError(ProblemCode.MALFORMED, f"{name} is a number of too many digits") from None
 
 
 def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> str:
     """Return the id of a line without one: its path as given, or the line of a text; without a line, by its content."""
     if kind == "path":
-        return Path(str(value)).as_posix()
+        return Path(value).as_posix()
     if number is not None:
         return f"{source or 'line'}:{number}"
-    return default_id(value if isinstance(value, bytes) else str(value))
+    return default_id(value)
 
 
 def _parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[str]) -> dict[str, Any]:
     """Return what all items of a line have in common: labels, other fields, and whether to train on them."""
-    part = str(line.get(names["split"]) or "").lower()
+    part = _to_text(line.get(names["split"]) or "", "split").lower()
     if part and part not in (*_TRAINING_SPLITS, *_OTHER_SPLITS):
         expected = ", ".join((*_TRAINING_SPLITS, *_OTHER_SPLITS))
         raise _BadLineError(ProblemCode.MALFORMED, f"split is {part!r}; expected one of {expected}")
@@ -358,7 +381,7 @@ def _parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[
         labels = parse_labels(line.get(names["labels"]))
     except ValueError as error:
         raise _BadLineError(ProblemCode.MALFORMED, str(error)) from None
-    extra = {key: value for key, value in line.items() if key not in known and value not in (None, "")}
+    extra = {key: value for key, value in line.items() if key not in known and not _is_empty(value)}
     return {"labels": labels, "training": part not in _OTHER_SPLITS, "extra": extra}
 
 
@@ -367,14 +390,15 @@ def _parse_contents(
 ) -> dict[str, tuple[str, Any]]:
     """Return what the line holds, by modality: ("text", …), ("path", …) or ("data", …)."""
     if columns:
-        chosen = {name: line[column] for name, column in columns.items() if line.get(column) not in (None, "")}
+        chosen = {name: line[column] for name, column in columns.items() if not _is_empty(line.get(column))}
         if not chosen:
             expected = " or ".join(map(repr, columns.values()))
             raise _BadLineError(ProblemCode.EMPTY, f"nothing in {expected}; the fields are {', '.join(line)}")
-        return {name: (_FIELD_READ[_reads(name, reads)], value) for name, value in chosen.items()}
-    name = line.get(modality)
-    wanted = _FIELD_READ[_reads(str(name), reads)] if name not in (None, "") else None
-    contents = {key: line[key] for key in _CONTENTS if line.get(key) not in (None, "", b"")}
+        return {name: _checked(_FIELD_READ[_reads(name, reads)], value) for name, value in chosen.items()}
+    given = line.get(modality)
+    name = None if _is_empty(given) else _to_text(given, "modality")
+    wanted = None if name is None else _FIELD_READ[_reads(name, reads)]
+    contents = {key: line[key] for key in _CONTENTS if not _is_empty(line.get(key))}
     if not contents:
         if empty := [key for key in _CONTENTS if key in line]:
             reason = f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty"
@@ -383,12 +407,21 @@ def _parse_contents(
     if wanted is None:
         for key in contents:
             _reads(_CONTENTS[key], reads)
-        return {_CONTENTS[key]: (key, value) for key, value in contents.items()}
+        return {_CONTENTS[key]: _checked(key, value) for key, value in contents.items()}
     own = [(key, value) for key, value in contents.items() if (key == "text") == (wanted == "text")]
     if len(contents) != 1 or not own:
         given = " and ".join(map(repr, contents))
         raise _BadLineError(ProblemCode.MALFORMED, f"modality {name!r} takes one {wanted!r}; the line has {given}")
-    return {str(name): own[0]}
+    return {str(name): _checked(*own[0])}
+
+
+def _checked(kind: str, value: Any) -> tuple[str, Any]:
+    """Return the content of an item with bytes as bytes, and a text or a path as text."""
+    if kind != "data":
+        return kind, _to_text(value, kind)
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise _BadLineError(ProblemCode.MALFORMED, f"data is {type(value).__name__}; expected the bytes of a file")
+    return kind, bytes(value)
 
 
 def _reads(modality: str, reads: Mapping[str, str]) -> str:
@@ -407,12 +440,12 @@ def _unknown_modality(modality: str, reads: Mapping[str, str]) -> str:
 def _fill(item: Item, kind: str, value: Any, base: Path) -> Item | Problem:
     """Return the item with its content, or what is wrong with that."""
     if kind == "data":
-        return replace(item, data=bytes(value))
+        return replace(item, data=value)
     if kind == "text":
-        if str(value).strip():
-            return replace(item, text=str(value))
+        if value.strip():
+            return replace(item, text=value)
         return item.problem(ProblemCode.EMPTY, "the text is empty")
-    if "://" in str(value):
+    if "://" in value:
         return Problem(
             f"{value} is a URL; expected a file. Download it first",
             item.line,
@@ -420,9 +453,9 @@ def _fill(item: Item, kind: str, value: Any, base: Path) -> Item | Problem:
             item.modality,
             code=ProblemCode.NOT_A_FILE,
         )
-    item = replace(item, path=Path(base, Path(str(value)).expanduser()).resolve())
-    assert item.path is not None
     try:
+        item = replace(item, path=Path(base, Path(value).expanduser()).resolve())
+        assert item.path is not None
         if item.path.is_file():
             return item
         if item.path.is_dir():
@@ -430,6 +463,8 @@ def _fill(item: Item, kind: str, value: Any, base: Path) -> Item | Problem:
         return item.problem(ProblemCode.MISSING_FILE, "no such file")
     except OSError as error:  # a name that is too long, no permission for its folder
         return item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
+    except (ValueError, RuntimeError) as error:  # a NUL, ~ of nobody, links in a circle
+        return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is no path: {error}")
 
 
 def _given_items(
@@ -555,7 +590,12 @@ def _dataset_batches(
             )
             for row in rows
         ]
-        yield Batch(modality, items, contents[rows.start : rows.stop])
+        batch = Batch(modality, items, contents[rows.start : rows.stop])
+        usable = [row for row, item in enumerate(items) if _is_storable(item, report)]
+        if len(usable) < len(items):
+            batch = Batch(modality, [items[row] for row in usable], batch.contents_of(usable))
+        if usable:
+            yield batch
 
 
 def _has_raw_items(dataset: Dataset, modality: str) -> bool:
