@@ -62,7 +62,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "feedback ordering",
         "confidence",
         "answer folder",
-        "ingest",
+        "archive checkup ingest",
         "near_duplicates training",
         "engine",
     ],

@@ -170,9 +170,9 @@ def test_what_somebody_is_filling_is_no_leftover(old):
 
 
 def test_a_folder_with_a_name_that_begins_alike_is_left_alone(old):
-    for name in (".folder.old", ".folder.settings", ".folder.settings.part", ".folders.abcdefgh.part"):
+    for name in (".folder.old", ".folder.settings", ".folder.settings.mh-part", ".folders.abcdefgh.mh-part"):
         (old.parent / name / "mine").mkdir(parents=True)
-    left = old.parent / ".folder.abcdefgh.part"
+    left = old.parent / ".folder.abcdefgh.mh-part"
     (left / "new").mkdir(parents=True)
     assert scratch_folders(old) == ([left] if os.name != "nt" else [])
 

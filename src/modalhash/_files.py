@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows: without locks nothing is known to be a leftover, so nothing is swept
     fcntl = None  # type: ignore[assignment]
 
-_TEMPORARY_FILE = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
+_TEMPORARY_FILE = re.compile(r"\..+\.[a-z0-9_]{8}\.mh-part")
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
@@ -89,13 +89,13 @@ def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator
     """
     target = Path(target).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked_scratch(target) as scratch:
+    with scratch_folder(target) as scratch:
         fresh, old = scratch / "new", scratch / "old"
         try:
             fresh.mkdir()  # with the permissions of any new folder, which those of mkdtemp are not
             yield fresh
             for name in carry:
-                _link_tree(target / name, fresh / name)
+                link_tree(target / name, fresh / name)
             _sync(*fresh.rglob("*"), fresh)
             if not target.exists():
                 os.rename(fresh, target)
@@ -106,7 +106,6 @@ def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator
         finally:
             if old.exists() and not target.exists():
                 os.rename(old, target)
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def recover_folder(target: str | Path) -> bool:
@@ -122,6 +121,7 @@ def recover_folder(target: str | Path) -> bool:
             if not target.exists() and (scratch / "old").is_dir():
                 os.rename(scratch / "old", target)
                 _sync(target.parent)
+                shutil.rmtree(scratch, ignore_errors=True)
                 return True
     return False
 
@@ -138,8 +138,9 @@ def temporary_files(folder: str | Path) -> list[Path]:
     """Return what :func:`write_atomically` left in a folder when its process was killed."""
     folder = Path(folder)
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        entries = [Path(entry.path) for entry in os.scandir(folder) if _TEMPORARY_FILE.fullmatch(entry.name)]
-        return sorted(path for path in entries if _is_leftover(path))
+        files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+        temporary = (Path(entry.path) for entry in files if _TEMPORARY_FILE.fullmatch(entry.name))
+        return sorted(path for path in temporary if _is_leftover(path))
     return []
 
 
@@ -184,7 +185,7 @@ def _leftovers_of(target: Path) -> list[Path]:
 
 def _is_scratch(folder: Path, ending: str) -> bool:
     """Return whether a folder was made by :func:`replace_folder`."""
-    return bool(re.fullmatch(r"[a-z0-9_]{8}\.part", ending)) and set(os.listdir(folder)) <= {"new", "old"}
+    return bool(re.fullmatch(r"[a-z0-9_]{8}\.mh-part", ending)) and set(os.listdir(folder)) <= {"new", "old"}
 
 
 def _is_leftover(path: Path) -> bool:
@@ -212,7 +213,7 @@ def _try_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
 def _locked_temporary(path: Path) -> tuple[int, str]:
     """Return the handle and the name of a new file beside a path, which only we hold."""
     while True:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".mh-part")
         _lock(handle, wait=True)
         if os.path.exists(temporary):
             return handle, temporary
@@ -220,13 +221,13 @@ def _locked_temporary(path: Path) -> tuple[int, str]:
 
 
 @contextmanager
-def _locked_scratch(target: Path) -> Iterator[Path]:
-    """Yield a new folder beside a target, which only we hold."""
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """Yield a new folder beside a target, for a folder ``new`` or ``old`` in it; it is removed in the end."""
     while True:
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".mh-part", dir=target.parent))
         if fcntl is None:
-            yield scratch
-            return
+            handle = None
+            break
         with suppress(FileNotFoundError):  # swept before it was locked
             handle = os.open(scratch, os.O_RDONLY)
             _lock(handle, wait=True)
@@ -236,7 +237,9 @@ def _locked_scratch(target: Path) -> Iterator[Path]:
     try:
         yield scratch
     finally:
-        os.close(handle)
+        shutil.rmtree(scratch, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
 
 
 def _lock(handle: int, *, wait: bool, shared: bool = False) -> bool:
@@ -252,7 +255,7 @@ def _lock(handle: int, *, wait: bool, shared: bool = False) -> bool:
     return True
 
 
-def _link_tree(source: Path, target: Path) -> None:
+def link_tree(source: Path, target: Path) -> None:
     """Give the files of a folder a second name in another one, or copy them where that cannot be."""
     if not source.is_dir():
         return
@@ -265,6 +268,8 @@ def _link_tree(source: Path, target: Path) -> None:
 def _link_or_copy(source: str, target: str) -> None:
     try:
         os.link(source, target)
+    except FileExistsError:
+        return
     except OSError:
         try:
             shutil.copy2(source, target)

@@ -41,7 +41,6 @@ def _cut(path):
         (lambda path: _damage(path / "model" / CONFIG), "config.json was damaged or changed"),
         (lambda path: _damage(path / "encoders" / "0" / "encoder.json"), "encoder.json was damaged or changed"),
         (lambda path: _cut(path / "refinement.safetensors"), "refinement.safetensors is truncated"),
-        (lambda path: _cut(path / "confidence.json"), "confidence.json is truncated"),
         (lambda path: _edit(path, kind="something"), "was not written by modalhash"),
         (lambda path: _edit(path, format=99), "has format 99; this version reads up to 1"),
         (lambda path: (path / ITEMS).unlink(), "items.sqlite is missing"),

@@ -9,6 +9,7 @@ import typer
 from modalhash import __version__
 from modalhash.cli import (
     add,
+    backup,
     datasets,
     demo,
     duplicates,
@@ -19,9 +20,11 @@ from modalhash.cli import (
     methods,
     remove,
     reproduce,
+    restore,
     search,
     serve,
     train,
+    verify,
 )
 from modalhash.cli._common import Commands
 
@@ -65,6 +68,9 @@ app.command(rich_help_panel=ENGINE)(duplicates.duplicates)
 app.command(rich_help_panel=ENGINE)(serve.serve)
 app.command(rich_help_panel=ENGINE)(export.export)
 app.command(rich_help_panel=ENGINE)(info.info)
+app.command(rich_help_panel=ENGINE)(verify.verify)
+app.command(rich_help_panel=ENGINE)(backup.backup)
+app.command(rich_help_panel=ENGINE)(restore.restore)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)

@@ -48,6 +48,11 @@ Trust = Annotated[
     ),
 ]
 
+ReadOnly = Annotated[
+    bool,
+    typer.Option("--read-only", help="Write nothing into the engine's folder, which may lie on a read-only disk."),
+]
+
 
 def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
     """Parse the values of a repeatable option: ``["a=b"]`` is ``{"a": "b"}``."""
@@ -90,13 +95,13 @@ def _parse(text: str) -> Any:
 # -- what commands open
 
 
-def open_engine(folder: Path, *, trust: bool) -> Engine:
+def open_engine(folder: Path, *, trust: bool, read_only: bool = False) -> Engine:
     """Open an engine; with ``trust``, its method and encoders may come from modules in the current folder."""
     from modalhash.engine import Engine
 
     if trust:
         import_from_here()
-    return Engine.open(folder, trust=trust)
+    return Engine.open(folder, trust=trust, read_only=read_only)
 
 
 def open_dataset(name: str, root: Path | None = None) -> Dataset:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli._common import AsJson, EngineFolder, Trust, console, open_engine, printable, say
+from modalhash.cli._common import AsJson, EngineFolder, ReadOnly, Trust, console, open_engine, printable, say
 
 if TYPE_CHECKING:
     from modalhash.engine import DuplicateGroup
@@ -31,6 +31,7 @@ def duplicates(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many groups at most.")] = 100,
     trust: Trust = False,
+    read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Group items that are the same, or nearly: copies, saved anew, resized, a word changed.
@@ -54,7 +55,7 @@ def duplicates(
     """
     from modalhash.engine import DUPLICATE_RADIUS, DUPLICATE_THRESHOLD
 
-    with open_engine(engine, trust=trust) as opened:
+    with open_engine(engine, trust=trust, read_only=read_only) as opened:
         groups = opened.duplicates(
             modality=modality or None,
             radius=DUPLICATE_RADIUS if radius is None else radius,

@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from modalhash.cli._common import EngineFolder, Trust, open_engine, say
+from modalhash.cli._common import EngineFolder, ReadOnly, Trust, open_engine, say
 
 
 def export(
     engine: EngineFolder,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; the output by default.")] = None,
     trust: Trust = False,
+    read_only: ReadOnly = False,
 ) -> None:
     """Write all items as JSON lines: a manifest that train and add take, with kind and code of each item.
 
@@ -28,13 +29,14 @@ def export(
 
     modalhash export engine | grep '"kind": "hashed"' | wc -l
     """
-    from modalhash._files import write_atomically
+    from modalhash._files import sweep, temporary_files, write_atomically
 
-    with open_engine(engine, trust=trust) as opened:
+    with open_engine(engine, trust=trust, read_only=read_only) as opened:
         lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in opened.export())
         if output is None:
             for line in lines:
                 sys.stdout.write(line)
         else:
+            sweep(temporary_files(output.absolute().parent))
             write_atomically(output, lambda file: file.writelines(line.encode() for line in lines))
             say(f"{len(opened):,} items written to {output}")

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modalhash.cli._common import AsJson, EngineFolder, Trust, console, describe_codes, open_engine, print_json
+from modalhash.cli._common import (
+    AsJson,
+    EngineFolder,
+    ReadOnly,
+    Trust,
+    console,
+    describe_codes,
+    open_engine,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine
@@ -20,6 +29,7 @@ def info(
         Path | None, typer.Option(help="Write how far confidence can be believed, as a page (HTML) with diagrams.")
     ] = None,
     trust: Trust = False,
+    read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """What an engine is made of, and how many items are in it.
@@ -30,7 +40,7 @@ def info(
 
     modalhash info engine --report reliability.html
     """
-    with open_engine(engine, trust=trust) as opened:
+    with open_engine(engine, trust=trust, read_only=read_only) as opened:
         facts = opened.info()
         if report is not None:
             report.write_text(_reliability_page(opened), encoding="utf-8")

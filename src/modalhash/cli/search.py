@@ -17,6 +17,7 @@ from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
     EngineFolder,
+    ReadOnly,
     Trust,
     console,
     open_engine,
@@ -75,6 +76,7 @@ def search(
         str | None, typer.Option(help="Modality of the query, or of --id; piped lines are texts by default.")
     ] = None,
     trust: Trust = False,
+    read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
     """Find items of any modality by words, by a picture, or by another item.
@@ -127,7 +129,7 @@ def search(
     if len(given) > 1:
         raise ValueError(f"got {' and '.join(given)}; expected one kind of query")
     failed = 0
-    with open_engine(engine, trust=trust) as opened:
+    with open_engine(engine, trust=trust, read_only=read_only) as opened:
         opened.check_options(options)
         if image is not None:
             queries = opened.prepare(image=[image], asymmetric=asymmetric)

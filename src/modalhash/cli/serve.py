@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli._common import EngineFolder, Trust, open_engine, say
+from modalhash.cli._common import EngineFolder, ReadOnly, Trust, open_engine, say
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine
@@ -47,6 +47,7 @@ def serve(
     max_pixels: Annotated[int, typer.Option(min=1, help="Of a picture, before it is decoded.")] = MEGAPIXELS * 10**6,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
     trust: Trust = False,
+    read_only: ReadOnly = False,
 ) -> None:
     """Serve an engine: a page to search by, and the same over HTTP.
 
@@ -83,8 +84,10 @@ def serve(
         quiet=quiet,
         limits=Limits(bytes=max_bytes, pixels=max_pixels, all_bytes=max(Limits().all_bytes, 2 * max_bytes)),
     )
+    if writable and read_only:
+        raise ValueError("--writable and --read-only exclude each other; give one of them")
     check_exposure(settings, without_token=without_token)
-    with listen(settings) as sock, open_engine(engine, trust=trust) as opened:
+    with listen(settings) as sock, open_engine(engine, trust=trust, read_only=read_only) as opened:
         serve_until_stopped(opened, settings, sock, on_ready=typer.echo)
     say("stopped")
 

@@ -9,10 +9,15 @@ from modalhash._lazy import lazy_exports
 if TYPE_CHECKING:
     from modalhash.data import parse_labels as parse_labels
     from modalhash.engine.answer import Hit as Hit
+    from modalhash.engine.archive import backup_engine as backup_engine
+    from modalhash.engine.archive import restore_engine as restore_engine
+    from modalhash.engine.checkup import Finding as Finding
+    from modalhash.engine.checkup import verify_engine as verify_engine
     from modalhash.engine.confidence import Confidence as Confidence
     from modalhash.engine.engine import Engine as Engine
     from modalhash.engine.engine import refresh as refresh
     from modalhash.engine.folder import EngineError as EngineError
+    from modalhash.engine.folder import EngineReplacedError as EngineReplacedError
     from modalhash.engine.ingest import Added as Added
     from modalhash.engine.near_duplicates import DUPLICATE_RADIUS as DUPLICATE_RADIUS
     from modalhash.engine.near_duplicates import DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD
@@ -37,9 +42,11 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "answer": ["Hit"],
+        "archive": ["backup_engine", "restore_engine"],
+        "checkup": ["Finding", "verify_engine"],
         "confidence": ["Confidence"],
         "engine": ["Engine", "refresh"],
-        "folder": ["EngineError"],
+        "folder": ["EngineError", "EngineReplacedError"],
         "ingest": ["Added"],
         "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],

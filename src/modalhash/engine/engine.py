@@ -14,7 +14,17 @@ from typing import Any, Self, Unpack
 from modalhash._typing import Matrix
 from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, Judge, answer_requests
-from modalhash.engine.folder import ITEMS, EngineError, delete_media, describe_engine, read_parts
+from modalhash.engine.checkup import sweep_leftovers
+from modalhash.engine.folder import (
+    ITEMS,
+    EngineError,
+    Generation,
+    Parts,
+    delete_media,
+    describe_engine,
+    read_parts,
+    recover_engine,
+)
 from modalhash.engine.ingest import Added, Ingester
 from modalhash.engine.near_duplicates import (
     DUPLICATE_RADIUS,
@@ -38,7 +48,7 @@ from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
 from modalhash.progress import Callback
-from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, SqliteStore, Store
+from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, SqliteStore, Store, StoreError
 from modalhash.validation import check_int, check_number
 
 
@@ -78,12 +88,34 @@ def refresh(index: Index, store: Store, since: Revision | None = None) -> Revisi
     return target
 
 
+def _open_folder(folder: Path, *, trust: bool, read_only: bool) -> tuple[Generation, Parts, Store]:
+    """Return the parts and the store of one engine, also where another one takes its place just then."""
+    if not read_only:
+        recover_engine(folder)
+    while True:
+        generation = Generation(folder)
+        try:
+            parts = read_parts(folder, trust=trust)
+            fields = parts.config.get("searched_fields", SEARCHED_FIELDS)
+            store = SqliteStore(folder / ITEMS, searched_fields=fields, read_only=read_only)
+        except (EngineError, StoreError, OSError):
+            if generation.is_current():
+                raise
+            continue
+        if generation.is_current():
+            return generation, parts, store
+        store.close()
+
+
 class Engine:
     """Search across modalities: a query in one finds items of another, by Hamming distance of learned codes.
 
     An engine is a folder, made by :meth:`train` and opened by :meth:`open`. What other processes add or remove is
     seen by the next search. An item is named by its modality and id: the same id in two modalities is the same
     thing seen twice. Searches may run from several threads at once.
+
+    If another engine takes the place of this one (:meth:`train` with ``overwrite``), searches go on in the old one,
+    :attr:`replaced` says so, changes raise :class:`EngineReplacedError`, and :meth:`reopen` gives the new one.
 
     Examples
     --------
@@ -92,10 +124,22 @@ class Engine:
     """
 
     def __init__(
-        self, path: str | Path, *, backend: str = "exact", n_threads: int | None = None, trust: bool = False
+        self,
+        path: str | Path,
+        *,
+        backend: str = "exact",
+        n_threads: int | None = None,
+        trust: bool = False,
+        read_only: bool = False,
     ) -> None:
-        self.path = Path(path)
-        parts = read_parts(self.path, trust=trust)
+        self.path, self.read_only = Path(path), read_only
+        self._options: dict[str, Any] = {
+            "backend": backend,
+            "n_threads": n_threads,
+            "trust": trust,
+            "read_only": read_only,
+        }
+        self._generation, parts, self.store = _open_folder(self.path, trust=trust, read_only=read_only)
         self.config = parts.config
         self.model = parts.model
         self.encoders = parts.encoders
@@ -109,20 +153,20 @@ class Engine:
         self._ranker: Ranker | None = None
         if parts.refinement is not None:
             names = self.config.get("class_names", [])
-            self._ranker = Ranker(parts.refinement, names, folder=self.path, n_threads=n_threads)
+            folder = None if read_only else self.path
+            self._ranker = Ranker(parts.refinement, names, folder=folder, n_threads=n_threads)
         self.confidence = parts.confidence
         self._judge: Judge | None = None
         if parts.refinement is not None and parts.confidence is not None:
             self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
-        self.store: Store = SqliteStore(
-            self.path / ITEMS, searched_fields=self.config.get("searched_fields", SEARCHED_FIELDS)
-        )
         self._duplicates = DuplicateFinder(self.store, parts.refinement, self.path)
         try:
             if self.store.n_bits != self.n_bits:
                 raise EngineError(
                     f"{self.path / ITEMS} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}"
                 )
+            if not read_only:
+                sweep_leftovers(self.path, self.store)
             self.refresh()
             self.index.build()
         except BaseException:
@@ -131,7 +175,13 @@ class Engine:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, backend: str = "exact", n_threads: int | None = None, trust: bool = False
+        cls,
+        path: str | Path,
+        *,
+        backend: str = "exact",
+        n_threads: int | None = None,
+        trust: bool = False,
+        read_only: bool = False,
     ) -> Self:
         """Open an engine that :meth:`train` made.
 
@@ -141,8 +191,11 @@ class Engine:
         backend : ``"exact"``, or ``"faiss-ivf"`` for many millions of items (extra ``faiss``)
         n_threads : the number of threads of one large search
         trust : import encoders of other packages if the engine names some; that runs their code
+        read_only : never write into the folder, which may then lie on a read-only disk; changes raise
+
+        What processes that were killed left in the folder or beside it is removed, unless ``read_only``.
         """
-        return cls(path, backend=backend, n_threads=n_threads, trust=trust)
+        return cls(path, backend=backend, n_threads=n_threads, trust=trust, read_only=read_only)
 
     @classmethod
     def train(
@@ -247,8 +300,24 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Close the store; what was added stays."""
+        """Close the store and give the memory of the index back; what was added stays."""
         self.store.close()
+        with self._lock:
+            self.index, self._ranker = make_index(self.n_bits), None
+
+    @property
+    def generation(self) -> str | None:
+        """The id of this engine, which another one that takes its place does not have."""
+        return self._generation.id
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the folder holds another engine by now, or none; cheap enough to ask before every search."""
+        return not self._generation.is_current()
+
+    def reopen(self) -> Self:
+        """Open the engine that lies in the folder now, as this one was opened. This one stays open."""
+        return type(self).open(self.path, **self._options)
 
     def refresh(self) -> None:
         """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
@@ -277,10 +346,18 @@ class Engine:
         reported, or replaces the old one with ``replace``. With ``keep``, pictures given as bytes
         (``{"data": …}``) are saved in the engine's folder, and deleted when their item is removed.
         """
+        self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
-        media_folder = self.path if keep else None
         ingester = Ingester(
-            self.store, self.model, self.encoders, problems, replace, workers, media_folder, self.refinement
+            self.store,
+            self.model,
+            self.encoders,
+            problems,
+            replace,
+            workers,
+            media_folder=self.path if keep else None,
+            refinement=self.refinement,
+            check_current=self._generation.check,
         )
         try:
             added, replaced = ingester.add(source, fields=fields, callback=callback)
@@ -294,6 +371,7 @@ class Engine:
 
         If an id is not there, nothing is removed, unless ``missing="ignore"``.
         """
+        self._check_writable()
         if isinstance(ids, str):
             raise TypeError(f"ids is the text {ids!r}; expected several ids, e.g. [{ids!r}]")
         wanted = list(dict.fromkeys(map(str, ids)))
@@ -307,6 +385,7 @@ class Engine:
             )
         gone = self.store.records(list(known.values()))
         n = self.store.remove(known, missing="ignore")
+        self._generation.check()
         self.refresh()
         for record in gone.values():
             delete_media(self.path, record.uri)
@@ -550,6 +629,11 @@ class Engine:
         return wanted
 
     # -- inside
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise EngineError(f"{self.path} was opened read-only: nothing can be added or removed")
+        self._generation.check()
 
     def _groups(self, want: str | Sequence[str] | None) -> list[int] | None:
         if want is None:

@@ -1,19 +1,25 @@
 """An engine on disk: the layout of its folder, which is whole or not there, and the pictures saved in it.
 
 =================  ==========================================================================
-``config.json``    format, code length, modalities with name, version, dimension and digest of their encoders
+``config.json``    format, generation, code length, modalities with name, version, dimension, digest of their encoders
 ``model/``         the hasher, as :mod:`modalhash.persistence` writes it
 ``encoders/``      what each encoder learned, as :mod:`modalhash.encoders.lookup` writes it: ``0/``, ``1/`` …
 ``refinement.safetensors``  what makes refinement vectors (:mod:`modalhash.engine.refinement`)
 ``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`)
 ``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================
+
+The *generation* is an id that no two engines share: who holds one notices by it that another took its place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
 import secrets
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from modalhash import __version__, _config
-from modalhash._files import replace_folder, write_atomically
+from modalhash._files import recover_folder, replace_folder, write_atomically
 from modalhash.engine.confidence import FILE as CONFIDENCE
 from modalhash.engine.confidence import Confidence, ConfidenceError, load_confidence, save_confidence
 from modalhash.engine.refinement import FILE as REFINEMENT
@@ -50,6 +56,44 @@ class EngineError(ValueError):
     """A folder is not an engine that this version can use; the message says why."""
 
 
+class EngineReplacedError(EngineError):
+    """Another engine has taken the place of the one that was opened; what was to be changed did not change in it."""
+
+
+class Generation:
+    """Which engine lies in a folder, and whether it is still the same one.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the engine; it may lie there or not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stamp = _stamp(folder)
+        self.id = _read_generation(folder)
+
+    def is_current(self) -> bool:
+        """Return whether the same engine lies there; a look at the time of one file, as long as nothing happens."""
+        stamp = _stamp(self._folder)
+        if stamp == self._stamp:
+            return True
+        same = _read_generation(self._folder) == self.id
+        if same:
+            self._stamp = stamp
+        return same
+
+    def check(self) -> None:
+        """Raise :class:`EngineReplacedError` if another engine lies there, or none."""
+        if not self.is_current():
+            what = "holds another engine by now" if (self._folder / CONFIG).exists() else "is gone"
+            raise EngineReplacedError(
+                f"{self._folder} {what}: it was replaced or moved while it was open. The last change is not in it; "
+                "open it anew and repeat that"
+            )
+
+
 @dataclass(frozen=True)
 class Parts:
     """What an engine consists of, besides its items."""
@@ -64,14 +108,19 @@ class Parts:
 
 
 @contextmanager
-def new_folder(target: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Give a folder to fill, which is moved to ``target`` when the block ends well, and deleted if not."""
+def new_folder(target: Path, *, overwrite: bool, keep_media: bool = True) -> Iterator[Path]:
+    """Give a folder to fill, which takes the place of ``target`` when the block ends well, and is deleted if not.
+
+    Whoever has the engine open that lay there notices by its generation. With ``keep_media`` the pictures that were
+    saved in it are in the new one too: there may be no other copy of them.
+    """
     target = target.absolute()
+    recover_engine(target)
     if target.exists() and not _replaceable(target):
         raise FileExistsError(f"{target} exists and is not an engine; it is left alone. Give another folder")
     if target.exists() and not overwrite and any(target.iterdir()):
         raise FileExistsError(f"{target} exists; give another folder, or replace it with overwrite=True (--overwrite)")
-    with replace_folder(target, carry=(MEDIA,)) as fresh:  # there may be no other copy of the pictures in it
+    with replace_folder(target, carry=(MEDIA,) if keep_media else ()) as fresh:
         yield fresh
         if target.exists() and not overwrite and any(target.iterdir()):
             raise FileExistsError(f"{target} was made by somebody else meanwhile; give another folder")
@@ -96,6 +145,7 @@ def write_parts(
     config = {
         "kind": KIND,
         "format": FORMAT,
+        "generation": new_generation(),
         "modalhash": __version__,
         "n_bits": int(model.n_bits),
         "model": _digest_of_model(folder / MODEL),
@@ -106,7 +156,27 @@ def write_parts(
         config["refinement"] = save_refinement(refinement, folder)
     if confidence is not None:
         config["confidence"] = save_confidence(confidence, folder)
-    write_atomically(folder / CONFIG, f"{json.dumps(config, indent=1, ensure_ascii=False)}\n".encode())
+    write_config(folder, config)
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write the configuration of an engine."""
+    write_atomically(folder / CONFIG, _config.config_bytes(config))
+
+
+def new_generation() -> str:
+    """Return the id of a new engine."""
+    return secrets.token_hex(8)
+
+
+def recover_engine(folder: Path) -> None:
+    """Put back an engine that was being replaced when the process was killed, with a warning."""
+    if recover_folder(folder):
+        warnings.warn(
+            f"{folder}: a process that was replacing this engine was killed; the previous engine was put back",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def read_parts(folder: Path, *, trust: bool = False) -> Parts:
@@ -186,6 +256,7 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
             for modality, encoder in config["modalities"].items()
         },
         "created": config.get("created"),
+        "generation": config.get("generation"),
         "seconds": config.get("seconds", {}),
         "bytes": sum(file.stat().st_size for file in files),
         "format": config["format"],
@@ -208,6 +279,31 @@ def delete_media(folder: Path, uri: str | None) -> None:
         folder.joinpath(*parts).unlink(missing_ok=True)
 
 
+def is_saved_media(name: str) -> bool:
+    """Return whether a file of the folder ``media`` is named as :func:`save_media` names them."""
+    return re.fullmatch(r"[0-9a-f]{32}(\.[a-z]+)?", name) is not None
+
+
+def _stamp(folder: Path) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(folder / CONFIG)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read_generation(folder: Path) -> str | None:
+    """Return the generation of the engine in a folder; of one from before there were such, the digest of its file."""
+    try:
+        data = (folder / CONFIG).read_bytes()
+    except OSError:
+        return None
+    try:
+        return str(json.loads(data)["generation"])
+    except (ValueError, KeyError, TypeError):
+        return hashlib.sha256(data).hexdigest()
+
+
 def _digest_of_model(folder: Path) -> str:
     return str(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["sha256"])
 
@@ -218,4 +314,5 @@ def _replaceable(target: Path) -> bool:
         return False
     names = {entry.name for entry in target.iterdir()}
     own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE}
+    own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
     return not names or (names <= own and ITEMS in names)

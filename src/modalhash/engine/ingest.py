@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modalhash._files import shared_lock
 from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
-from modalhash.engine.folder import delete_media, save_media
+from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record
@@ -68,6 +69,8 @@ class Ingester:
     """The engine's folder, if pictures that come as bytes are to be saved in it."""
     refinement: Refinement | None = None
     """Makes the vectors that order hits, if the engine has such."""
+    check_current: Callable[[], None] = lambda: None
+    """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
 
     def add(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> tuple[int, int]:
         """Add the items of a source; return how many were added, and how many of these replaced others."""
@@ -101,14 +104,28 @@ class Ingester:
         coded = CodedItems(items, codes, vectors)
         if self.media_folder is None:
             return self._store(coded)
-        before = {record.uri for record in self._stored(items)}
-        items = [self._save_data(item, self.media_folder) for item in items]
+        (self.media_folder / MEDIA).mkdir(exist_ok=True)
+        with shared_lock(self.media_folder / MEDIA):  # so that nobody sweeps what is not in the store yet
+            return self._store_with_media(coded, self.media_folder)
+
+    def _store_with_media(self, coded: CodedItems, folder: Path) -> tuple[int, int]:
+        before = {record.uri for record in self._stored(coded.items)}
+        items: list[Item] = []
+        used: set[str | None] = set()
         try:
-            return self._store(replace(coded, items=items))
-        finally:
+            items += (self._save_data(item, folder) for item in coded.items)
+            done = self._store(replace(coded, items=items))
             used = {record.uri for record in self._stored(items)}
+            return done
+        except EngineReplacedError:
+            used = before  # of the engine that is no more; the new one may have the same files
+            raise
+        except BaseException:
+            used = {record.uri for record in self._stored(coded.items)}
+            raise
+        finally:
             for uri in {*before, *(item.uri for item in items)} - used:  # replaced, or not stored after all
-                delete_media(self.media_folder, uri)
+                delete_media(folder, uri)
 
     def _store(self, coded: CodedItems) -> tuple[int, int]:
         """Store the items; where another process was quicker with some of them, the others."""
@@ -125,6 +142,7 @@ class Ingester:
                 if self.replace or not self.store.numbers(record.key for record in records):
                     raise
                 continue
+            self.check_current()
             return len(records), len(existing) if self.replace else 0
 
     def _stored(self, items: Iterable[Item]) -> Iterable[Record]:

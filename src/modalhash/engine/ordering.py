@@ -54,7 +54,7 @@ class Ranker:
     """The refinement vectors and sketches of all items of an engine, and the order they give."""
 
     def __init__(
-        self, refinement: Refinement, class_names: Sequence[str], *, folder: Path, n_threads: int | None = None
+        self, refinement: Refinement, class_names: Sequence[str], *, folder: Path | None, n_threads: int | None = None
     ) -> None:
         self.refinement = refinement
         self._class_names = class_names

@@ -20,7 +20,7 @@ from modalhash.serve import (
     routes_state,
 )
 from modalhash.serve.http import RequestMiddleware
-from modalhash.serve.service import Service
+from modalhash.serve.service import LeaseMiddleware, Service
 from modalhash.serve.settings import Settings
 
 DESCRIPTION = (
@@ -31,6 +31,9 @@ DESCRIPTION = (
 
 def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     """Return an ASGI app that serves an engine; the engine stays the caller's to close.
+
+    If another engine takes its place in its folder, the app opens that, serves it from then on, and closes the old one
+    when its last request is answered.
 
     The log goes to the error output, unless the logger ``modalhash.serve`` has a handler already.
 
@@ -57,6 +60,7 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
+    app.add_middleware(LeaseMiddleware, service=service)
     app.add_middleware(RequestMiddleware, settings=settings, metrics=service.metrics)
     errors.add_handlers(app)
     openapi.describe(app, engine, settings)

@@ -1,76 +1,218 @@
-"""What all routes share: the engine, the threads that use it, the settings, and what is counted and cached."""
+"""What all routes share: the engine, the threads that use it, the settings, and what is counted and cached.
+
+If another engine takes the place of the one that is served, the service follows: the new one is opened while the old
+one goes on answering. A request has one engine from its beginning to its end, and the last request of an old engine
+closes it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modalhash.codes import n_bytes
-from modalhash.engine import Engine, SearchOptions, SearchRequest
+from modalhash.engine import Engine, EngineReplacedError, SearchOptions, SearchRequest
+from modalhash.serve.errors import busy_error
 from modalhash.serve.media import Thumbnails
-from modalhash.serve.monitoring import Metrics
+from modalhash.serve.monitoring import LOGGER, Metrics
 from modalhash.serve.searcher import Searcher
 from modalhash.serve.settings import Settings
 from modalhash.serve.uploads import BodyBudget
+from modalhash.store import StoreError
 
 Value = TypeVar("Value")
-Pool = Literal["items", "pictures", "changes", "duplicates"]
+Pool = Literal["items", "pictures", "changes", "duplicates", "follow"]
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
+RETRY_SECONDS = 5.0
+"""The time after which an engine that could not be opened is tried again."""
+MAX_REPLACEMENTS = 3
+"""How often a change follows to another engine before it gives up."""
+
+
+class ServedEngine:
+    """An engine with the threads that search it, and the number of requests that are using it."""
+
+    def __init__(self, engine: Engine, settings: Settings, metrics: Metrics, *, is_own: bool) -> None:
+        self.engine = engine
+        self.is_own = is_own
+        self.searcher = Searcher(engine, settings.limits, metrics.count_batch)
+        self.n_requests = 0
+        self.is_retired = False
+
+    def close(self) -> None:
+        """End the threads when their work is done; close the engine unless it is the caller's, and still in place."""
+        self.searcher.close()
+        if self.is_own or self.is_retired:
+            self.engine.close()
+
+
+_leased: ContextVar[ServedEngine | None] = ContextVar("leased", default=None)
 
 
 class Service:
     """An engine and the state that is needed to serve it; the engine is the caller's to close."""
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
-        self.engine, self.settings, self.limits = engine, settings, settings.limits
+        self.settings, self.limits = settings, settings.limits
         self.metrics = Metrics()
         self.body_budget = BodyBudget(self.limits)
-        self.searcher = Searcher(engine, self.limits, self.metrics.count_batch)
+        self._served = ServedEngine(engine, settings, self.metrics, is_own=False)
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self._follow_after = 0.0
         self.thumbnails = Thumbnails(max_bytes=self.limits.thumbnails, max_pixels=self.limits.pixels)
         self._executors: dict[Pool, ThreadPoolExecutor] = {
             "items": ThreadPoolExecutor(2, thread_name_prefix="items"),
             "pictures": ThreadPoolExecutor(self.limits.pictures, thread_name_prefix="pictures"),
             "changes": ThreadPoolExecutor(1, thread_name_prefix="changes"),  # one change after the other
             "duplicates": ThreadPoolExecutor(1, thread_name_prefix="duplicates"),  # later ones find its result
+            "follow": ThreadPoolExecutor(1, thread_name_prefix="follow"),
         }
 
+    @property
+    def engine(self) -> Engine:
+        """The engine of the request that asks, or else the newest one."""
+        return (_leased.get() or self._served).engine
+
+    @property
+    def searcher(self) -> Searcher:
+        """The searches of that engine."""
+        return (_leased.get() or self._served).searcher
+
+    @contextlib.contextmanager
+    def lease(self) -> Iterator[None]:
+        """Give whoever is in this block the newest engine, the same one until the end; it stays open so long."""
+        with self._lock:
+            served = self._served
+            served.n_requests += 1
+        token = _leased.set(served)
+        try:
+            yield
+        finally:
+            _leased.reset(token)
+            with self._lock:
+                served.n_requests -= 1
+            self._close_unused(served)
+
     async def in_thread(self, pool: Pool, work: Callable[..., Value], *arguments: Any) -> Value:
-        """Return the result of ``work``, which runs off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._executors[pool], work, *arguments)
+        """Return the result of ``work``, which runs off the event loop.
+
+        A change is made in the newest engine, and once more if another one took its place before it was done.
+        """
+        run: Callable[..., Value] = self._change if pool == "changes" else copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._executors[pool], run, work, *arguments)
+
+    def _change(self, work: Callable[..., Value], *arguments: Any) -> Value:
+        for _ in range(MAX_REPLACEMENTS):
+            with self.lease():
+                try:
+                    return work(*arguments)
+                except EngineReplacedError:
+                    pass
+            try:
+                self.follow()
+            except (ValueError, OSError, StoreError) as error:
+                self._log("engine_not_followed", str(error))
+                raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
+        raise busy_error("the engine is being replaced again and again")
+
+    def follow_if_replaced(self) -> None:
+        """Begin to open the engine that took the place of the one that is served, if there is one; returns at once."""
+        if not self._served.engine.replaced or time.monotonic() < self._follow_after or self._opening.locked():
+            return
+        self._follow_after = time.monotonic() + RETRY_SECONDS
+        self._executors["follow"].submit(self._try_to_follow)
+
+    def follow(self) -> None:
+        """Serve the engine that took the place of the one that is served; raises if that cannot be opened."""
+        with self._opening:
+            old = self._served
+            if not old.engine.replaced:
+                return
+            engine = old.engine.reopen()
+            try:
+                warm_up(engine)
+            except BaseException:
+                engine.close()
+                raise
+            new = ServedEngine(engine, self.settings, self.metrics, is_own=True)
+            with self._lock:
+                self._served, old.is_retired = new, True
+            self._follow_after = 0.0
+            self._close_unused(old)
+        self._log("engine_followed", f"generation {engine.generation}, {len(engine)} items")
+
+    def _try_to_follow(self) -> None:
+        try:
+            self.follow()
+        except Exception as error:  # the old one goes on answering, and a later request tries again
+            self._log("engine_not_followed", str(error))
+
+    def _close_unused(self, served: ServedEngine) -> None:
+        """Close an engine that was replaced when nobody uses it any more, off the event loop."""
+        with self._lock:
+            if not served.is_retired or served.n_requests:
+                return
+            served.n_requests = -1  # once
+        threading.Thread(target=served.close, name="close").start()
+
+    @staticmethod
+    def _log(event: str, message: str) -> None:
+        LOGGER.warning(event, extra={"fields": {"event": event, "message": message}})
 
     def warm_up(self) -> None:
         """Load and compile what the first searches would have to wait for."""
-        engine = self.engine
-        code = np.zeros(n_bytes(engine.n_bits), np.uint8)
-        refinement = engine.refinement
-        vectors = (
-            {}
-            if refinement is None
-            else {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
-        )
-        engine.answer(
-            [
-                SearchRequest(code),
-                *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities),
-                SearchRequest(code, SearchOptions(radius=0, limit=1)),
-                *(SearchRequest(code, vector=vector, modality=name) for name, vector in vectors.items()),
-            ]
-        )
-        for name, reads in engine.reads.items():
-            with contextlib.suppress(ValueError):  # an encoder from outside the package may refuse these
-                if reads == "text":
-                    engine.prepare(text=["a"], modality=name)
-                elif reads == "image":
-                    engine.prepare(image=[ONE_PIXEL_GIF], modality=name)
+        warm_up(self.engine)
 
     def close(self) -> None:
-        """End the threads when their work is done."""
-        self.searcher.close()
+        """End the threads when their work is done, and close the engine if the service opened it itself."""
         for executor in self._executors.values():
             executor.shutdown(wait=True, cancel_futures=True)
+        self._served.close()
+
+
+def warm_up(engine: Engine) -> None:
+    """Let an engine do once what is slow the first time."""
+    code = np.zeros(n_bytes(engine.n_bits), np.uint8)
+    refinement = engine.refinement
+    vectors = (
+        {} if refinement is None else {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
+    )
+    engine.answer(
+        [
+            SearchRequest(code),
+            *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities),
+            SearchRequest(code, SearchOptions(radius=0, limit=1)),
+            *(SearchRequest(code, vector=vector, modality=name) for name, vector in vectors.items()),
+        ]
+    )
+    for name, reads in engine.reads.items():
+        with contextlib.suppress(ValueError):  # an encoder from outside the package may refuse these
+            if reads == "text":
+                engine.prepare(text=["a"], modality=name)
+            elif reads == "image":
+                engine.prepare(image=[ONE_PIXEL_GIF], modality=name)
+
+
+class LeaseMiddleware:
+    """ASGI middleware that gives every request one engine, and looks whether another took its place."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        self.service.follow_if_replaced()
+        with self.service.lease():
+            await self.app(scope, receive, send)

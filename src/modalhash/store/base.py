@@ -193,6 +193,9 @@ class Store(Protocol):
     def count(self, modality: str | None = None) -> int:
         """Return the number of items, in all or in one modality."""
 
+    def uris(self, part: str) -> set[str]:
+        """Return the URIs that have this text in them, of all items."""
+
     def counts(self) -> dict[tuple[str, str], int]:
         """Return the number of items by modality and kind of code; zeros are left out."""
 

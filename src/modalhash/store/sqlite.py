@@ -422,6 +422,10 @@ class SqliteStore:
         names = {number: name for name, number in self.modalities().items()}
         return {(names[number], kind): n for number, kind, n in self._rows(sql)}
 
+    def uris(self, part: str) -> set[str]:
+        """Return the URIs that have this text in them, of all items; reads all items."""
+        return {row[0] for row in self._rows("SELECT uri FROM item WHERE instr(uri, ?)", part)}
+
     def labels(self) -> dict[str, int]:
         """Return how many items have each label, the most frequent first; numbers are texts here."""
         sql = """

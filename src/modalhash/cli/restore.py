@@ -1,0 +1,31 @@
+"""``modalhash restore``: an engine out of an archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modalhash.cli._common import EngineFolder, say
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive that modalhash backup wrote.")],
+    engine: EngineFolder,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+) -> None:
+    """Make an engine of a backup. It appears when it is whole, and every file is as it was.
+
+    A service that serves an engine which this one replaces follows to it.
+
+    [bold]Examples[/bold]
+
+    modalhash restore engine.tar engine
+
+    modalhash restore backups/monday.tar.gz engine --overwrite
+    """
+    from modalhash.engine import restore_engine
+
+    restore_engine(file, engine, overwrite=overwrite)
+    say(f"{engine} restored from {file}")

@@ -1,0 +1,217 @@
+"""Backups of engines: one archive of one moment, made while the engine is in use, and an engine made of it again.
+
+An archive is a tar file. Its first member, ``backup.json``, lists the others with their sizes and digests; these are
+the files of the engine's folder (:mod:`modalhash.engine.folder`), of ``media/`` those that its items have.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from modalhash import _config
+from modalhash._files import link_tree, scratch_folder, scratch_folders, sha256_of, sweep, write_atomically
+from modalhash.engine.confidence import FILE as CONFIDENCE
+from modalhash.engine.folder import (
+    CONFIG,
+    ENCODERS,
+    ITEMS,
+    MEDIA,
+    MODEL,
+    EngineError,
+    Generation,
+    new_folder,
+    new_generation,
+    read_config,
+    recover_engine,
+    write_config,
+)
+from modalhash.engine.refinement import FILE as REFINEMENT
+from modalhash.store import SqliteStore
+
+FORMAT = 1
+KIND = "modalhash backup"
+CONTENTS = "backup.json"
+MAX_CONTENTS = 2**28
+"""The most bytes of the list of members: about two million of them."""
+_PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE)
+_ATTEMPTS = 3
+
+
+def backup_engine(folder: str | Path, file: str | Path) -> None:
+    """Write an engine as it is at this moment into one archive, while others go on using it.
+
+    Parameters
+    ----------
+    folder : of the engine
+    file : to be written, whole or not at all; compressed if its name ends in ``.gz`` or ``.tgz``
+
+    A warning tells of items that are damaged, or whose saved picture is missing; they are in the archive as they are.
+    """
+    folder, file = Path(folder), Path(file)
+    recover_engine(folder)
+    while True:
+        generation = Generation(folder)
+        with scratch_folder(file) as scratch:
+            stage = scratch / "new"
+            try:
+                missing = _stage(folder, stage)
+            except (OSError, EngineError):
+                if generation.is_current():
+                    raise
+                continue
+            if not generation.is_current():
+                continue  # another engine took its place meanwhile
+            with SqliteStore(stage / ITEMS, read_only=True) as store:
+                found = store.damage() + [f"{uri} is missing" for uri in missing]
+            for ending in ("-wal", "-shm"):
+                (stage / f"{ITEMS}{ending}").unlink(missing_ok=True)
+            write_atomically(file, partial(_write_archive, stage, compress=file.suffix in (".gz", ".tgz")))
+            break
+    sweep(scratch_folders(file))
+    if found:
+        text = f"{folder} is damaged, and so is its backup: {found[0]} ({len(found)} in all; see modalhash verify)"
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def restore_engine(file: str | Path, folder: str | Path, *, overwrite: bool = False) -> None:
+    """Make an engine of an archive that :func:`backup_engine` wrote; its folder appears when it is whole.
+
+    Every file is compared with its digest, and nothing is written outside the folder. The engine has a generation of
+    its own, so that whoever has one open that it replaces notices.
+
+    Parameters
+    ----------
+    file : the archive
+    folder : to be made
+    overwrite : replace an engine that is there, with the pictures saved in it
+    """
+    file, folder = Path(file), Path(folder)
+    with new_folder(folder, overwrite=overwrite, keep_media=False) as fresh:
+        try:
+            with tarfile.open(file, "r:*") as archive:
+                _extract(archive, fresh, file)
+        except (tarfile.TarError, EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise EngineError(f"{file} is no backup, or is damaged: {error}") from error
+        write_config(fresh, {**read_config(fresh), "generation": new_generation()})
+
+
+# -- writing
+
+
+def _stage(folder: Path, stage: Path) -> list[str]:
+    """Copy an engine with the store of one moment, and what its items have; return the saved pictures that are missing.
+
+    Pictures are never changed, but may be deleted at any time. Those that were there before the store was copied have a
+    second name in the stage by then; where one that came in between is gone already, the store is copied anew.
+    """
+    read_config(folder)
+    stage.mkdir()
+    for name in _PARTS:
+        if (folder / name).is_dir():
+            shutil.copytree(folder / name, stage / name)
+        elif (folder / name).exists():
+            shutil.copy2(folder / name, stage / name)
+    used: set[str] = set()
+    for _ in range(_ATTEMPTS):
+        link_tree(folder / MEDIA, stage / MEDIA)
+        (stage / ITEMS).unlink(missing_ok=True)
+        with SqliteStore(folder / ITEMS, read_only=True) as store:
+            store.backup(stage / ITEMS)
+        link_tree(folder / MEDIA, stage / MEDIA)
+        with SqliteStore(stage / ITEMS, read_only=True) as copy:
+            used = copy.uris(f"{MEDIA}/")
+        missing = sorted(uri for uri in used if uri.startswith(f"{MEDIA}/") and not (stage / uri).is_file())
+        if not missing:
+            break
+    names = {PurePosixPath(uri).name for uri in used}
+    for path in (stage / MEDIA).iterdir() if (stage / MEDIA).is_dir() else ():
+        if path.name not in names:
+            path.unlink()
+    return missing
+
+
+def _write_archive(stage: Path, out: BinaryIO, *, compress: bool) -> None:
+    files = [path for path in sorted(stage.rglob("*")) if path.is_file()]
+    listed = {
+        path.relative_to(stage).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of([path])}
+        for path in files
+    }
+    contents = stage / CONTENTS
+    contents.write_bytes(_config.config_bytes({"kind": KIND, "format": FORMAT, "files": listed}))
+    with tarfile.open(fileobj=out, mode="w:gz" if compress else "w", dereference=True) as archive:
+        for path in (contents, *files):
+            archive.add(path, path.relative_to(stage).as_posix(), recursive=False, filter=_without_owner)
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member without who owns the file here."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+# -- reading
+
+
+def _extract(archive: tarfile.TarFile, fresh: Path, file: Path) -> None:
+    """Write the members of an archive into a folder: those that it lists, with the digests that it lists."""
+    first = archive.next()
+    if first is None or first.name != CONTENTS or not first.isreg() or first.size > MAX_CONTENTS:
+        raise EngineError(f"{file} is no backup of an engine: it does not begin with {CONTENTS}")
+    listed = _read_contents(archive, first, fresh, file)
+    needed = sum(one["bytes"] for one in listed.values())
+    if needed > (free := shutil.disk_usage(fresh).free):
+        raise EngineError(f"{file} holds {needed:,} bytes, and there is room for {free:,}; make room, or go elsewhere")
+    for member in archive:
+        if member.name == CONTENTS:
+            continue
+        expected = listed.pop(member.name, None)
+        if expected is None or not member.isreg() or member.size != expected["bytes"]:
+            raise EngineError(f"{file}: {member.name!r} is not among what the backup lists; nothing was restored")
+        source = archive.extractfile(member)
+        assert source is not None
+        target = fresh / member.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source, target.open("xb") as out:
+            shutil.copyfileobj(source, out, 2**20)
+        if sha256_of([target]) != expected.get("sha256"):
+            raise EngineError(f"{file}: {member.name!r} is damaged: its digest is another; nothing was restored")
+    if listed:
+        raise EngineError(f"{file} was cut: it lacks {', '.join(sorted(listed)[:3])}; nothing was restored")
+
+
+def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Path, file: Path) -> dict[str, Any]:
+    """Return the list of members, by name; every name is one that an engine may have."""
+    source = archive.extractfile(member)
+    assert source is not None
+    path = fresh / CONTENTS
+    path.write_bytes(source.read())
+    config = _config.read_config(path, kind=KIND, format=FORMAT, required=("files",), error=EngineError)
+    path.unlink()
+    listed = config["files"]
+    if not isinstance(listed, Mapping) or not all(
+        _is_own(name) and isinstance(one, Mapping) and isinstance(one.get("bytes"), int) for name, one in listed.items()
+    ):
+        raise EngineError(f"{file} is no backup of an engine: it lists what is no part of one")
+    return dict(listed)
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a member is named like a file of an engine, and lies in its folder."""
+    path = PurePosixPath(name)
+    return (
+        path.as_posix() == name
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and "\\" not in name
+        and ":" not in name
+        and path.parts[0] in (*_PARTS, ITEMS, MEDIA)
+    )

@@ -1,0 +1,109 @@
+"""Is an engine sound? What is damaged is found, and what killed processes left behind is swept."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from modalhash._files import recover_folder, scratch_folders, shared_lock, sweep, temporary_files
+from modalhash.engine.folder import ITEMS, MEDIA, EngineError, is_saved_media, read_parts
+from modalhash.store import SqliteStore, Store, StoreError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    kind: str
+    """``"damage"``: not as it was written, or missing; ``"leftover"``: of a process that was killed."""
+    path: str
+    """The file or folder."""
+    message: str
+    repaired: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+def verify_engine(folder: str | Path, *, repair: bool = False, trust: bool = False) -> list[Finding]:
+    """Read all of an engine and return what is wrong with it; an empty list if nothing is.
+
+    Digests of all parts, the pages of the store, a checksum for every item, saved pictures that are missing or that no
+    item has, and what killed processes left in the folder or beside it. Others may use the engine meanwhile.
+
+    Parameters
+    ----------
+    folder : of the engine
+    repair : remove leftovers. Damage cannot be undone; restore a backup (:func:`restore_engine`)
+    trust : import encoders of other packages if the engine names some; that runs their code
+    """
+    folder = Path(folder)
+    found = []
+    if recover_folder(folder):
+        message = "a process that was replacing this engine was killed; the previous engine was put back"
+        found.append(Finding("leftover", str(folder), message, repaired=True))
+    try:
+        read_parts(folder, trust=trust)
+    except (EngineError, OSError) as error:
+        found.append(Finding("damage", str(folder), str(error)))
+    found += _leftovers(scratch_folders(folder), "the remains of an engine that was being made", repair)
+    places = (folder, folder / MEDIA, folder.absolute().parent)  # exports and backups are often put beside an engine
+    left = [path for place in places for path in temporary_files(place)]
+    found += _leftovers(left, "the remains of a file that was being written", repair)
+    try:
+        with SqliteStore(folder / ITEMS, read_only=not repair) as store:
+            found += (Finding("damage", str(folder / ITEMS), message) for message in store.damage())
+            found += _check_media(folder, store, repair)
+    except (StoreError, OSError) as error:
+        found.append(Finding("damage", str(folder / ITEMS), str(error)))
+    return found
+
+
+def sweep_leftovers(folder: Path, store: Store) -> None:
+    """Remove what killed processes left of an engine and in it; warn of an engine that was being made."""
+    if left := scratch_folders(folder):
+        sweep(left)
+        warnings.warn(
+            f"{folder}: a process that was replacing this engine was killed; what it left beside it "
+            f"({', '.join(path.name for path in left)}) was removed",
+            UserWarning,
+            stacklevel=4,
+        )
+    sweep([path for place in (folder, folder / MEDIA) for path in temporary_files(place)])
+    unused_media(folder, store, delete=True)
+
+
+def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Path]:
+    """Return the saved pictures that no item has; none while somebody is adding some."""
+    media = folder / MEDIA
+    if not media.is_dir() or not any(media.iterdir()):
+        return []
+    with shared_lock(media, exclusive=True) as alone:
+        if not alone:
+            return []
+        saved = [path for path in sorted(media.iterdir()) if is_saved_media(path.name)]
+        # By name, which is random: a manifest that was exported has the whole path.
+        used = {PurePath(uri).name for uri in store.uris(f"{MEDIA}/")} if saved else set()
+        unused = [path for path in saved if path.name not in used]
+        if delete:
+            for path in unused:
+                path.unlink(missing_ok=True)
+    return unused
+
+
+def _leftovers(paths: Iterable[Path], what: str, repair: bool) -> list[Finding]:
+    paths = list(paths)
+    if repair:
+        sweep(paths)
+    return [Finding("leftover", str(path), what, repaired=repair and not path.exists()) for path in paths]
+
+
+def _check_media(folder: Path, store: Store, repair: bool) -> list[Finding]:
+    missing = sorted(
+        uri for uri in store.uris(f"{MEDIA}/") if uri.startswith(f"{MEDIA}/") and not (folder / uri).is_file()
+    )
+    found = [Finding("damage", str(folder / uri), "the picture of an item is missing") for uri in missing]
+    unused = unused_media(folder, store, delete=repair)
+    return found + [Finding("leftover", str(path), "a picture that no item has", repaired=repair) for path in unused]
