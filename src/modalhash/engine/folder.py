@@ -63,6 +63,9 @@ class EngineReplacedError(EngineError):
 class Generation:
     """Which engine lies in a folder, and whether it is still the same one.
 
+    A copy of an engine has its generation too; that it is another one is seen by the file of its items, whose number in
+    the file system nobody else gets while it is open.
+
     Parameters
     ----------
     folder : Path
@@ -71,17 +74,19 @@ class Generation:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._stamp = _stamp(folder)
+        self._items, self._config = _status(folder / ITEMS)[:2], _status(folder / CONFIG)
         self.id = _read_generation(folder)
 
     def is_current(self) -> bool:
-        """Return whether the same engine lies there; a look at the time of one file, as long as nothing happens."""
-        stamp = _stamp(self._folder)
-        if stamp == self._stamp:
+        """Return whether the same engine lies there; a look at the status of two files, as long as nothing happens."""
+        if _status(self._folder / ITEMS)[:2] != self._items:
+            return False
+        config = _status(self._folder / CONFIG)
+        if config == self._config:
             return True
         same = _read_generation(self._folder) == self.id
         if same:
-            self._stamp = stamp
+            self._config = config
         return same
 
     def check(self) -> None:
@@ -284,11 +289,12 @@ def is_saved_media(name: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{32}(\.[a-z]+)?", name) is not None
 
 
-def _stamp(folder: Path) -> tuple[int, ...] | None:
+def _status(path: Path) -> tuple[int, ...]:
+    """Return the device and the number of a file, its time and its size; nothing if it is not there."""
     try:
-        status = os.stat(folder / CONFIG)
+        status = os.stat(path)
     except OSError:
-        return None
+        return ()
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
