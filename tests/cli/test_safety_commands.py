@@ -1,0 +1,102 @@
+"""verify, backup, restore, --read-only, and bad lines, as typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from little_world import make_world
+from modalhash.cli import app
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    make_world(folder)
+    assert run("train", folder / "items.csv", "-o", folder / "engine", "--bits", "16").exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def engine(world, tmp_path):
+    shutil.copytree(world / "engine", tmp_path / "engine")
+    return tmp_path / "engine"
+
+
+def test_a_backup_is_restored(engine, tmp_path):
+    done = run("backup", engine, tmp_path / "engine.tar.gz")
+    assert done.exit_code == 0
+    assert "engine written to" in done.stderr
+    shutil.rmtree(engine)
+    done = run("restore", tmp_path / "engine.tar.gz", engine)
+    assert [done.exit_code, run("search", engine, "red ball").exit_code] == [0, 0]
+    assert run("restore", tmp_path / "engine.tar.gz", engine).exit_code == 2
+    assert run("restore", tmp_path / "engine.tar.gz", engine, "--overwrite").exit_code == 0
+    assert run("verify", engine).exit_code == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks there")
+def test_verify_says_what_is_wrong(engine):
+    done = run("verify", engine)
+    assert [done.exit_code, f"{engine} is sound" in done.stderr] == [0, True]
+    (engine / ".config.json.abcdefgh.mh-part").write_text("half")
+    done = run("verify", engine)
+    assert [done.exit_code, "--repair removes" in done.stderr] == [1, True]
+    done = run("verify", engine, "--repair", "--json")
+    assert done.exit_code == 0
+    facts = json.loads(done.stdout)
+    assert facts["sound"]
+    assert facts["findings"][0] | {"path": ""} == {
+        "kind": "leftover",
+        "path": "",
+        "message": "the remains of a file that was being written",
+        "repaired": True,
+    }
+    model = engine / "model" / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-1])
+    done = run("verify", engine, "--repair")
+    assert [done.exit_code, "restore a backup" in done.stderr] == [1, True]
+    assert run("verify", engine.parent / "nowhere" / "engine").exit_code == 2
+
+
+def test_read_only(engine, tmp_path):
+    before = {path: path.read_bytes() for path in engine.rglob("*") if path.is_file()}
+    for command in (["search", engine, "red ball"], ["info", engine], ["export", engine], ["duplicates", engine]):
+        assert run(*command, "--read-only").exit_code == 0
+    done = run("serve", engine, "--read-only", "--writable")
+    assert [done.exit_code, "exclude each other" in done.stderr] == [2, True]
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_bad_line_is_named_and_the_rest_is_added(engine, tmp_path):
+    manifest = tmp_path / "more.jsonl"
+    manifest.write_text('{"id": "half", "text": "\\ud83d"}\n{"id": "good", "text": "a red ball"}\n')
+    done = run("add", engine, manifest)
+    assert done.exit_code == 1
+    assert "more.jsonl, line 1: half: text has half a character" in done.stderr
+    done = run("add", engine, manifest, "--replace", "--json")
+    facts = json.loads(done.stdout)
+    assert [facts["replaced"], facts["problems"][0]["line"]] == [1, 1]
+
+
+def test_an_id_that_no_output_takes_is_printed_escaped(engine, tmp_path):
+    manifest = tmp_path / "more.jsonl"
+    manifest.write_text('{"id": "\\ud83d", "text": "a red ball"}\n')
+    done = run("add", engine, manifest, "--json")
+    assert [done.exit_code, json.loads(done.stdout)["problems"][0]["id"]] == [1, "\ud83d"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks there")
+def test_the_rest_of_an_export_that_was_killed_is_swept_by_the_next_one(engine, tmp_path):
+    left = tmp_path / ".items.jsonl.abcdefgh.mh-part"
+    left.write_text("half")
+    assert run("export", engine, "-o", tmp_path / "items.jsonl").exit_code == 0
+    assert not left.exists()
