@@ -104,7 +104,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             setattr(self, name, value)
 
     def _check_fitted(self, data: Training) -> None:
-        """Refuse what was learned if it is not finite, or gives all items the same projections."""
+        """Refuse what was learned if it is not finite, or gives all items of unusual features the same projections."""
         from modalhash.persistence import flatten
 
         arrays: dict[str, Array] = {}
@@ -120,7 +120,7 @@ class CrossModalHasher(BaseEstimator, ABC):
                 projections = validation.check_projections(self._project(name, values[rows]), name)
                 labels = None if data.Y is None or not self.supervised else data.Y[name][rows]
                 if labels is None or np.any(labels != labels[0]):
-                    validation.check_projections_vary(projections, name)
+                    validation.check_projections_vary(projections, values, name)
         except ValueError as error:
             raise ValueError(f"{type(self).__name__}: {error}") from error
 

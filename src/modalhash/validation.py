@@ -23,6 +23,9 @@ Pairs = str | Array | None
 MAX_FEATURE = 1e15
 """The largest feature, and one over it the least that the largest of a modality may be: squares of larger ones, and
 sums of many, leave the range of float32, in which kernels work, and all items would get the same code."""
+USUAL_FEATURE = 1e5
+"""Where the largest feature of a modality is above this, or below one over it, a fit whose codes are all the same is
+refused. Of usual features it says that there was nothing to learn, which is no error."""
 
 
 def check_features(X: Any, *, expected: Mapping[str, int] | None = None) -> dict[str, Matrix]:
@@ -117,8 +120,10 @@ def check_projections(values: Array, name: str) -> Array:
     return values
 
 
-def check_projections_vary(values: Array, name: str) -> None:
-    """Refuse projections that are the same for all of some different items, but for rounding."""
+def check_projections_vary(values: Array, features: Matrix, name: str) -> None:
+    """Refuse projections of very large or very small features that are the same for all items, but for rounding."""
+    if 1 / USUAL_FEATURE <= _largest(features) <= USUAL_FEATURE:
+        return
     if len(values) > 1 and np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
         raise ValueError(
             f"{name!r}: the hash functions that were learned give all items the same code; the features are too large "
