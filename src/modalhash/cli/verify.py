@@ -64,4 +64,4 @@ def verify(
 
 def _advice(n: int, damaged: bool) -> str:
     remedy = "restore a backup (modalhash restore)" if damaged else "--repair removes what is left over"
-    return f"{n:,} findings; {remedy}"
+    return f"{'one finding' if n == 1 else f'{n:,} findings'}; {remedy}"
