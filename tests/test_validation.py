@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from modalhash import validation
+from broken_sparse import BROKEN, whole
+from modalhash import AMSH, RLH, Items, validation
+from modalhash.data import Dataset
+from modalhash.encoders import Precomputed, encode_items
+from modalhash.engine.query import encode_features
 
 
 @pytest.mark.parametrize(
@@ -75,3 +79,54 @@ def test_equal_items_are_noticed_in_any_form():
         other = equal.copy()
         other[4, 0] = 1
         validation.check_varied({"a": convert(other)})
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])
+def test_whole_sparse_matrices_pass_and_are_not_touched(kind):
+    matrix = whole(kind)
+    before = matrix.toarray()
+    validation.check_sparse(matrix, "x")
+    assert matrix.format == kind
+    np.testing.assert_array_equal(matrix.toarray(), before)
+
+
+def test_room_that_scipy_keeps_for_more_values_is_fine():
+    matrix = whole()
+    matrix.data, matrix.indices = np.append(matrix.data, 0), np.append(matrix.indices, 10**6)
+    validation.check_sparse(matrix, "x")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_sparse_matrices_are_refused(name):
+    with pytest.raises(ValueError, match=r"^x: a broken sparse matrix: .*(pointers|indices|index).*Make it anew"):
+        validation.check_sparse(BROKEN[name](), "x")
+
+
+def test_sparse_arrays_of_one_dimension_are_refused():
+    with pytest.raises(ValueError, match=r"^x: got a sparse array of shape \(3,\)"):
+        validation.check_sparse(sparse.coo_array(np.ones(3)), "x")
+
+
+FITTED = AMSH(n_bits=4, n_anchors=5, random_state=0).fit({"a": whole()}, {"a": whole().toarray()})
+ENTRANCES = {
+    "fit, features": lambda bad: AMSH(n_bits=4).fit({"a": bad}, {"a": whole().toarray()}),
+    "fit, labels": lambda bad: AMSH(n_bits=4).fit({"a": whole()}, {"a": bad}),
+    "fit of rlh, labels": lambda bad: RLH(n_bits=4).fit({"a": whole()}, {"a": bad}),
+    "transform": lambda bad: FITTED.transform({"a": bad}),
+    "decision_function": lambda bad: FITTED.decision_function({"a": bad}),
+    "Items, features": lambda bad: Items({"a": bad}),
+    "Items, labels": lambda bad: Items({"a": whole()}, {"a": bad}),
+    "Dataset, features": lambda bad: Dataset({"a": bad}),
+    "Dataset, labels": lambda bad: Dataset({"a": whole()}, {"a": bad}),
+    "encode_items": lambda bad: encode_items(Precomputed(dim=6), bad),
+    "Precomputed.fit": lambda bad: Precomputed().fit(bad),
+    "Precomputed.encode": lambda bad: Precomputed(dim=6).encode(bad),
+    "query": lambda bad: encode_features(FITTED, "a", bad, asymmetric=False),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("name", ["csr, column too large", "csr, column negative", "csc, pointers beyond the end"])
+def test_every_entrance_checks_sparse_matrices(entrance, name):
+    with pytest.raises(ValueError, match="a broken sparse matrix"):
+        ENTRANCES[entrance](BROKEN[name]())

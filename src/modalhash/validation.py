@@ -206,6 +206,53 @@ def check_memory(value: Any, parameter: str = "memory_limit") -> int | None:
     return check_int(value, parameter, at_least=1)
 
 
+def check_sparse(values: Any, where: str) -> None:
+    """Refuse a sparse matrix whose arrays do not fit together, before compiled code follows its indices.
+
+    scipy checks the lengths of the arrays when a matrix is made, and not what is in them: an index beyond the last
+    column then reads and writes memory of others. One pass over the indices, and no copy of a CSR, CSC, BSR or COO
+    matrix.
+    """
+    if values.ndim != 2:
+        raise ValueError(f"{where}: got a sparse array of shape {values.shape}; expected two dimensions")
+    if values.format not in ("csr", "csc", "bsr", "coo"):
+        try:
+            values = values.tocoo()  # by Python, from lists or diagonals; most of what is wrong shows here
+        except (ValueError, IndexError) as error:
+            raise _broken(where, str(error)) from None
+    if values.format == "coo":
+        for axis, (indices, size) in enumerate(zip(values.coords, values.shape, strict=True)):
+            _check_indices(indices, size, where, ("row", "column")[axis])
+            if len(indices) != len(values.data):
+                raise _broken(where, f"{len(indices)} indices for {len(values.data)} values")
+        return
+    block = values.blocksize if values.format == "bsr" else (1, 1)
+    sizes = [size // side for size, side in zip(values.shape, block, strict=True)]
+    major, minor = sizes if values.format != "csc" else sizes[::-1]
+    starts, indices = values.indptr, values.indices
+    if starts.ndim != 1 or starts.dtype.kind != "i" or len(starts) != major + 1:
+        raise _broken(where, f"the pointers have shape {starts.shape} and type {starts.dtype} for {major} rows")
+    if starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
+        raise _broken(where, "the pointers do not ascend from 0")
+    if not starts[-1] <= len(indices) == len(values.data):
+        raise _broken(
+            where, f"the pointers end at {starts[-1]}; there are {len(indices)} indices, {len(values.data)} values"
+        )
+    _check_indices(indices, minor, where, "row" if values.format == "csc" else "column", used=int(starts[-1]))
+
+
+def _check_indices(indices: Array, size: int, where: str, axis: str, used: int | None = None) -> None:
+    if indices.ndim != 1 or indices.dtype.kind != "i":
+        raise _broken(where, f"the {axis} indices have shape {indices.shape} and type {indices.dtype}")
+    indices = indices[:used]  # scipy may keep room for more
+    if len(indices) and (indices.min() < 0 or indices.max() >= size):
+        raise _broken(where, f"{axis} indices from {indices.min()} to {indices.max()} for {size} {axis}s")
+
+
+def _broken(where: str, what: str) -> ValueError:
+    return ValueError(f"{where}: a broken sparse matrix: {what}. Make it anew; if it is from a file, get that again")
+
+
 def _check_mapping(value: Any, argument: str, what: str) -> None:
     if not isinstance(value, Mapping):
         raise TypeError(
@@ -221,6 +268,7 @@ def _check_mapping(value: Any, argument: str, what: str) -> None:
 
 def _check_matrix(values: Any, name: str) -> Matrix:
     if sparse.issparse(values):
+        check_sparse(values, repr(name))
         matrix = sparse.csr_array(values)
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
@@ -283,6 +331,7 @@ def _is_finite(values: Array) -> bool:
 
 def _check_label_matrix(values: Any, name: str, n: int) -> Array:
     if sparse.issparse(values):
+        check_sparse(values, f"{name!r}, labels")
         values = values.toarray()
     if not isinstance(values, np.ndarray):
         raise TypeError(f"{name!r}: labels are {_kind(values)}; expected a 0/1 array (items, classes) or CSR")

@@ -196,3 +196,10 @@ def test_known_words_are_whole_words():
     texts = ["rotes Boot", "Segelboot", "das rote BOOT im Hafen!", "Boot xyzzy"]
     np.testing.assert_allclose(encoder.known(texts), [1, 0, 3 / 5, 1 / 2])
     assert HashingEncoder().known(["xyzzy"]).tolist() == [1]
+
+
+def test_a_stored_context_with_indices_out_of_range_is_refused():
+    state = TfidfEncoder(context=0.5).fit(HARBOUR).state
+    state.arrays["context_indices"][-1] = 10**6
+    with pytest.raises(ValueError, match="'tfidf', context: a broken sparse matrix: column indices"):
+        TfidfEncoder.restore(state)

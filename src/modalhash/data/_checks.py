@@ -9,11 +9,13 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
+from modalhash.validation import check_sparse
 
 
 def clean_features(values: Any, where: str) -> Matrix:
     """Check that these are numbers with items along the first axis; a sparse matrix becomes CSR."""
     if sparse.issparse(values):
+        check_sparse(values, where)
         matrix: Matrix = sparse.csr_array(values)
         dtype = matrix.dtype
     elif isinstance(values, np.ndarray):
@@ -35,6 +37,7 @@ def clean_features(values: Any, where: str) -> Matrix:
 def clean_labels(values: Any, where: str) -> Array:
     """Return labels of 0 and 1 as a boolean array (items, classes)."""
     if sparse.issparse(values):
+        check_sparse(values, f"{where}, labels")
         values = values.toarray()
     values = np.asarray(values)
     if values.dtype == object:

@@ -23,7 +23,7 @@ from modalhash._typing import Array, Matrix
 from modalhash.blocks import row_slices
 from modalhash.encoders.base import Encoder, ItemError
 from modalhash.progress import Callback, Reporter
-from modalhash.validation import check_int
+from modalhash.validation import check_int, check_sparse
 
 if TYPE_CHECKING:
     from modalhash.data import Dataset
@@ -95,6 +95,8 @@ def encode_items(
     Only ``ValueError`` and ``OSError`` are taken as the fault of an item. Results do not depend on
     ``batch_size`` and ``workers``.
     """
+    if sparse.issparse(items):
+        check_sparse(items, "items")
     n = items.shape[0] if hasattr(items, "shape") else len(items)
     if where is not None and len(where) != n:
         raise ValueError(f"{n} items and {len(where)} entries in where; expected as many")
@@ -237,6 +239,8 @@ def _checked(encoder: Encoder, batch: Any, dim: int) -> Matrix:
     shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
     if shape != (n, dim) or dtype != np.float32:
         raise TypeError(f"encoder {encoder.name!r} returned {dtype} {shape}; expected float32 {(n, dim)}")
+    if sparse.issparse(features):
+        check_sparse(features, f"encoder {encoder.name!r}")
     return features
 
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from modalhash._typing import Matrix
 from modalhash.encoders.base import EncoderBase, ItemError, State
-from modalhash.validation import check_int
+from modalhash.validation import check_int, check_sparse
 
 
 class Precomputed(EncoderBase):
@@ -42,6 +42,8 @@ class Precomputed(EncoderBase):
 
     def fit(self, items: Sequence[Any] | Matrix) -> Self:
         """Learn the number of features, or check it."""
+        if sparse.issparse(items):
+            check_sparse(items, "features")
         first: Matrix = items[:1]
         width = first.shape[1] if sparse.issparse(first) else np.asarray(first).shape[-1]
         if self._dim is not None and width != self._dim:
@@ -64,6 +66,10 @@ class Precomputed(EncoderBase):
     def encode(self, batch: Sequence[Any] | Matrix) -> Matrix:
         """Return the same numbers as float32, dense or CSR as they came."""
         if sparse.issparse(batch):
+            try:
+                check_sparse(batch, "features")
+            except ValueError as error:
+                raise ItemError(str(error)) from None
             rows = sparse.csr_array(batch).astype(np.float32)
             values = rows.data
         else:

@@ -27,7 +27,7 @@ from sklearn.preprocessing import normalize
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
 from modalhash.encoders.base import EncoderBase, ItemError, State
-from modalhash.validation import check_int, check_number
+from modalhash.validation import check_int, check_number, check_sparse
 
 WORD = re.compile(
     # all but white space and punctuation; \w would cut words of Hindi or Thai at their vowel signs, and drop emoji
@@ -190,6 +190,7 @@ class TfidfEncoder(EncoderBase):
             if encoder.context:
                 parts = tuple(state.arrays[f"context_{name}"] for name in ("data", "indices", "indptr"))
                 encoder._contexts = sparse.csr_array(parts, shape=(sizes[0], sum(sizes)))
+                check_sparse(encoder._contexts, "'tfidf', context")
         return encoder
 
     def _fitted(self) -> list[dict[str, int]]:

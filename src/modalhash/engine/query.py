@@ -14,7 +14,7 @@ from scipy import sparse
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import n_bytes, pack_signs
 from modalhash.store import KINDS, Comparison, Filter, Key, Record, all_of
-from modalhash.validation import check_choice, check_int
+from modalhash.validation import check_choice, check_int, check_sparse
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -279,6 +279,8 @@ def encode_features(
     confidence: Confidence | None = None,
 ) -> QueryBatch:
     """Encode queries given as rows of features; one row need not be a matrix."""
+    if sparse.issparse(features):
+        check_sparse(features, repr(modality))
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))

@@ -47,7 +47,7 @@ from modalhash.methods._rlh_codes import LABELS, Model, Relevance, Schedule, Sou
 from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, inverse_deviation
 from modalhash.progress import Callback, Reporter
 from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.validation import check_choice, check_int, check_memory, check_number, check_sparse, per_modality
 
 UNLABELLED_ROWS = 4096
 """Items without labels that are hashed at once."""
@@ -487,6 +487,7 @@ class RLH(CrossModalHasher):
 
 def _sparse_labels(values: Any, name: str) -> sparse.csr_array:
     """Checked labels as canonical CSR of truth values, without zeros."""
+    check_sparse(values, f"{name!r}, labels")
     labels = sparse.csr_array(values)
     if labels.shape[1] == 0:
         raise ValueError(f"{name!r}: labels have no columns; expected at least one class")
