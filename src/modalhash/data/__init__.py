@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from modalhash.data._errors import ReadError as ReadError
     from modalhash.data._read import read as read
     from modalhash.data.catalog import NAMED as NAMED
     from modalhash.data.catalog import NamedDataset as NamedDataset
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from modalhash.data.labels import label_matrix as label_matrix
     from modalhash.data.labels import label_names as label_names
     from modalhash.data.labels import parse_labels as parse_labels
+    from modalhash.data.limits import ReadLimits as ReadLimits
     from modalhash.data.scenarios import missing_labels as missing_labels
     from modalhash.data.scenarios import noisy_labels as noisy_labels
     from modalhash.data.scenarios import paired as paired
@@ -41,11 +43,13 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
+        "_errors": ["ReadError"],
         "_read": ["read"],
         "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "is_present", "load_dataset"],
         "dataset": ["Dataset", "Parts", "Split", "with_split"],
         "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines"],
         "labels": ["label_matrix", "label_names", "parse_labels"],
+        "limits": ["ReadLimits"],
         "scenarios": ["missing_labels", "noisy_labels", "paired", "semi_paired", "unequal", "unpaired"],
         "sets.openmoji": ["openmoji_attribution", "write_openmoji"],
         "synthetic": ["RECIPES", "generate", "twin"],

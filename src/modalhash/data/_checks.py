@@ -83,13 +83,23 @@ def clean_ids(values: Any, where: str) -> Array:
 
 
 def clean_raw(values: Any, where: str) -> Array:
-    """Return texts or paths as a 1-D array of str."""
-    raw = np.asarray(values)
-    if raw.dtype.kind == "O" and all(isinstance(value, str) for value in raw.flat):
-        raw = raw.astype(str)
-    if raw.ndim != 1 or (raw.dtype.kind != "U" and raw.size):
-        raise TypeError(f"{where}: raw items have shape {raw.shape} and type {raw.dtype}; expected a list of str")
+    """Return texts or paths as a 1-D object array of str: each takes its own length, however long another is."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "UO":
+        given = list(values) if not isinstance(values, str) else None
+        if given is None or (isinstance(values, np.ndarray) and len(given)):
+            kind = f"type {values.dtype}" if isinstance(values, np.ndarray) else "one text"
+            raise TypeError(f"{where}: raw items are {kind}; expected a list of str")
+        values = np.empty(len(given), dtype=object)
+        values[:] = given
+    raw: Array = values.astype(object)
+    if raw.ndim != 1 or not all(isinstance(value, str) for value in raw.flat):
+        raise TypeError(f"{where}: raw items have shape {raw.shape} and type {values.dtype}; expected a list of str")
     return raw
+
+
+def padded_bytes(longest: int, n: int) -> int:
+    """Return what texts take in an array of fixed width, as ids do."""
+    return 4 * longest * n
 
 
 def rows_of(ids: Array, wanted: Any, where: str) -> Array:

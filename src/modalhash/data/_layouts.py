@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from modalhash.data._errors import ReadError
 from modalhash.data.formats._variables import Variable, listing
 
 ALL, TRAINING, QUERY, DATABASE = "all", "training", "query", "database"
@@ -145,11 +146,11 @@ def _add_extras(layout: Layout, variables: Mapping[str, Variable]) -> None:
         layout.ids[""] = variables["ids"]
     for name, variable in variables.items():
         modality, mark, what = name.partition("__")
-        if mark and what == "labels":
+        if mark and what == "labels" and variable.usable:
             layout.labels[modality] = {ALL: variable}
-        elif mark and what == "ids":
+        elif mark and what == "ids" and variable.kind in ("numbers", "texts"):
             layout.ids[modality] = variable
-        elif mark and what == "raw":
+        elif mark and what == "raw" and variable.kind == "texts":
             layout.raw[modality] = {ALL: variable}
     if len(layout.labels) > 1:
         layout.labels.pop("", None)
@@ -157,7 +158,7 @@ def _add_extras(layout: Layout, variables: Mapping[str, Variable]) -> None:
 
 def _add_plain(layout: Layout, groups: Mapping[str, ByPart]) -> None:
     """Make every matrix with as many items as ``labels`` a modality under its own name."""
-    if "" not in layout.labels:
+    if "" not in layout.labels or not layout.labels[""][ALL].shape:
         return
     used = layout.used()
     free = [
@@ -179,9 +180,10 @@ def mapped(variables: Mapping[str, Variable], mapping: Mapping[str, object]) -> 
     def checked(parts: ByPart) -> ByPart:
         for variable in parts.values():
             if not variable.usable and variable.kind != "texts":
-                raise TypeError(
-                    f"{variable.file}, variable {variable.name!r}: {variable.kind}; expected numbers or texts. "
-                    "Store it as one numeric array"
+                raise ReadError(
+                    variable.file,
+                    f"{variable.kind}; expected numbers or texts. Store it as one numeric array",
+                    variable=variable.name,
                 )
         return parts
 

@@ -10,23 +10,28 @@ from typing import Any
 
 from modalhash._files import sha256_of
 from modalhash.data._assemble import assemble
+from modalhash.data._errors import ReadError
 from modalhash.data._layouts import mapped, recognise
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.formats import hdf5, matlab, npz
-from modalhash.data.formats._variables import Variable, listing, variable_of
+from modalhash.data.formats import foreign
+from modalhash.data.formats._found import text_array
+from modalhash.data.formats._variables import Variable, listing
 from modalhash.data.formats.manifest import MANIFEST_SUFFIXES, is_manifest, read_manifest
+from modalhash.data.limits import ReadLimits, too_large
 
 Paths = str | Path | Sequence[str | Path]
 ARRAY_SUFFIXES = (".mat", ".npz", ".npy", ".h5", ".hdf5", ".h5py")
 _HOW_TO_MAP = 'Say which is which, e.g. read(path, image="XAll", text="YAll", labels="LAll")'
 
 
-def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
+def read(path: Paths, *, name: str | None = None, limits: ReadLimits | None = None, **mapping: Any) -> Dataset:
     """Read a data set from a file, a folder of files that belong together, or a list of them.
 
     Recognised: MATLAB v5 and v7.3, HDF5, ``.npz``, ``.npy``, scipy's sparse ``.npz``, and manifests
     (``.jsonl``, ``.csv``, ``.tsv`` with ``id``, ``path`` or ``text``, ``labels``, ``modality`` of each item).
-    Files with a training and a test part come with that split.
+    Files with a training and a test part come with that split. A file may be damaged, or made to do harm: binary
+    formats are read in a process of their own, with a limit on memory and time, and HDF5 files that name other files
+    are refused.
 
     Parameters
     ----------
@@ -34,10 +39,17 @@ def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
         of the file, the folder, or several files whose variables are taken together
     name
         of the data set; the file's by default
+    limits
+        how much memory and time a file may take; see :class:`modalhash.data.ReadLimits` for what is usual
     **mapping
         which variable is which, where the layout is not recognised or another is wanted: ``image="XAll"`` makes the
         variable ``XAll`` the modality ``image`` (any name will do); ``image="I"`` takes ``I_tr`` and ``I_te``.
         Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``
+
+    Raises
+    ------
+    ReadError
+        for whatever cannot be read, with the file, the line or variable, and the reason
 
     Examples
     --------
@@ -46,15 +58,29 @@ def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
     """
     files = _files(path)
     label = name or (Path(path).stem if isinstance(path, str | Path) else files[0].stem)
-    if any(is_manifest(file) for file in files):
-        if len(files) > 1:
-            raise ValueError(f"{files[0].parent}: {len(files)} files; a manifest is read alone. Name the one file")
-        return read_manifest(files[0], name=label, fields=mapping)
-    variables = _variables(files)
     where = ", ".join(str(file) for file in files)
+    limits = limits or ReadLimits()
+    try:
+        if any(is_manifest(file) for file in files):
+            if len(files) > 1:
+                raise ValueError(f"{len(files)} files; a manifest is read alone. Name the one file")
+            return read_manifest(files[0], name=label, fields=mapping, limits=limits)
+        return _read_arrays(files, label, mapping, limits, keep_name=name is not None)
+    except ReadError:
+        raise
+    except (ValueError, TypeError) as error:  # what the files hold is no data set
+        raise ReadError(where, str(error)) from error
+    except MemoryError:
+        raise too_large(files[0], "what it holds", None, limits.memory_for(files[0].stat().st_size)) from None
+
+
+def _read_arrays(
+    files: Sequence[Path], label: str, mapping: Mapping[str, Any], limits: ReadLimits, *, keep_name: bool
+) -> Dataset:
+    variables = _variables(files, limits)
     layout = mapped(variables, mapping) if mapping else recognise(variables)
     if layout is None:
-        raise ValueError(f"{where}: the layout is not recognised. It has: {listing(variables.values())}. {_HOW_TO_MAP}")
+        raise ValueError(f"the layout is not recognised. It has: {listing(variables.values())}. {_HOW_TO_MAP}")
     used = layout.used()
     unused = [key for key in variables if key not in used and key not in ("provenance", "split", "name")]
     provenance = {
@@ -63,8 +89,8 @@ def read(path: Paths, *, name: str | None = None, **mapping: Any) -> Dataset:
         "sha256": sha256_of(files),
         "notes": [f"not used: {', '.join(unused)}"] if unused else [],
     }
-    dataset = assemble(layout, name=label, where=where, provenance=provenance)
-    return dataset if mapping else _with_stored_facts(dataset, variables, where, keep_name=name is not None)
+    dataset = assemble(layout, name=label, provenance=provenance, limits=limits)
+    return dataset if mapping else _with_stored_facts(dataset, variables, keep_name=keep_name)
 
 
 def _files(path: Paths) -> list[Path]:
@@ -76,7 +102,7 @@ def _files(path: Paths) -> list[Path]:
         files = sorted(file for file in Path(path).iterdir() if file.suffix.lower() in ARRAY_SUFFIXES)
         files += [file for file in [Path(path) / "caption.txt"] if file.exists()]
         if not files:
-            raise ValueError(f"{path}: a folder without any {', '.join(ARRAY_SUFFIXES)} file")
+            raise ReadError(path, f"a folder without any {', '.join(ARRAY_SUFFIXES)} file")
     else:
         files = [Path(path)]
     for file in files:
@@ -85,49 +111,64 @@ def _files(path: Paths) -> list[Path]:
     return files
 
 
-def _variables(files: Sequence[Path]) -> dict[str, Variable]:
+def _variables(files: Sequence[Path], limits: ReadLimits) -> dict[str, Variable]:
     variables: dict[str, Variable] = {}
     for file in files:
-        for variable in _variables_of(file):
+        for variable in _variables_of(file, limits):
             if variable.name in variables:
-                raise ValueError(
-                    f"{file}: the variable {variable.name!r} is also in {variables[variable.name].file}. "
-                    "Read the files that belong together: read([path, path])"
+                raise ReadError(
+                    file,
+                    f"it is also in {variables[variable.name].file}. "
+                    "Read the files that belong together: read([path, path])",
+                    variable=variable.name,
                 )
             variables[variable.name] = variable
     return variables
 
 
-def _variables_of(file: Path) -> list[Variable]:
+def _variables_of(file: Path, limits: ReadLimits) -> list[Variable]:
     """List the variables of one file; the first bytes tell the format, whatever the name says."""
     with file.open("rb") as stream:
         head = stream.read(520)
     if not head:
-        raise ValueError(f"{file}: the file is empty")
+        raise ReadError(file, "the file is empty")
     signature = b"\x89HDF\r\n\x1a\n"
     if head.startswith(signature) or head[512:520] == signature or head.startswith(b"MATLAB 7.3"):
-        return hdf5.variables(file)
+        return foreign.variables(file, "hdf5", limits)
     if head.startswith(b"PK") or head.startswith(b"\x93NUMPY") or file.suffix.lower() in (".npz", ".npy"):
-        return npz.variables(file)
+        return foreign.variables(file, "npz", limits)
     if head.startswith(b"MATLAB 5.0") or file.suffix.lower() == ".mat":
-        return matlab.variables(file)
+        return foreign.variables(file, "matlab", limits)
     if file.suffix.lower() == ".txt":
-        return [variable_of(file.stem, file.read_text(encoding="utf-8").splitlines(), file)]
-    raise ValueError(
-        f"{file}: neither a MATLAB, HDF5 nor NumPy file by its first bytes ({head[:8]!r}); "
+        texts = text_array(_lines(file))
+        return [Variable(file.stem, texts.shape, "texts", lambda: texts, file)]
+    raise ReadError(
+        file,
+        f"neither a MATLAB, HDF5 nor NumPy file by its first bytes ({head[:8]!r}); "
         f"expected one of {', '.join(ARRAY_SUFFIXES + MANIFEST_SUFFIXES)}. "
-        "A truncated or corrupt file looks like this too"
+        "A truncated or corrupt file looks like this too",
     )
 
 
-def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], where: str, *, keep_name: bool) -> Dataset:
+def _lines(file: Path) -> list[str]:
+    content = file.read_bytes()
+    try:
+        return content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        line = len(content[: error.start].decode("utf-8").splitlines()) or 1
+        raise ReadError(file, "not in UTF-8; save the file as UTF-8", line=line) from None
+
+
+def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], *, keep_name: bool) -> Dataset:
     """Apply the name, provenance and split that ``write_npz`` stored beside the arrays."""
     if "provenance" in variables and variables["provenance"].kind == "texts":
         try:
             stored = json.loads(str(variables["provenance"].load()))
             split = json.loads(str(variables["split"].load())) if "split" in variables else None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{where}: 'provenance' or 'split' is not JSON ({error})") from error
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"'provenance' or 'split' is not JSON ({error})") from error
+        if not isinstance(stored, dict):
+            raise ValueError(f"'provenance' is a {type(stored).__name__}; expected a JSON object")
         provenance = {
             **stored,
             "sha256": dataset.provenance["sha256"],
@@ -138,6 +179,6 @@ def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], wher
             dataset,
             name=name,
             provenance=provenance,
-            split=Split.from_json(split, disjoint=False, where=where) if split else dataset.split,
+            split=Split.from_json(split, disjoint=False) if split else dataset.split,
         )
     return dataset

@@ -10,7 +10,12 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._files import write_atomically
+from modalhash.data._checks import padded_bytes
 from modalhash.data.dataset import Dataset
+from modalhash.data.formats.npz import LENGTHS
+
+MAX_PADDING = 64 * 10**6
+"""Bytes that may be spent on padding texts to one width, which every version reads."""
 
 
 def npz_path(path: str | Path) -> Path:
@@ -43,8 +48,20 @@ def write_npz(dataset: Dataset, path: str | Path) -> Path:
         if name in dataset.labels:
             arrays[f"{name}__labels"] = dataset.labels[name].view(np.uint8)
         if name in dataset.raw:
-            arrays[f"{name}__raw"] = dataset.raw[name]
+            arrays |= _texts(f"{name}__raw", dataset.raw[name].tolist())
     if dataset.split is not None:
         arrays["split"] = np.array(json.dumps(dataset.split.to_json(), ensure_ascii=False))
     write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
     return path
+
+
+def _texts(name: str, texts: list[str]) -> dict[str, Any]:
+    """Return texts as one padded array, or, where one text would widen all others, as bytes and lengths."""
+    longest, total = max(map(len, texts), default=0), sum(map(len, texts))
+    if padded_bytes(longest, len(texts)) <= MAX_PADDING + 16 * total:
+        return {name: np.array(texts, dtype=str)}
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return {
+        name: np.frombuffer(b"".join(encoded), dtype=np.uint8),
+        f"{name}{LENGTHS}": np.array([len(text) for text in encoded]),
+    }

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy import sparse
-
-OBJECTS = "object array (never loaded)"
+from modalhash.data.formats._found import OBJECTS
 
 
 @dataclass(frozen=True)
@@ -34,22 +31,6 @@ class Variable:
         return f"{self.name} {shape} {self.kind}" if self.kind != OBJECTS else f"{self.name} {OBJECTS}"
 
 
-def variable_of(name: str, value: Any, file: Path) -> Variable:
-    """Return a variable whose values are in memory already."""
-    if sparse.issparse(value):
-        return Variable(name, value.shape, "sparse", lambda: sparse.csr_array(value), file)
-    value = np.asarray(value)
-    kind = {"U": "texts", "S": "texts", "O": OBJECTS, "V": "records"}.get(value.dtype.kind, "numbers")
-    return Variable(name, value.shape, kind, lambda: value, file)
-
-
 def listing(variables: Iterable[Variable]) -> str:
     """List names and shapes for an error message."""
     return "; ".join(str(variable) for variable in variables) or "nothing"
-
-
-def unreadable(path: Path, what: str, error: Exception, key: str | None = None) -> ValueError:
-    """Return the error to raise for a broken file."""
-    where = f"{path}, variable {key!r}" if key else str(path)
-    detail = f"{type(error).__name__}: {error}".splitlines()[0]
-    return ValueError(f"{where}: cannot be read as {what} ({detail}). It is truncated or corrupt: get the file again")

@@ -2,84 +2,189 @@
 
 MATLAB stores its arrays with the axes reversed and marks them with ``MATLAB_class``: those are transposed here, so that
 shapes are the ones MATLAB shows. Which axis counts the items is decided later, by shape.
+
+An HDF5 file may name other files of the machine as the place of its values: by external links, external storage and
+virtual data sets. Such a file is refused. So is a soft link, whose path may lead through one of these. Every object is
+looked at once, by its address, whatever number of names it has.
 """
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from modalhash._imports import require
 from modalhash._typing import Array
-from modalhash.data.formats._variables import Variable, unreadable, variable_of
+from modalhash.data._errors import ReadError
+from modalhash.data.formats._found import Budget, Found, SparseParts, Value, found, text_array
 from modalhash.data.formats.matlab import cell_variables, stripped
 
-_FORMAT = "an HDF5 or MATLAB v7.3 file"
+WHAT = "an HDF5 or MATLAB v7.3 file"
+MAX_DEPTH = 32
+"""Groups within groups."""
+_TEXT_BYTES = 64
+"""What a text or a reference takes at least while it is read."""
 
 
-def variables(path: Path) -> list[Variable]:
+def prepare() -> None:
+    """Import what reading needs."""
+    require("h5py", extra="data", why="reading MATLAB v7.3 and HDF5 files")
+
+
+def variables(path: Path, budget: Budget) -> list[Found]:
     """List the variables of the file; those inside groups are named ``group/name``."""
-    h5py = require("h5py", extra="data", why=f"reading {path} (MATLAB v7.3 or HDF5)")
-    try:
-        with h5py.File(path, "r") as file:
-            return _scan(h5py, file, "", path)
-    except ValueError:
-        raise
-    except Exception as error:
-        raise unreadable(path, _FORMAT, error) from error
+    with _File(path, budget) as file:
+        return file.scan(file.root, "")
 
 
-def _scan(h5py: Any, group: Any, prefix: str, path: Path) -> list[Variable]:
-    listed: list[Variable] = []
-    for key in group:
-        if key.startswith("#"):  # MATLAB's own group: the targets of references
-            continue
-        name, item = prefix + key, group.get(key)
-        if item is None:
-            raise ValueError(f"{path}, variable {name!r}: the link leads nowhere; the file is truncated or corrupt")
-        kind = _matlab_class(item)
-        if isinstance(item, h5py.Group):
-            if "MATLAB_sparse" in item.attrs:
-                listed.append(Variable(name, _sparse_shape(item), "sparse", _loader(path, name, _sparse), path))
-            elif kind == "struct":
-                listed.append(Variable(name, (), "struct", _loader(path, name, _dense), path))
+def load(path: Path, name: str, budget: Budget) -> Value:
+    """Return the values of a variable."""
+    with _File(path, budget) as file:
+        item = file.root
+        for part in name.split("/"):
+            item = file.member(item, part, name)
+        return file.sparse(item, name) if "MATLAB_sparse" in item.attrs else file.dense(item, name)
+
+
+class _File:
+    """An open file that gives out only what is stored in it."""
+
+    def __init__(self, path: Path, budget: Budget) -> None:
+        self.h5py = require("h5py", extra="data", why="reading MATLAB v7.3 and HDF5 files")
+        self.path, self.budget = path, budget
+        self.groups: set[tuple[int, int]] = set()
+
+    def __enter__(self) -> _File:
+        self.root = self.h5py.File(self.path, "r")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.root.close()
+
+    def scan(self, group: Any, prefix: str) -> list[Found]:
+        """List what is in a group and in those below it."""
+        listed: list[Found] = []
+        for key in self._new_members(group, prefix):
+            name = prefix + key
+            item = self.member(group, key, name)
+            kind = _matlab_class(item)
+            if isinstance(item, self.h5py.Group):
+                if "MATLAB_sparse" in item.attrs:
+                    listed.append(Found(name, self._sparse_shape(item, name), "sparse"))
+                elif kind == "struct":
+                    listed.append(Found(name, (), "struct"))
+                else:
+                    listed += self.scan(item, name + "/")
+            elif not isinstance(item, self.h5py.Dataset) or item.shape is None:
+                listed.append(Found(name, (), "no values"))
+            elif kind == "cell":
+                listed += cell_variables(name, self._cells(item, name))
+            elif kind == "char" or self.h5py.check_string_dtype(item.dtype) is not None:
+                listed.append(found(name, self._texts(item, kind, name)))
+            elif item.dtype.kind in "fiub":
+                listed.append(Found(name, item.shape[::-1] if _is_reversed(item) else item.shape, "numbers"))
             else:
-                listed += _scan(h5py, item, name + "/", path)
-        elif kind == "cell":
-            listed += cell_variables(name, _cells(item), path)
-        elif kind == "char" or h5py.check_string_dtype(item.dtype) is not None:
-            listed.append(variable_of(name, _texts(item, kind), path))
-        elif item.dtype.kind in "fiub":
-            shape = item.shape[::-1] if _is_reversed(item) else item.shape
-            listed.append(Variable(name, shape, "numbers", _loader(path, name, _dense), path))
-        else:
-            listed.append(Variable(name, item.shape, f"type {item.dtype}", _loader(path, name, _dense), path))
-    return listed
+                listed.append(Found(name, item.shape, f"type {item.dtype}"))
+        return listed
+
+    def member(self, group: Any, key: str, name: str) -> Any:
+        """Return what a name in a group stands for, if it is in this file."""
+        link = group.get(key, getlink=True) if isinstance(group, self.h5py.Group) else None
+        if isinstance(link, self.h5py.ExternalLink):
+            raise self._refused(name, f"a link to another file, {link.filename!r}")
+        if isinstance(link, self.h5py.SoftLink):
+            raise self._refused(name, f"a soft link, to {link.path!r}")
+        item = group.get(key) if link is not None else None
+        if item is None:
+            raise ReadError(self.path, "the link leads nowhere; the file is truncated or corrupt", variable=name)
+        return self._own(item, name)
+
+    def _own(self, item: Any, name: str) -> Any:
+        """Refuse a data set whose values are in other files."""
+        if isinstance(item, self.h5py.Dataset):
+            if item.id.get_create_plist().get_external_count() > 0:
+                raise self._refused(name, f"values that are in other files, e.g. {item.external[0][0]!r}")
+            if item.is_virtual:
+                raise self._refused(name, "a virtual data set, made of values of other data sets")
+        return item
+
+    def _refused(self, name: str, what: str) -> ReadError:
+        reason = f"{what}: never followed, because it may read any file of this machine. Copy the values into the file"
+        return ReadError(self.path, reason, variable=name)
+
+    def _new_members(self, group: Any, prefix: str) -> list[str]:
+        """Return the names in a group that is seen for the first time; MATLAB's own group is left out."""
+        info = self.h5py.h5o.get_info(group.id)
+        if (info.fileno, info.addr) in self.groups:
+            return []
+        self.groups.add((info.fileno, info.addr))
+        if prefix.count("/") > MAX_DEPTH:
+            raise ReadError(self.path, f"more than {MAX_DEPTH} groups within each other", variable=prefix[:80])
+        return [key for key in group if not key.startswith("#")]  # "#refs#": the targets of references
+
+    def dense(self, item: Any, name: str) -> Array:
+        """Return numbers, with MATLAB's axes."""
+        if not isinstance(item, self.h5py.Dataset):
+            raise ValueError("a group; expected numbers")
+        self._take(item, name)
+        values = np.asarray(item[()])
+        return values.T if _is_reversed(item) else values
+
+    def sparse(self, group: Any, name: str) -> SparseParts:
+        """Return the arrays of a sparse matrix as they are stored."""
+        shape = self._sparse_shape(group, name)
+        if "data" not in group:  # MATLAB leaves the arrays out where nothing is stored
+            return SparseParts("csc", shape, np.empty(0), np.empty(0, np.int64), np.zeros(shape[1] + 1, np.int64))
+        data, indices, pointers = (self.dense(self.member(group, key, name), name) for key in ("data", "ir", "jc"))
+        if indices.dtype.kind not in "iu" or pointers.dtype.kind not in "iu":
+            raise ValueError(f"indices of type {indices.dtype} and pointers of type {pointers.dtype}")
+        return SparseParts("csc", shape, data.ravel(), _int64(indices), _int64(pointers))
+
+    def _sparse_shape(self, group: Any, name: str) -> tuple[int, int]:
+        rows, pointers = int(group.attrs["MATLAB_sparse"]), self.member(group, "jc", name)
+        columns = prod(pointers.shape) - 1
+        self.budget.take((columns + 1,), 8, name)
+        return rows, columns
+
+    def _texts(self, item: Any, kind: str, name: str) -> Array:
+        self.budget.take(item.shape, max(item.dtype.itemsize, _TEXT_BYTES), name)
+        if kind != "char":
+            values = np.asarray(item.asstr()[()], dtype=object)
+            return text_array([str(text) for text in values.ravel().tolist()], values.shape)
+        if item.attrs.get("MATLAB_empty", 0):
+            return text_array([""])
+        characters = np.atleast_2d(item[()]).T  # one text per row
+        return stripped(text_array(["".join(map(chr, row)) for row in characters.tolist()]))
+
+    def _cells(self, item: Any, name: str) -> Array:
+        """Return the targets of the references in a cell array, as texts, numbers or sparse matrices."""
+        if self.h5py.check_ref_dtype(item.dtype) is not self.h5py.Reference:
+            raise ValueError(f"a cell array of type {item.dtype}; expected references to objects")
+        self.budget.take(item.shape, _TEXT_BYTES, name)
+        references = np.atleast_1d(item[()].T)
+        cells = np.empty(references.shape, dtype=object)
+        for index, reference in np.ndenumerate(references):
+            target = self._own(self.root[reference], name)
+            kind = _matlab_class(target)
+            if "MATLAB_sparse" in target.attrs:
+                cells[index] = self.sparse(target, name)
+            else:
+                text = "".join(self._texts(target, kind, name).tolist()) if kind == "char" else None
+                cells[index] = self.dense(target, name) if text is None else text
+        return cells
+
+    def _take(self, item: Any, name: str) -> None:
+        if item.shape is None or item.dtype.kind not in "fiub":
+            raise ValueError(f"type {item.dtype}; expected numbers")
+        self.budget.take(item.shape, item.dtype.itemsize, name)
 
 
 def _matlab_class(item: Any) -> str:
     value = item.attrs.get("MATLAB_class", b"")
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _loader(path: Path, name: str, convert: Any) -> Any:
-    def load() -> Any:
-        h5py = require("h5py", extra="data", why=f"reading {path}")
-        try:
-            with h5py.File(path, "r") as file:
-                return convert(file[name])
-        except Exception as error:
-            raise unreadable(path, _FORMAT, error, name) from error
-
-    return load
-
-
-def _dense(item: Any) -> Array:
-    values = np.asarray(item[()])
-    return values.T if _is_reversed(item) else values
 
 
 def _is_reversed(item: Any) -> bool:
@@ -88,35 +193,5 @@ def _is_reversed(item: Any) -> bool:
     return bool(_matlab_class(item)) and not rows_first
 
 
-def _sparse_shape(group: Any) -> tuple[int, int]:
-    return int(group.attrs["MATLAB_sparse"]), len(group["jc"]) - 1
-
-
-def _sparse(group: Any) -> sparse.csr_array:
-    shape = _sparse_shape(group)
-    if "data" not in group:  # MATLAB leaves the arrays out where nothing is stored
-        return sparse.csr_array(shape)
-    indices, indptr = group["ir"][()].astype(np.int64), group["jc"][()].astype(np.int64)
-    return sparse.csr_array(sparse.csc_array((group["data"][()], indices, indptr), shape=shape))
-
-
-def _texts(item: Any, kind: str) -> Array:
-    if kind != "char":
-        return np.asarray(item.asstr()[()], dtype=str)
-    if item.attrs.get("MATLAB_empty", 0):
-        return np.array([""])
-    characters = np.atleast_2d(item[()]).T  # one text per row
-    return stripped(np.array(["".join(map(chr, row)) for row in characters.tolist()]))
-
-
-def _cells(item: Any) -> Array:
-    references = item[()].T
-    cells = np.empty(references.shape, dtype=object)
-    for index, reference in np.ndenumerate(references):
-        target = item.file[reference]
-        kind = _matlab_class(target)
-        if "MATLAB_sparse" in target.attrs:
-            cells[index] = _sparse(target)
-        else:
-            cells[index] = _texts(target, kind) if kind == "char" else _dense(target)
-    return cells
+def _int64(values: Array) -> Array:
+    return values.astype(np.int64, copy=False).ravel()

@@ -21,9 +21,12 @@ import numpy as np
 
 from modalhash._files import sha256_of
 from modalhash._typing import Array
-from modalhash.data._checks import clean_ids
+from modalhash.data._checks import clean_ids, padded_bytes
+from modalhash.data._errors import ReadError
 from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats._found import text_array
 from modalhash.data.labels import label_matrix, label_names, parse_labels
+from modalhash.data.limits import ReadLimits
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -58,13 +61,13 @@ def manifest_lines(path: str | Path, on_problem: OnProblem | None = None) -> Ite
         of the file; the suffix tells JSONL, CSV and TSV apart
     on_problem
         called with ``(line_number, reason)`` for a line that is not JSON, not an object, not in UTF-8, or has another
-        number of columns than the first; the line is skipped. By default the first problem is a ValueError that
-        names the file and the line
+        number of columns than the first; the line is skipped. By default the first problem is a
+        :class:`~modalhash.data.ReadError` that names the file and the line
     """
     path = Path(path)
 
     def strict(number: int, reason: str) -> None:
-        raise ValueError(f"{path}, line {number}: {reason}")
+        raise ReadError(path, reason, line=number)
 
     read = _table_lines if path.suffix.lower() in DELIMITERS else _json_lines
     yield from read(path, on_problem or strict)
@@ -79,7 +82,9 @@ def manifest_columns(path: str | Path) -> list[str] | None:
         return _header(path, _reader(path, file))
 
 
-def read_manifest(path: Path, *, name: str, fields: Mapping[str, Any] | None = None) -> Dataset:
+def read_manifest(
+    path: Path, *, name: str, fields: Mapping[str, Any] | None = None, limits: ReadLimits | None = None
+) -> Dataset:
     """Return the items of a manifest: texts and paths, no features yet.
 
     Parameters
@@ -90,12 +95,16 @@ def read_manifest(path: Path, *, name: str, fields: Mapping[str, Any] | None = N
         of the data set
     fields
         what the file calls things: ``{"text": "caption_en", "labels": "keywords"}``
+    limits
+        how much memory its labels and ids may take, as matrices
     """
+    limits = limits or ReadLimits()
     own = {key: str((fields or {}).get(key, key)) for key in _OWN_FIELDS}
     contents = {key: str(value) for key, value in (fields or {}).items() if key not in _OWN_FIELDS}
     ids: dict[str, list[Any]] = {}
     raw: dict[str, list[str]] = {}
     labels: dict[str, list[tuple[str, ...]]] = {}
+    lines: dict[str, list[int]] = {}
     parts: dict[str, list[str]] = {}
     for number, line in manifest_lines(path):
         try:
@@ -103,16 +112,19 @@ def read_manifest(path: Path, *, name: str, fields: Mapping[str, Any] | None = N
             part = _part(line.get(own["split"]) or "")
             items = _contents(line, own["modality"], contents)
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
+            raise ReadError(path, str(error), line=number) from error
         for modality, content in items.items():
             ids.setdefault(modality, []).append(line.get(own["id"], number))
             raw.setdefault(modality, []).append(content)
             labels.setdefault(modality, []).append(words)
             parts.setdefault(modality, []).append(part)
+            lines.setdefault(modality, []).append(number)
     if not ids:
-        raise ValueError(f"{path}: no items; expected one line per item")
+        raise ReadError(path, "no items; expected one line per item")
     class_names = label_names(row for rows in labels.values() for row in rows)
-    keys = {modality: _ids(values, f"{path}, {modality!r}") for modality, values in ids.items()}
+    n_labels = len(class_names) * sum(len(rows) for rows in labels.values())
+    limits.check(n_labels, path, f"a matrix of {len(class_names):,} labels")
+    keys = {modality: _ids(values, modality, path, lines[modality], limits) for modality, values in ids.items()}
     return Dataset(
         {},
         {modality: label_matrix(rows, class_names) for modality, rows in labels.items()} if class_names else {},
@@ -125,7 +137,7 @@ def read_manifest(path: Path, *, name: str, fields: Mapping[str, Any] | None = N
             "sha256": sha256_of([path]),
             "base": str(path.parent),
         },
-        raw={modality: np.array(values) for modality, values in raw.items()},
+        raw={modality: text_array(values) for modality, values in raw.items()},
         split=_split(keys, parts, path),
     )
 
@@ -197,7 +209,7 @@ def _header(path: Path, reader: Any) -> list[str]:
     try:
         return list(next(reader, []))
     except csv.Error as error:
-        raise ValueError(f"{path}, line 1: not readable as a table ({error})") from error
+        raise ReadError(path, f"not readable as a table ({error})", line=1) from error
 
 
 def _part(value: Any) -> str:
@@ -226,9 +238,19 @@ def _contents(line: Mapping[str, Any], modality: str, contents: Mapping[str, str
     return {{"path": "image", "text": "text"}[key]: str(value) for key, value in given.items()}
 
 
-def _ids(values: list[Any], where: str) -> Array:
-    numbers = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
-    return clean_ids(np.array(values if numbers else [str(value) for value in values]), where)
+def _ids(values: list[Any], modality: str, path: Path, lines: list[int], limits: ReadLimits) -> Array:
+    if all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 for value in values):
+        ids = np.array(values)
+    else:
+        texts = [str(value) for value in values]
+        row = max(range(len(texts)), key=lambda row: len(texts[row]))
+        what = f"ids with one of {len(texts[row]):,} characters among {len(texts):,}"
+        limits.check(padded_bytes(len(texts[row]), len(texts)), path, what, line=lines[row])
+        ids = np.array(texts)
+    try:
+        return clean_ids(ids, repr(modality))
+    except ValueError as error:
+        raise ReadError(path, str(error)) from error
 
 
 def _split(ids: Mapping[str, Array], parts: Mapping[str, list[str]], path: Path) -> Split | None:
@@ -236,7 +258,7 @@ def _split(ids: Mapping[str, Array], parts: Mapping[str, list[str]], path: Path)
     if present == {""}:
         return None
     if "" in present:
-        raise ValueError(f"{path}: some lines have a split and some have none; expected all or none")
+        raise ReadError(path, "some lines have a split and some have none; expected all or none")
 
     def of(part: str) -> dict[str, Array]:
         return {name: values[np.array(parts[name]) == part] for name, values in ids.items()}

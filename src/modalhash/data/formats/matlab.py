@@ -8,73 +8,100 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.data.formats._variables import Variable, unreadable, variable_of
+from modalhash.data.formats._found import Budget, Found, SparseParts, Value, found, kind_of, text_array
 
-_FORMAT = "a MATLAB v5 file"
-_NUMBERS = (
-    "double",
-    "single",
-    "logical",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-)
+WHAT = "a MATLAB v5 file"
+_ITEM_BYTES = {
+    "double": 8, "single": 4, "logical": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2,
+    "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+}  # fmt: skip
+_CELL_BYTES, _CHARACTER_BYTES = 100, 16
+"""What a cell and a character take at least while they are read."""
 
 
-def variables(path: Path) -> list[Variable]:
+def prepare() -> None:
+    """Import what reading needs."""
+    import scipy.io.matlab  # noqa: F401
+
+
+def variables(path: Path, budget: Budget) -> list[Found]:
     """List the variables of the file; the elements of a cell array ``X`` are ``X{1}``, ``X{2}`` and so on."""
-    from scipy.io import whosmat
-
-    try:
-        contents = whosmat(str(path))
-    except Exception as error:  # scipy raises whatever the broken bytes lead to
-        raise unreadable(path, _FORMAT, error) from error
-    listed: list[Variable] = []
-    for name, shape, kind in contents:
+    listed: list[Found] = []
+    for name, shape, kind in _contents(path):
         if kind == "cell":
-            listed += cell_variables(name, _load(path, name), path)
+            budget.take(shape, _CELL_BYTES, name)
+            listed += cell_variables(name, _loaded(path, name))
         elif kind == "char":
-            listed.append(variable_of(name, stripped(_load(path, name)), path))
-        elif kind == "sparse" or kind in _NUMBERS:
-            label = "sparse" if kind == "sparse" else "numbers"
-            listed.append(Variable(name, shape, label, _loader(path, name), path))
+            budget.take(shape, _CHARACTER_BYTES, name)
+            listed.append(found(name, stripped(_loaded(path, name))))
+        elif kind in _ITEM_BYTES:
+            listed.append(Found(name, shape, "numbers"))
         else:
-            listed.append(Variable(name, shape, kind, _loader(path, name), path))
+            listed.append(Found(name, shape, kind))
     return listed
 
 
-def cell_variables(name: str, cells: Array, path: Path) -> list[Variable]:
+def load(path: Path, name: str, budget: Budget) -> Value:
+    """Return the values of a variable."""
+    shape, kind = next((shape, kind) for own, shape, kind in _contents(path) if own == name)
+    if kind in _ITEM_BYTES:
+        budget.take(shape, _ITEM_BYTES[kind], name)
+    return _value(_loaded(path, name))
+
+
+def _contents(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
+    from scipy.io import whosmat
+
+    with path.open("rb") as file:  # an open file: a name without .mat would find another file
+        return list(whosmat(file))
+
+
+def _loaded(path: Path, name: str) -> Any:
+    from scipy.io import loadmat
+
+    with path.open("rb") as file:
+        return loadmat(file, variable_names=[name], spmatrix=False)[name]
+
+
+def _value(values: Any) -> Value:
+    """Return numbers or the arrays of a sparse matrix, as scipy read them: nothing may follow the indices yet."""
+    if isinstance(values, SparseParts):
+        return values
+    kind = getattr(values, "format", None)
+    if kind in ("csr", "csc"):
+        return SparseParts(kind, values.shape, values.data, values.indices, values.indptr)
+    if kind == "coo":  # version 4
+        rows, columns = values.coords
+        return SparseParts("coo", values.shape, values.data, columns, rows)
+    return np.asarray(values)
+
+
+def cell_variables(name: str, cells: Array) -> list[Found]:
     """Return one variable for a cell array of texts, and one per cell for a cell array of matrices."""
-    items = [np.asarray(cell) if isinstance(cell, str) else cell for cell in cells.ravel(order="F")]
-    if items and all(isinstance(item, np.ndarray) and (item.dtype.kind == "U" or item.size == 0) for item in items):
-        texts = np.array(["".join(item.ravel().tolist()) for item in items]).reshape(cells.shape, order="F")
-        return [variable_of(name, stripped(texts), path)]
-    return [variable_of(f"{name}{{{number}}}", item, path) for number, item in enumerate(items, 1)]
+    items = [_value(np.asarray(cell) if isinstance(cell, str) else cell) for cell in cells.ravel(order="F").tolist()]
+    texts = [_text(item) for item in items]
+    if texts and None not in texts:
+        return [found(name, stripped(text_array([text or "" for text in texts]).reshape(cells.shape, order="F")))]
+    return [_cell(f"{name}{{{number}}}", item) for number, item in enumerate(items, 1)]
+
+
+def _text(item: Value) -> str | None:
+    """Return the text of a cell, or None if it holds something else."""
+    if isinstance(item, np.ndarray) and (item.dtype.kind == "U" or item.size == 0):
+        return "".join(map(str, item.ravel().tolist()))
+    return None
+
+
+def _cell(name: str, item: Value) -> Found:
+    if isinstance(item, np.ndarray) and item.dtype.kind not in "biufc":
+        return Found(name, item.shape, f"cell of {kind_of(item.dtype)}")
+    return found(name, item)
 
 
 def stripped(texts: Array) -> Array:
     """Remove MATLAB's padding from texts; the columns of a row are joined to one path."""
-    texts = np.char.rstrip(np.asarray(texts, dtype=str))
     if texts.ndim == 2 and 1 in texts.shape:
         texts = texts.ravel()
     if texts.ndim == 2:  # NUS-WIDE's image list has a folder and a file column
-        texts = np.array(["/".join(row) for row in texts.tolist()])
-    return texts
-
-
-def _loader(path: Path, name: str) -> Any:
-    return lambda: _load(path, name)
-
-
-def _load(path: Path, name: str) -> Any:
-    from scipy.io import loadmat
-
-    try:
-        return loadmat(str(path), variable_names=[name], spmatrix=False)[name]
-    except Exception as error:
-        raise unreadable(path, _FORMAT, error, name) from error
+        return text_array(["/".join(str(part).rstrip() for part in row) for row in texts.tolist()])
+    return text_array([str(text).rstrip() for text in texts.ravel().tolist()], texts.shape)

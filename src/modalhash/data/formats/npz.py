@@ -1,74 +1,174 @@
-"""NumPy files: ``.npz``, ``.npy`` and scipy's sparse ``.npz``. Never with pickle."""
+"""NumPy files: ``.npz``, ``.npy`` and scipy's sparse ``.npz``. Never with pickle.
+
+Headers are read first, so that an array is known by shape, and its size checked, before any of it is in memory.
+"""
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
-from modalhash.data.formats._variables import OBJECTS, Variable, unreadable, variable_of
+from modalhash._typing import Array
+from modalhash.data.formats._found import Budget, Found, SparseParts, Value, kind_of, text_array
 
-_FORMAT = "a NumPy file"
+WHAT = "a NumPy file"
+LENGTHS = "_lengths"
+"""Of texts that are stored as one array of UTF-8 bytes: how many bytes each has."""
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def variables(path: Path) -> list[Variable]:
+class Member(NamedTuple):
+    """An array of an archive, by its header."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    n_bytes: int
+    """Of its values, as the archive says."""
+
+
+def prepare() -> None:
+    """Import what reading needs; numpy is here."""
+
+
+def variables(path: Path, budget: Budget) -> list[Found]:
     """List the arrays of the file; ``T_indptr``, ``T_indices`` and ``T_shape`` are one sparse matrix ``T``."""
-    if path.suffix == ".npy":
-        return [variable_of(path.stem, _load_npy(path), path)]
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise unreadable(path, _FORMAT, error) from error
-    with archive:
-        arrays: dict[str, Any] = {}
-        objects: list[Variable] = []
-        for name in archive.files:
-            try:
-                arrays[name] = archive[name]
-            except ValueError as error:
-                if "Object arrays" not in str(error):
-                    raise unreadable(path, _FORMAT, error, name) from error
-                objects.append(Variable(name, (), OBJECTS, lambda: None, path))
-            except Exception as error:
-                raise unreadable(path, _FORMAT, error, name) from error
-    if {"format", "shape", "data"} <= set(arrays):
-        return [variable_of(path.stem, _scipy_matrix(path), path)]
-    for stem in [name[: -len("_indptr")] for name in arrays if name.endswith("_indptr")]:
-        if f"{stem}_indices" in arrays and f"{stem}_shape" in arrays:
-            arrays[stem] = _triple(path, stem, arrays)
-    return [variable_of(name, value, path) for name, value in arrays.items()] + objects
+    with _members(path) as (members, read):
+        if {"format.npy", "shape.npy", "data.npy"} <= members.keys():
+            return [Found(path.stem, tuple(read("shape", budget).tolist()), "sparse")]
+        listed = {name.removesuffix(".npy"): _listed(name, member) for name, member in members.items()}
+        for stem in [name.removesuffix("_indptr") for name in listed if name.endswith("_indptr")]:
+            if f"{stem}_indices" in listed and f"{stem}_shape" in listed:
+                listed[stem] = Found(stem, tuple(read(f"{stem}_shape", budget).tolist()), "sparse")
+                for part in ("indptr", "indices", "shape", "data"):
+                    listed.pop(f"{stem}_{part}", None)
+        for stem in [name.removesuffix(LENGTHS) for name in listed if name.endswith(f"__raw{LENGTHS}")]:
+            if stem in listed:
+                listed[stem] = Found(stem, listed.pop(f"{stem}{LENGTHS}").shape, "texts")
+        return list(listed.values())
 
 
-def _load_npy(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        if "Object arrays" in str(error):
-            raise TypeError(f"{path}: holds an object array; expected numbers. Objects are never loaded") from error
-        raise unreadable(path, _FORMAT, error) from error
-    except Exception as error:
-        raise unreadable(path, _FORMAT, error) from error
+def load(path: Path, name: str, budget: Budget) -> Value:
+    """Return the values of a variable."""
+    with _members(path) as (members, read):
+        if {"format.npy", "shape.npy", "data.npy"} <= members.keys():
+            return _scipy_matrix(path, members, read, budget)
+        if f"{name}_indptr.npy" in members:
+            return _triple(name, members, read, budget)
+        if f"{name}{LENGTHS}.npy" in members:
+            return _split_texts(read(name, budget), read(f"{name}{LENGTHS}", budget))
+        return _texts_or_numbers(read(name, budget))
 
 
-def _scipy_matrix(path: Path) -> Any:
-    try:
-        return sparse.load_npz(path)
-    except Exception as error:
-        raise unreadable(path, "a scipy sparse matrix", error) from error
+@contextmanager
+def _members(path: Path) -> Iterator[tuple[dict[str, Member], Any]]:
+    """Yield the headers of the arrays by file name, and a function that reads one."""
+    with path.open("rb") as file:
+        if file.read(6) == b"\x93NUMPY":
+            file.seek(0)
+            member = _header(file, path.stat().st_size)
+
+            def read_whole(name: str, budget: Budget) -> Array:
+                file.seek(0)
+                return _array(file, member, name, budget)
+
+            yield {f"{path.stem}.npy": member}, read_whole
+            return
+    with zipfile.ZipFile(path) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist() if info.filename.endswith(".npy")}
+        members = {}
+        for name, size in sizes.items():
+            with archive.open(name) as stream:
+                members[name] = _header(stream, size)
+
+        def read(name: str, budget: Budget) -> Array:
+            with archive.open(f"{name}.npy") as stream:
+                return _array(stream, members[f"{name}.npy"], name, budget)
+
+        yield members, read
 
 
-def _triple(path: Path, stem: str, arrays: dict[str, Any]) -> sparse.csr_array:
-    indptr, indices = (arrays.pop(f"{stem}_{part}").astype(np.int32) for part in ("indptr", "indices"))
-    rows, columns = (int(size) for size in arrays.pop(f"{stem}_shape"))
-    shape = (rows, columns)
-    values = arrays.pop(f"{stem}_data", None)
-    if values is None:
-        values = np.ones(len(indices), dtype=np.float32)
-    try:
-        matrix = sparse.csr_array((values, indices, indptr), shape=shape)
-        matrix.check_format(full_check=True)
-        return matrix
-    except Exception as error:
-        raise unreadable(path, f"CSR arrays of shape {shape}", error, stem) from error
+def _header(stream: IO[bytes], size: int) -> Member:
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:  # 3.0 has field names of records that are not Latin
+        return Member((), np.dtype("V1"), 0)
+    shape, _, dtype = _HEADERS[version](stream)
+    return Member(shape, dtype, size - stream.tell())
+
+
+def _array(stream: IO[bytes], member: Member, name: str, budget: Budget) -> Array:
+    if member.dtype.hasobject or kind_of(member.dtype) not in ("numbers", "texts"):
+        raise ValueError(f"holds {kind_of(member.dtype)}; expected numbers or texts")
+    declared = prod(member.shape) * member.dtype.itemsize
+    if declared > member.n_bytes:
+        raise ValueError(f"{declared:,} bytes are declared and {member.n_bytes:,} are there")
+    budget.take(member.shape, member.dtype.itemsize, name)
+    values: Array = np.lib.format.read_array(stream, allow_pickle=False)
+    return values
+
+
+def _listed(name: str, member: Member) -> Found:
+    return Found(name.removesuffix(".npy"), member.shape, kind_of(member.dtype))
+
+
+def _texts_or_numbers(values: Array) -> Array:
+    if values.dtype.kind == "S":
+        return text_array([one.decode("utf-8") for one in values.ravel().tolist()], values.shape)
+    return values.astype(object) if values.dtype.kind == "U" else values
+
+
+def _split_texts(content: Array, lengths: Array) -> Array:
+    if content.dtype != np.uint8 or lengths.dtype.kind not in "iu" or lengths.ndim != 1:
+        raise ValueError(f"texts as {content.dtype} with lengths as {lengths.dtype}; expected bytes and integers")
+    ends = list(accumulate(lengths.tolist()))
+    if any(length < 0 for length in lengths.tolist()) or (ends or [0])[-1] != content.size:
+        raise ValueError("the lengths of the texts do not add up to their bytes")
+    data = content.tobytes()
+    return text_array(
+        [data[start:end].decode("utf-8", "surrogatepass") for start, end in zip([0, *ends], ends, strict=False)]
+    )
+
+
+def _shape(values: Array) -> tuple[int, ...]:
+    if values.shape != (2,) or values.dtype.kind not in "iu" or (values < 0).any():
+        raise ValueError(f"the shape of a sparse matrix is {values.tolist()}; expected two sizes")
+    return tuple(int(size) for size in values.tolist())
+
+
+def _integers(values: Array) -> Array:
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"indices of type {values.dtype}; expected integers")
+    return values if values.dtype.kind == "i" else values.astype(np.int64)
+
+
+def _triple(stem: str, members: dict[str, Member], read: Any, budget: Budget) -> SparseParts:
+    shape = _shape(read(f"{stem}_shape", budget))
+    pointers, indices = (_integers(read(f"{stem}_{part}", budget)) for part in ("indptr", "indices"))
+    weighted = f"{stem}_data.npy" in members
+    values = read(f"{stem}_data", budget) if weighted else np.ones(len(indices), dtype=np.float32)
+    return SparseParts("csr", shape, values, indices, pointers)
+
+
+def _scipy_matrix(path: Path, members: dict[str, Member], read: Any, budget: Budget) -> SparseParts:
+    layout = read("format", budget).item()
+    layout = layout.decode("ascii") if isinstance(layout, bytes) else layout
+    shape = _shape(read("shape", budget))
+    if layout in ("csr", "csc"):
+        indices, pointers = (_integers(read(part, budget)) for part in ("indices", "indptr"))
+        return SparseParts(layout, shape, read("data", budget), indices, pointers)
+    if layout == "coo" and "coords.npy" not in members:
+        rows, columns = (_integers(read(part, budget)) for part in ("row", "col"))
+        return SparseParts("coo", shape, read("data", budget), columns, rows)
+    for name, member in members.items():
+        budget.take(member.shape, member.dtype.itemsize, name)
+    from scipy import sparse
+
+    matrix = sparse.load_npz(path).tocoo()
+    rows, columns = matrix.coords
+    return SparseParts("coo", shape, matrix.data, columns, rows)
