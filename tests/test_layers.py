@@ -19,6 +19,7 @@ import modalhash
 SOURCE = Path(modalhash.__file__).parent
 MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it does
     "_config": set(),
+    "_decoding": set(),
     "_files": set(),
     "_imports": set(),
     "_lazy": set(),
@@ -39,19 +40,21 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "methods": {"_parallel", "_typing", "base", "blocks", "codes", "features", "items", "linalg", "progress", "randomness", "validation"},
     "data": {"_files", "_imports", "_lazy", "_typing", "blocks", "progress", "validation"},
     "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
-    "encoders": {"_config", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
+    "encoders": {"_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_lazy", "_typing", "codes", "validation"},
     "engine": {"_config", "_files", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
-    "serve": {"_imports", "_lazy", "codes", "engine", "store"},
+    "serve": {"_decoding", "_imports", "_lazy", "codes", "engine", "store"},
 }  # fmt: skip
 TOPMOST = "cli"  # knows every room, and no room knows it
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
     "data": [
-        "_checks labels pictures formats._variables",
-        "_layouts dataset formats.matlab formats.npz",
-        "_assemble formats.hdf5 formats.manifest scenarios sets._official synthetic write",
+        "_checks _errors labels pictures",
+        "dataset formats._found limits",
+        "formats._child formats._variables formats.manifest formats.matlab formats.npz scenarios sets._official synthetic",
+        "_layouts formats.foreign formats.hdf5 write",
+        "_assemble",
         "_read sets.mirflickr sets.nuswide",
         "catalog sets.wiki",
         "sets.iapr sets.openmoji",

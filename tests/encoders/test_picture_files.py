@@ -10,12 +10,14 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from pictures import as_bytes, scene
-from PIL import Image
+from PIL import Image, features
 
 from modalhash.encoders import ItemError
 from modalhash.encoders._pictures import read_picture
 
 SCENE = Image.fromarray(scene())
+BACK = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+"""How a camera that is turned stores the scene, by the orientation that it writes."""
 PLAIN = read_picture(as_bytes(SCENE), size=64).astype(int)
 
 
@@ -186,3 +188,35 @@ def test_random_bytes_only_ever_raise_item_errors(rng):
             content[place] = rng.integers(0, 256)
         with suppress(ItemError):
             assert read_picture(bytes(content), size=32).shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "JPEG", "WEBP", "AVIF"])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_rotation_is_undone_once_in_every_format(kind, orientation):
+    """Pillow turns TIFFs itself when it decodes them."""
+    if kind in ("WEBP", "AVIF") and not features.check(kind.lower()):
+        pytest.skip(f"this Pillow cannot write {kind}")
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    turned = SCENE.transpose(BACK[orientation]) if orientation in BACK else SCENE
+    assert difference(as_bytes(turned, kind, exif=exif)) < 6
+
+
+@pytest.mark.parametrize("size", [(1, 70_000), (70_000, 1)])
+def test_thin_pictures_are_refused_by_their_header(size):
+    with pytest.raises(ItemError, match="a side may have at most 65,500"):
+        read_picture(as_bytes(Image.new("L", size)), size=64)
+
+
+def many_scans(n: int) -> bytes:
+    """A progressive JPEG with a pass over all its pixels in every 59 bytes."""
+    content = as_bytes(Image.new("L", (1500, 1500), 90), "JPEG", progressive=True)
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    return content[:-2] + scan * n + content[-2:]
+
+
+def test_decoding_is_bounded_in_time(monkeypatch):
+    assert read_picture(many_scans(2), size=64).shape == (64, 64, 3)
+    monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", 0.1)
+    with pytest.raises(ItemError, match=r"not decoded in 0\.1 s; save it anew"):
+        read_picture(many_scans(1500), size=64)

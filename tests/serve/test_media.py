@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from serve_tools import picture
 
 
@@ -35,3 +36,38 @@ def test_a_thumbnail_larger_than_the_cache_is_shown_all_the_same(tmp_path):
     thumbnails = Thumbnails(max_bytes=10, max_pixels=10**6)
     assert len(thumbnails.get(tmp_path / "a.png", 64).data) > 10
     assert thumbnails._cache.currsize == 0
+
+
+def test_a_rotated_tiff_is_turned_once(tmp_path):
+    from PIL import Image
+
+    from modalhash.serve.media import make_thumbnail
+
+    rotated = Image.Exif()
+    rotated[0x0112] = 6
+    (tmp_path / "a.tif").write_bytes(picture((9, 9, 9), (100, 50), "TIFF", exif=rotated))
+    with Image.open(io.BytesIO(make_thumbnail(tmp_path / "a.tif", 64, 10**6).data)) as seen:
+        assert seen.size == (32, 64)
+
+
+def test_a_wrong_name_of_a_format_cannot_hide():
+    """Every format that is offered, but for MPO, is one that Pillow knows by this name, where it can read it at all."""
+    from PIL import Image
+
+    from modalhash.serve.media import CONTENT_TYPES, readable_formats
+
+    Image.init()
+    assert set(readable_formats()) == (CONTENT_TYPES.keys() & Image.OPEN.keys())
+    assert {"PNG", "JPEG", "GIF", "BMP", "TIFF"} <= set(readable_formats())
+
+
+def test_a_picture_with_endless_passes_is_not_shown(tmp_path, monkeypatch):
+    from modalhash.serve.errors import HTTPError
+    from modalhash.serve.media import make_thumbnail
+
+    content = picture((90, 90, 90), (1500, 1500), "JPEG", progressive=True)
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    (tmp_path / "a.jpg").write_bytes(content[:-2] + scan * 1500 + content[-2:])
+    monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", 0.1)
+    with pytest.raises(HTTPError, match=r"not decoded in 0\.1 s"):
+        make_thumbnail(tmp_path / "a.jpg", 64, 10**7)

@@ -205,3 +205,29 @@ def test_many_at_once_do_not_get_in_each_others_way(writer, engine):
     assert len(engine) == 120 + 12 - 6 + 1 + 12
     assert len(engine.search(text="a red ball", k=1000)) == len(engine)
     assert len(list((engine.path / "media").iterdir())) == 12
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "MPO", "GIF", "WEBP", "BMP", "TIFF", "AVIF"])
+def test_pictures_of_every_format_are_taken_searched_and_shown(writer, kind):
+    from PIL import Image
+
+    from modalhash.serve.media import CONTENT_TYPES, readable_formats
+
+    if kind not in (*readable_formats(), "MPO"):
+        pytest.skip(f"this Pillow cannot read {kind}")
+    data = picture((20, 120, 40), kind=kind)
+    assert writer.post("/search", files={"image": ("a", data)}).status_code == 200
+    answer = add_picture(writer, data, id="new")
+    assert answer.status_code == 201, answer.text
+    assert writer.get("/media/new").headers["content-type"] == CONTENT_TYPES[kind]
+    with Image.open(io.BytesIO(writer.get("/media/new?size=64").content)) as small:
+        assert small.format == "WEBP"
+        assert small.size == (60, 40)
+
+
+@pytest.mark.parametrize("size", [(1, 70_000), (70_000, 1)])
+def test_thin_pictures_are_refused_by_their_header(writer, size):
+    data = picture(size=size)
+    for answer in (add_picture(writer, data), writer.post("/search", files={"image": ("a.png", data)})):
+        assert answer.status_code == 413
+        assert "a side may have at most 65,500" in answer.json()["error"]

@@ -1,8 +1,9 @@
 """Pictures of any kind as small squares of RGB, without trusting the file.
 
-The header is read first: a picture with more pixels than allowed is refused before any of them is decoded, and a
-JPEG is decoded at the smallest scale that is still large enough. Only the first frame of an animation counts, the
-camera's rotation (EXIF) is undone, what is transparent becomes white, and numbers of more than 8 bits are scaled.
+The header is read first: a picture with more pixels than allowed, or a longer side, is refused before any of them is
+decoded, and a JPEG is decoded at the smallest scale that is still large enough. The time is bounded too. Only the first
+frame of an animation counts, the camera's rotation (EXIF) is undone, what is transparent becomes white, and numbers of
+more than 8 bits are scaled.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from modalhash._decoding import MAX_SIDE, SlowPictureError, TimedFile, in_pieces
 from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.encoders.base import ItemError
@@ -44,12 +46,13 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, size: int, max_pixel
     image = require("PIL.Image", extra="images", why="reading pictures")
     where, file = _opened(source)
     try:
-        with image.open(file) as picture:
+        with file, image.open(TimedFile(file)) as picture:
             _check(picture, max_pixels)
             if picture.format in ("JPEG", "MPO"):
                 picture.draft(None, (2 * size, 2 * size))
-            turn = TURNS.get(_orientation(picture))
-            small = _rgb(picture).resize((size, size), image.Resampling.BILINEAR, reducing_gap=2.0)
+            whole = _rgb(in_pieces(picture))
+            turn = TURNS.get(_orientation(picture))  # after decoding: Pillow turns TIFFs itself, and then says so
+            small = whole.resize((size, size), image.Resampling.BILINEAR, reducing_gap=2.0)
             return np.asarray(small if turn is None else small.transpose(image.Transpose(turn)))
     except ItemError as error:
         raise ItemError(error.reason, where) from None
@@ -59,7 +62,7 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, size: int, max_pixel
         raise ItemError(_reason(error), where) from error
 
 
-def _opened(source: Any) -> tuple[str | None, Any]:
+def _opened(source: Any) -> tuple[str | None, BinaryIO]:
     if isinstance(source, bytes | bytearray | memoryview):
         if not len(source):
             raise ItemError(EMPTY)
@@ -73,7 +76,10 @@ def _opened(source: Any) -> tuple[str | None, Any]:
         raise ItemError("no such file", str(path))
     if not path.stat().st_size:
         raise ItemError(EMPTY, str(path))
-    return str(path), path
+    try:
+        return str(path), path.open("rb")
+    except OSError as error:
+        raise ItemError(_reason(error), str(path)) from error
 
 
 def _check(picture: Any, max_pixels: int) -> None:
@@ -85,6 +91,8 @@ def _check(picture: Any, max_pixels: int) -> None:
             f"{width:,} × {height:,} pixels, more than the limit of {max_pixels:,}; "
             "make it smaller, or raise max_pixels if you trust it"
         )
+    if max(width, height) > MAX_SIDE:
+        raise ItemError(f"{width:,} × {height:,} pixels; a side may have at most {MAX_SIDE:,}. Cut it into pieces")
     if not width or not height:
         raise ItemError(f"{width} × {height} pixels; there is nothing to see")
 
@@ -132,6 +140,8 @@ def _reason(error: Exception) -> str:
         return "not a picture, or of a kind that Pillow cannot read"
     if isinstance(error, Image.DecompressionBombError):
         return f"far too many pixels ({error})"
+    if isinstance(error, SlowPictureError):
+        return str(error)
     if isinstance(error, PermissionError):
         return "no permission to read it"
     if "truncated" in str(error).lower():

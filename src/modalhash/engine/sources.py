@@ -37,7 +37,7 @@ _EXPORTED = ("code", "kind", "refinement")
 _TRAINING_SPLITS = ("train", "training")
 _OTHER_SPLITS = ("test", "query", "database")
 _DEFAULT_ENCODERS = {"image": "image", "text": "tfidf"}
-_PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff"})
+_PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 
 
 @dataclass(frozen=True)

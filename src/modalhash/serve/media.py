@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from cachetools import LRUCache, cached
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from modalhash._decoding import MAX_SIDE, SlowPictureError, TimedFile, in_pieces
 from modalhash.serve.errors import HTTPError
 
 CONTENT_TYPES = {
@@ -25,11 +30,19 @@ CONTENT_TYPES = {
     "TIFF": "image/tiff",
 }
 """Content types by Pillow's name of the format. SVG and HTML are programs to a browser, so they are not among them."""
-FORMATS = tuple(CONTENT_TYPES)
 THUMBNAIL_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Longest sides of thumbnails: few, so that cached ones are used again."""
 FILE_GONE = "the file of this item is no longer where it was; restore it, or remove the item"
-NOT_A_PICTURE = f"not a picture of a supported format ({', '.join(name for name in FORMATS if name != 'MPO')})"
+NOT_A_PICTURE = f"not a picture of a supported format ({', '.join(name for name in CONTENT_TYPES if name != 'MPO')})"
+DAMAGED = (OSError, ValueError, SyntaxError, ArithmeticError, LookupError, TypeError, EOFError, struct.error)
+"""What Pillow raises for pictures with broken content."""
+
+
+@cache
+def readable_formats() -> tuple[str, ...]:
+    """Return the names by which Pillow opens the formats; a build of it may lack some, and MPO is opened as JPEG."""
+    Image.init()
+    return tuple(name for name in CONTENT_TYPES if name in Image.OPEN)
 
 
 class Thumbnail(NamedTuple):
@@ -79,14 +92,16 @@ def make_thumbnail(path: Path, side: int, max_pixels: int) -> Thumbnail:
     with _open_picture(path) as picture:
         _check_pixels(picture, max_pixels, 415)
         try:
-            picture.draft(None, (2 * side, 2 * side))
+            in_pieces(picture).draft(None, (2 * side, 2 * side))
             small = ImageOps.exif_transpose(picture)
             if small.mode not in ("RGB", "RGBA"):
                 small = small.convert("RGBA" if small.has_transparency_data else "RGB")
             small.thumbnail((side, side), Image.Resampling.LANCZOS)
             out = io.BytesIO()
             small.save(out, "WEBP", quality=82, method=2)
-        except (OSError, ValueError, SyntaxError, ArithmeticError, LookupError, TypeError, EOFError):
+        except SlowPictureError as error:
+            raise HTTPError(415, f"image: {error}") from None
+        except DAMAGED:
             raise HTTPError(415, "the picture of this item is damaged and cannot be shown") from None
     return Thumbnail(out.getvalue(), "image/webp")
 
@@ -102,22 +117,34 @@ def _stat(path: Path) -> os.stat_result:
     return status
 
 
-def _open_picture(source: Any) -> Any:
+@contextmanager
+def _open_picture(source: Path | io.BytesIO) -> Iterator[Any]:
+    """Open a picture by its content; only its header is read."""
     try:
-        return Image.open(source, formats=FORMATS)
-    except UnidentifiedImageError:
-        raise HTTPError(415, f"image: {NOT_A_PICTURE}") from None
-    except Image.DecompressionBombError:
-        raise HTTPError(413, "image: far too many pixels") from None
-    except FileNotFoundError:
+        file = source if isinstance(source, io.BytesIO) else source.open("rb")
+    except OSError:
         raise HTTPError(404, FILE_GONE) from None
-    except Exception:  # a broken header can make a reader fail in any way
-        raise HTTPError(415, f"image: {NOT_A_PICTURE}, or its header is broken") from None
+    with file:
+        try:
+            picture = Image.open(cast(IO[bytes], TimedFile(file)), formats=readable_formats())
+        except UnidentifiedImageError:
+            raise HTTPError(415, f"image: {NOT_A_PICTURE}") from None
+        except Image.DecompressionBombError:
+            raise HTTPError(413, "image: far too many pixels") from None
+        except SlowPictureError as error:
+            raise HTTPError(415, f"image: {error}") from None
+        except DAMAGED:
+            raise HTTPError(415, f"image: {NOT_A_PICTURE}, or its header is broken") from None
+        with picture:
+            yield picture
 
 
 def _check_pixels(picture: Any, max_pixels: int, status: int) -> None:
     width, height = picture.size
     if width * height > max_pixels:
         raise HTTPError(status, f"image: {width:,} × {height:,} pixels; the limit is {max_pixels:,}. Make it smaller")
+    if max(width, height) > MAX_SIDE:
+        reason = f"image: {width:,} × {height:,} pixels; a side may have at most {MAX_SIDE:,}. Cut it into pieces"
+        raise HTTPError(status, reason)
     if not width or not height:
         raise HTTPError(415, "image: it has no pixels")
