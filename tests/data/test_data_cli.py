@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import official_trees as trees
 import pytest
 from data_files import parts
@@ -65,3 +66,19 @@ def test_convert_and_look(run, tmp_path):
     assert "warning: images: got 30, the published count is 269,648" in result.stderr
     assert "23 / 3 / 23" in result.output
     assert run("info", "nuswide10").exit_code == 0
+
+
+def test_a_bomb_is_one_line_that_names_the_option(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODALHASH_READ_MEMORY", "1MB")
+    monkeypatch.setenv("MODALHASH_READ_SECONDS", "60")
+    np.savez_compressed(tmp_path / "a.npz", XAll=np.zeros((9, 20_000)), LAll=np.eye(9))
+    result = run("info", "a.npz")
+    assert result.exit_code == 2
+    assert (
+        "error: a.npz, variable 'XAll': what it holds would take 1.4 MB, more than the limit of 1.0 MB" in result.output
+    )
+    assert "--read-memory 2MB" in result.output
+    assert run("info", "a.npz", "--read-memory", "2MB").exit_code == 0
+    result = run("info", "a.npz", "--read-seconds", "soon")
+    assert result.exit_code == 2
+    assert "MODALHASH_READ_SECONDS is 'soon'" in result.output

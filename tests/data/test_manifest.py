@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import tracemalloc
 
+import numpy as np
 import pytest
 
-from modalhash.data import is_manifest, manifest_columns, manifest_lines, read
+from modalhash.data import ReadError, ReadLimits, is_manifest, manifest_columns, manifest_lines, read, write_npz
 
 
 def jsonl(path, *lines):
@@ -167,3 +170,71 @@ def test_column_names_that_are_not_utf8(tmp_path):
 def test_is_manifest():
     assert all(is_manifest(name) for name in ("a.jsonl", "a.NDJSON", "b/a.csv", "a.tsv"))
     assert not any(is_manifest(name) for name in ("a.json", "csv", "a.mat"))
+
+
+def test_a_long_text_does_not_widen_the_others(tmp_path):
+    """Padded to the longest, these 300 kB would take 800 MB."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "\n".join(json.dumps({"text": "a" * (200_000 if k == 0 else 1), "labels": "x"}) for k in range(1000))
+    )
+    tracemalloc.start()
+    data = read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [len(text) for text in data.raw["text"][:2]] == [200_000, 1]
+    assert peak < 20_000_000
+    again = read(write_npz(data, tmp_path / "a.npz"))
+    assert again.raw["text"].tolist() == data.raw["text"].tolist()
+    assert (tmp_path / "a.npz").stat().st_size < 100_000
+
+
+def test_texts_that_padding_does_not_cost_much_are_stored_as_every_version_reads_them(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", {"text": "häuser", "labels": "x"}, {"text": "zwei", "labels": "x"})
+    write_npz(read(path), tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as archive:
+        assert archive["text__raw"].tolist() == ["häuser", "zwei"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "message"),
+    [
+        ([{"id": "a" * 300_000 if k == 6 else k, "text": "b"} for k in range(1000)], 7, "one of 300,000 characters"),
+        ([{"id": k, "text": "b", "labels": [f"label {k}"]} for k in range(30_000)], None, "30,000 labels"),
+    ],
+    ids=["an id", "labels"],
+)
+def test_ids_and_labels_that_would_take_too_much_need_consent(tmp_path, lines, line, message):
+    with pytest.raises(ReadError, match=f"{message}.* more than the limit of .*MODALHASH_READ_MEMORY") as caught:
+        read(jsonl(tmp_path / "a.jsonl", *lines), limits=ReadLimits(memory="512MB"))
+    assert caught.value.line == line
+
+
+def test_numbers_too_large_for_an_id_are_texts(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", {"id": 10**30, "text": "a"}, {"id": 2, "text": "b"})
+    assert read(path).ids["text"].tolist() == [str(10**30), "2"]
+
+
+def test_deeply_nested_fields_are_a_problem_of_their_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"id": {"[" * 950 + "]" * 950}, "text": "a"}}\n{{"id": 1, "text": "b"}}')
+    lines, problems = both_ways(path)
+    assert [number for number, _ in lines] == [2]
+    assert problems == [(1, "more than 100 lists and objects within each other; expected plain values")]
+
+
+def test_errors_say_file_line_and_reason(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n1,a\n2\n")
+    with pytest.raises(ReadError) as caught:
+        read(path)
+    error = pickle.loads(pickle.dumps(caught.value))  # as it comes back from a process of an experiment
+    assert (error.file, error.line, error.variable) == (str(path), 3, None)
+    assert error.reason.startswith("not 2 columns")
+    assert str(error) == str(caught.value) == f"{path}, line 3: {error.reason}"
+
+
+def test_a_list_that_is_not_utf8_is_an_error_of_its_line(tmp_path):
+    (tmp_path / "caption.txt").write_bytes(b"one\ntwo\ngr\xfcn\n")
+    with pytest.raises(ReadError, match=r"caption\.txt, line 3: not in UTF-8"):
+        read(tmp_path / "caption.txt", text="caption")

@@ -72,6 +72,7 @@ def test_a_file_stands_beside_the_grid(tmp_path):
         (GRID + GRID[GRID.index("[[rows]]") :], "same label"),
         (GRID.replace('name = "little"', 'name = "little", colour = 1'), "data set: unknown key.*colour"),
         (GRID + "[", "TOMLDecodeError"),
+        ("a = " + "[" * 5000, "RecursionError"),
     ],
 )
 def test_mistakes_are_named_with_the_file(tmp_path, text, message):

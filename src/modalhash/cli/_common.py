@@ -54,6 +54,32 @@ ReadOnly = Annotated[
 ]
 
 
+def _set_variable(name: str, text: str | None) -> None:
+    """Set a variable for this process and those it starts, if an option gives it."""
+    if text is not None:
+        os.environ[name] = text
+
+
+ReadMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory that the values of a file may take, e.g. [b]2GB[/b]; by default half a gigabyte, or 16 times "
+        "its size. Also the variable MODALHASH_READ_MEMORY.",
+        callback=lambda value: _set_variable("MODALHASH_READ_MEMORY", value),
+    ),
+]
+ReadSeconds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Time that a variable of a file may take; by default a minute, and more for large files. Also the "
+        "variable MODALHASH_READ_SECONDS.",
+        callback=lambda value: _set_variable("MODALHASH_READ_SECONDS", value),
+    ),
+]
+
+
 def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
     """Parse the values of a repeatable option: ``["a=b"]`` is ``{"a": "b"}``."""
     values: dict[str, str] = {}

@@ -11,6 +11,8 @@ from modalhash.cli._common import (
     AsJson,
     EngineFolder,
     Field,
+    ReadMemory,
+    ReadSeconds,
     Strict,
     Trust,
     Workers,
@@ -31,6 +33,8 @@ def add(
     replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
     strict: Strict = False,
     workers: Workers = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:

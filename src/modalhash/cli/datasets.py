@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli._common import Commands, console, import_from_here, key_any, open_dataset, progress_bars
+from modalhash.cli._common import (
+    Commands,
+    ReadMemory,
+    ReadSeconds,
+    console,
+    import_from_here,
+    key_any,
+    open_dataset,
+    progress_bars,
+)
 
 if TYPE_CHECKING:
     from modalhash.data import Dataset
@@ -50,6 +59,8 @@ def list_datasets(root: Root = None) -> None:
 def info(
     name_or_path: Annotated[str, typer.Argument(help="A data set's name, or a file or folder to read.")],
     root: Root = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
 ) -> None:
     """What is in a data set: modalities, sizes, labels, split, where it comes from.
 
@@ -70,6 +81,8 @@ def convert(
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the converter as key=value; may be repeated.")
     ] = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
 ) -> None:
     """Convert an official distribution to one file that every command reads.
 
@@ -93,6 +106,8 @@ def encode(
     encoder: Annotated[str, typer.Option(help="image, tfidf, hashing, efficientnet-lite0, minilm, module:Class.")] = "",
     files: Annotated[Path | None, typer.Option(help="Folder or zip archive that holds the pictures.")] = None,
     root: Root = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
 ) -> None:
     """Write a data set with other features: its pictures or texts through an encoder.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from modalhash import registry
-from modalhash.cli._common import console, import_from_here, open_dataset
+from modalhash.cli._common import ReadMemory, ReadSeconds, console, import_from_here, open_dataset
 
 if TYPE_CHECKING:  # numpy and what needs it are loaded when the command runs: `modalhash --help` stays quick
     from modalhash.data import Dataset, Parts
@@ -58,6 +58,8 @@ def evaluate(
     modalities: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
     test_share: Annotated[float, typer.Option(help="Items drawn as queries where there is no split.")] = 0.2,
     root: Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")] = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
     as_json: Annotated[bool, typer.Option("--json", help="Every single run, as JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table (booktabs).")] = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modalhash.cli._common import Commands, import_from_here
+from modalhash.cli._common import Commands, ReadMemory, ReadSeconds, import_from_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,6 +66,8 @@ def run_grid(
     retry: Retry = False,
     dry_run: DryRun = False,
     root: Root = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
 ) -> None:
     """Measure what is not measured yet. Every result is a file: stop it whenever you like."""
     from rich.console import Console

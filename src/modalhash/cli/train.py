@@ -12,6 +12,8 @@ from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
     Field,
+    ReadMemory,
+    ReadSeconds,
     Strict,
     Workers,
     bits_or_auto,
@@ -70,6 +72,8 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
     strict: Strict = False,
     workers: Workers = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn codes from labelled pictures and texts, and make an engine that finds them.

@@ -19,6 +19,7 @@ from scipy import sparse
 from modalhash._files import write_atomically
 from modalhash._typing import Array, Matrix
 from modalhash.data._checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
+from modalhash.data._errors import ReadError
 
 _FORMAT, _VERSION = "modalhash-split", 1
 
@@ -313,19 +314,21 @@ class Split:
         """Read what :meth:`save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: not a JSON file ({error}); expected what Split.save wrote") from error
-        return cls.from_json(content, disjoint=disjoint, where=str(path))
+            return cls.from_json(content, disjoint=disjoint)
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ReadError(path, f"not a JSON file ({error}); expected what Split.save wrote") from error
+        except (ValueError, TypeError) as error:
+            raise ReadError(path, str(error)) from error
 
     @classmethod
-    def from_json(cls, content: Any, *, disjoint: bool = True, where: str = "split") -> Split:
+    def from_json(cls, content: Any, *, disjoint: bool = True) -> Split:
         """Make a split of what :meth:`to_json` returned."""
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise ValueError(f"{where}: not a split: expected the field format={_FORMAT!r}")
+            raise ValueError(f"not a split: expected the field format={_FORMAT!r}")
         if content.get("version") != _VERSION:
-            raise ValueError(f"{where}: version {content.get('version')!r}; this modalhash reads version {_VERSION}")
+            raise ValueError(f"a split of version {content.get('version')!r}; this modalhash reads version {_VERSION}")
         if missing := [part for part in ("training", "query") if part not in content]:
-            raise ValueError(f"{where}: the part(s) {shown(missing)} are missing")
+            raise ValueError(f"the part(s) {shown(missing)} of the split are missing")
         return cls(content["training"], content["query"], content.get("database"), disjoint=disjoint)
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def parse_labels(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.replace("|", ";").split(";")
     if not isinstance(value, list | tuple) or any(isinstance(word, dict | list) for word in value):
-        raise ValueError(f"labels are {value!r}; expected a list of names, or names separated by ';'")
+        raise ValueError(f"labels are {reprlib.repr(value)}; expected a list of names, or names separated by ';'")
     return tuple(dict.fromkeys(word for word in (str(word).strip() for word in value) if word))
 
 

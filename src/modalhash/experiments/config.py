@@ -190,7 +190,7 @@ def load_grid(path: str | Path) -> Grid:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         return make_grid(content, path)
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
 
 

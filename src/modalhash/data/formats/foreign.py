@@ -228,6 +228,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pipesize=2**20,  # larger steps where the system allows them
             env={**passed, **here, **_ONE_THREAD, **_NO_PLUGINS},
             start_new_session=True,  # so that its forks can be ended with it
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -30,6 +31,8 @@ from modalhash.data.limits import ReadLimits
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+MAX_DEPTH = 100
+"""Of lists and objects within the fields of a line, as for what a store keeps."""
 MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *DELIMITERS)
 
 _PARTS = {
@@ -156,10 +159,24 @@ def _json_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str,
             except (ValueError, RecursionError) as error:
                 problem(number, f"not JSON ({error}); is the file truncated?")
                 continue
-            if isinstance(line, dict):
-                yield number, line
-            else:
+            if not isinstance(line, dict):
                 problem(number, f"{type(line).__name__}; expected an object with fields")
+            elif _is_deep(line):
+                problem(number, f"more than {MAX_DEPTH} lists and objects within each other; expected plain values")
+            else:
+                yield number, line
+
+
+def _is_deep(value: Any) -> bool:
+    """Return whether a value is nested so deeply that showing or storing it may fail."""
+    waiting = [(value, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            return True
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        waiting += [(part, depth + 1) for part in inner if isinstance(part, dict | list)]
+    return False
 
 
 def _table_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -215,7 +232,7 @@ def _header(path: Path, reader: Any) -> list[str]:
 def _part(value: Any) -> str:
     part = str(value).lower()
     if part and part not in _PARTS:
-        raise ValueError(f"split is {value!r}; expected one of {', '.join(_PARTS)}")
+        raise ValueError(f"split is {reprlib.repr(value)}; expected one of {', '.join(_PARTS)}")
     return _PARTS[part] if part else ""
 
 

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from modalhash._imports import require
 from modalhash._typing import Array
+from modalhash.data._errors import ReadError
 from modalhash.data.dataset import Split
 from modalhash.data.pictures import N_FEATURES, picture_features
 
@@ -72,7 +73,7 @@ def features_of_files(paths: Iterable[Path], n: int) -> Array:
             with image.open(path) as picture:
                 out[row] = picture_features(np.asarray(picture.convert("RGB").resize((128, 128))))
         except (OSError, ValueError) as error:
-            raise ValueError(f"{path}: not a readable picture ({error})") from error
+            raise ReadError(path, f"not a readable picture ({error})") from error
     return out
 
 
@@ -81,7 +82,7 @@ def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
     try:
         return path.read_text(encoding=encoding).splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not {encoding} ({error})") from error
+        raise ReadError(path, f"not {encoding} ({error})") from error
 
 
 def filled_lines_of(path: Path, encoding: str = "utf-8") -> list[str]:

@@ -14,14 +14,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
+from modalhash.data._errors import ReadError
 from modalhash.data._read import read
 from modalhash.data.catalog import NamedDataset, read_files
 from modalhash.data.dataset import Dataset
+from modalhash.data.formats._found import text_array
 from modalhash.data.formats.manifest import manifest_lines
 from modalhash.data.labels import label_matrix
 from modalhash.data.sets._official import FileTree, compare_count, features_of_files, lines_of, random_split
@@ -66,12 +69,17 @@ def _captions_and_pictures(path: Path, ids: Array, text: str) -> dict[str, Array
     """Return the captions and picture names of the items; nothing where there is no such file."""
     if not path.is_file():
         return {}
-    items = {line["id"]: line for _, line in manifest_lines(path)}
+    wanted = ("id", "image", f"caption_{text}")
+    items: dict[Any, dict[str, Any]] = {}
+    for number, line in manifest_lines(path):
+        if lacking := [key for key in wanted if not isinstance(line.get(key), str | int)]:
+            raise ReadError(path, f"no {lacking[0]!r}; the fields are {', '.join(line)}", line=number)
+        items[line["id"]] = line
     if missing := [key for key in ids.tolist() if key not in items]:
-        raise ValueError(f"{path}: {len(missing)} items of features.npz are missing, e.g. {missing[0]!r}")
+        raise ReadError(path, f"{len(missing)} items of features.npz are missing, e.g. {missing[0]!r}")
     return {
-        "image": np.array([items[key]["image"] for key in ids.tolist()]),
-        "text": np.array([items[key][f"caption_{text}"] for key in ids.tolist()]),
+        "image": text_array([str(items[key]["image"]) for key in ids.tolist()]),
+        "text": text_array([str(items[key][f"caption_{text}"]) for key in ids.tolist()]),
     }
 
 
@@ -157,9 +165,9 @@ def _region_labels(tree: FileTree) -> dict[int, set[int]]:
             try:
                 image, _, label = (int(float(field)) for field in fields[:3])
             except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {line!r}; expected image, region and label") from error
+                raise ReadError(path, f"{line!r}; expected image, region and label", line=number) from error
             if label < 1:
-                raise ValueError(f"{path}, line {number}: label {label}; they count from 1")
+                raise ReadError(path, f"label {label}; they count from 1", line=number)
             labels.setdefault(image, set()).add(label)
     return labels
 
@@ -177,7 +185,7 @@ def _captions(tree: FileTree, language: str) -> dict[int, tuple[str, str]]:
         fields = dict(re.findall(r"<(\w+)>(.*?)</\1>", re.sub(r"</?DOC>", "", text), re.DOTALL))
         words = " ".join(fields.get(key, "").strip() for key in ("TITLE", "DESCRIPTION"))
         if not path.stem.isdigit():
-            raise ValueError(f"{path}: expected a number as name")
+            raise ReadError(path, "expected a number as name")
         picture = fields.get("IMAGE", "").strip() or f"images/{path.parent.name}/{path.stem}.jpg"
         captions[int(path.stem)] = (picture, re.sub(r"\s+", " ", words).strip())
     return captions

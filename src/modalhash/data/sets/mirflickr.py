@@ -18,7 +18,9 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
+from modalhash.data._errors import ReadError
 from modalhash.data.dataset import Dataset
+from modalhash.data.formats._found import text_array
 from modalhash.data.sets._official import (
     FileTree,
     binary_matrix,
@@ -107,8 +109,8 @@ def convert(
             "vocabulary": words if text_width is None else f"{text_width} principal components of {len(words)} tags",
         },
         raw={
-            "image": np.array([f"im{number}.jpg" for number in ids]),
-            "text": np.array([" ".join(texts[row]) for row in rows]),
+            "image": text_array([f"im{number}.jpg" for number in ids]),
+            "text": text_array([" ".join(texts[row]) for row in rows]),
         },
         split=random_split(ids, max(1, round(0.05 * len(ids))) if n_query is None else n_query, seed),
     )
@@ -137,7 +139,7 @@ def _labels(tree: FileTree, numbers: list[int], which: str) -> tuple[list[str], 
             if not line.strip():
                 continue
             if not line.strip().isdigit() or int(line) not in row_of:
-                raise ValueError(f"{path}, line {line_number}: {line!r} is not the number of an image with a tag file")
+                raise ReadError(path, f"{line!r} is not the number of an image with a tag file", line=line_number)
             matrix[row_of[int(line)], column] = True
     return [path.stem.removesuffix("_r1") for path in files], matrix
 
@@ -172,9 +174,9 @@ def _edge_row(folder: Path, number: int) -> Array:
     try:
         values = np.array(path.read_text().split(), dtype=np.float32)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ReadError(path, str(error)) from error
     if len(values) != EDGE_WIDTH:
-        raise ValueError(f"{path}: {len(values)} numbers; an edge histogram has {EDGE_WIDTH}")
+        raise ReadError(path, f"{len(values)} numbers; an edge histogram has {EDGE_WIDTH}")
     return values
 
 

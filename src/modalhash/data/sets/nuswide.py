@@ -17,7 +17,9 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
+from modalhash.data._errors import ReadError
 from modalhash.data.dataset import Dataset
+from modalhash.data.formats._found import text_array
 from modalhash.data.sets._official import FileTree, binary_matrix, compare_count, filled_lines_of, random_split
 from modalhash.validation import check_int
 
@@ -90,7 +92,7 @@ def convert(
             "licence": "Flickr users' photographs; research use",
             "notes": [note for note in (*notes, "ids are rows of Imagelist.txt, from 0") if note],
         },
-        raw={"image": np.array([paths[row] for row in rows])},
+        raw={"image": text_array([paths[row] for row in rows])},
         split=random_split(rows, n_query, seed),
     )
 
@@ -109,7 +111,7 @@ def _halves(tree: FileTree, paths: list[str]) -> tuple[Array, Array] | None:
     for file in (lists[0], lists[1]):
         own = _image_list(file)
         if unknown := [path for path in own if path not in row_of]:
-            raise ValueError(f"{file}: {len(unknown)} images are not in Imagelist.txt, e.g. {unknown[0]!r}")
+            raise ReadError(file, f"{len(unknown)} images are not in Imagelist.txt, e.g. {unknown[0]!r}")
         rows.append(np.array([row_of[path] for path in own]))
     return rows[0], rows[1]
 
@@ -135,11 +137,11 @@ def _numbered(path: Path, rows: Array) -> Iterator[tuple[int, int, bytes]]:
         for count, line in enumerate(lines, 1):
             if count > len(rows):
                 if line.strip():
-                    raise ValueError(f"{path}: more than {len(rows)} lines; expected one per image")
+                    raise ReadError(path, f"more than {len(rows)} lines; expected one per image")
                 continue
             yield count, int(rows[count - 1]), line
     if count < len(rows):
-        raise ValueError(f"{path}: {count} lines for {len(rows)} images; the file is truncated")
+        raise ReadError(path, f"{count} lines for {len(rows)} images; the file is truncated")
 
 
 def _concept(tree: FileTree, name: str, n: int, halves: tuple[Array, Array] | None) -> Array:
@@ -148,7 +150,7 @@ def _concept(tree: FileTree, name: str, n: int, halves: tuple[Array, Array] | No
     for path, rows in _sources(tree, f"Labels_{name}.txt", names, halves, n):
         values = np.array(path.read_bytes().split())
         if len(values) != len(rows):
-            raise ValueError(f"{path}: {len(values)} lines for {len(rows)} images; expected one 0 or 1 each")
+            raise ReadError(path, f"{len(values)} lines for {len(rows)} images; expected one 0 or 1 each")
         column[rows] = values == b"1"
         for wrong in np.flatnonzero((values != b"0") & (values != b"1")).tolist():
             text = f"{path.name}, line {wrong + 1}: the label is {values[wrong].decode(errors='replace')!r}"
@@ -164,7 +166,7 @@ def _tags(tree: FileTree, n: int, halves: tuple[Array, Array] | None) -> sparse.
         for number, row, line in _numbered(path, rows):
             digits = np.frombuffer(line.translate(None, b" \t\r\n"), dtype=np.uint8) - ord("0")
             if len(digits) != N_TAGS or (len(digits) and digits.max() > 1):
-                raise ValueError(f"{path}, line {number}: {len(digits)} digits; expected {N_TAGS} of 0 or 1")
+                raise ReadError(path, f"{len(digits)} digits; expected {N_TAGS} of 0 or 1", line=number)
             columns[row] = np.flatnonzero(digits).astype(np.int32)
     return binary_matrix(columns, N_TAGS)
 
@@ -183,11 +185,11 @@ def _image_features(tree: FileTree, image: str, n: int, selected: Array, halves:
             try:
                 values = np.array(line.split(), dtype=np.float32)  # split() takes the blank at the end
             except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
+                raise ReadError(path, str(error), line=number) from error
             if out is None:
                 out = np.zeros((int(selected.sum()), len(values)), dtype=np.float32)
             if len(values) != out.shape[1]:
-                raise ValueError(f"{path}, line {number}: {len(values)} numbers; other lines have {out.shape[1]}")
+                raise ReadError(path, f"{len(values)} numbers; other lines have {out.shape[1]}", line=number)
             out[target[row]] = values
     if out is None:
         raise ValueError(f"{tree}: no image is selected")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from modalhash._files import sha256_of
+from modalhash.data._errors import ReadError
 from modalhash.data._read import read
 from modalhash.data.dataset import Dataset, Split
 from modalhash.data.labels import label_matrix
@@ -74,6 +75,6 @@ def _lines(path: Path, n_classes: int) -> list[tuple[str, str, int]]:
             continue
         fields = line.split("\t")
         if len(fields) != 3 or not fields[2].strip().isdigit() or not 1 <= int(fields[2]) <= n_classes:
-            raise ValueError(f"{path}, line {number}: {line!r}; expected text id, image id and a class 1..{n_classes}")
+            raise ReadError(path, f"{line!r}; expected text id, image id and a class 1..{n_classes}", line=number)
         rows.append((fields[0], fields[1], int(fields[2])))
     return rows
