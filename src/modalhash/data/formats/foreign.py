@@ -8,6 +8,7 @@ sparse matrix before anything follows them. Nothing is unpickled.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -90,7 +91,7 @@ class ForeignFile:
         try:
             taken = _Worker.for_request(request)
         except _EndedError:
-            raise RuntimeError(f"{sys.executable} could not be started to read {self.path}") from None
+            raise OSError(f"{self.path}: the process to read it could not be started ({sys.executable})") from None
         with taken as worker:
             try:
                 worker.in_sync = False
@@ -235,6 +236,15 @@ class _Worker:
         self._requests, self._replies = cast(BufferedWriter, process.stdin), cast(BufferedReader, process.stdout)
 
     @classmethod
+    def stop_idle(cls) -> None:
+        """End the process that waits for the next file, if it is ours."""
+        with cls._lock:
+            waiting = [cls._idle.pop() for _ in range(len(cls._idle))]
+        for worker in waiting:
+            if worker.owner == os.getpid():
+                worker.stop()
+
+    @classmethod
     def for_request(cls, request: dict[str, Any]) -> _Worker:
         """Return a process that has taken the request."""
         with cls._lock:
@@ -318,3 +328,6 @@ class _Worker:
         for stream in (self._requests, self._replies):
             with suppress(OSError):
                 stream.close()
+
+
+atexit.register(_Worker.stop_idle)
