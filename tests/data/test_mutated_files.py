@@ -127,7 +127,7 @@ def test_mutated_arrays(tmp_path, name, changes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=1500, **ONE_ERROR)
+@settings(max_examples=300, **ONE_ERROR)
 @given(changes=st.lists(change, min_size=1, max_size=4))
 def test_many_mutated_files(tmp_path, name, changes):
     check(tmp_path, name, changes)

@@ -72,7 +72,7 @@ def features_of_files(paths: Iterable[Path], n: int) -> Array:
         try:
             with image.open(path) as picture:
                 out[row] = picture_features(np.asarray(picture.convert("RGB").resize((128, 128))))
-        except (OSError, ValueError) as error:
+        except Exception as error:  # a broken file can make a decoder fail in any way
             raise ReadError(path, f"not a readable picture ({error})") from error
     return out
 
