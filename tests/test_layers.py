@@ -81,8 +81,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "experiments": ["environment provenance", "inputs", "config", "cells measure", "results", "run"],
     "index": ["_layout base", "_kernels", "_scan vectors", "multi_index", "hamming", "faiss", "backends"],
     "serve": [
-        "batching monitoring settings",
-        "errors schemas",
+        "batching clients monitoring",
+        "settings",
+        "connections errors schemas",
         "http media openapi pages searcher uploads",
         "service",
         "routes_duplicates routes_items routes_search routes_state",

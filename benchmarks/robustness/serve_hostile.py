@@ -5,7 +5,8 @@
 
 schemathesis draws requests from the service's own OpenAPI description, half of them as described and half with
 something wrong, and checks every answer against it. Then come a picture of 400 megapixels in a few kilobytes, uploads
-of 1 GB, a body and a head that trickle in, paths that lead elsewhere, and tokens that are missing or wrong. Memory is
+of 1 GB, a body and a head that trickle in, as many bodies or connections of one address as the service has places for
+while a client at another address searches, paths that lead elsewhere, and tokens that are missing or wrong. Memory is
 the most that the process had resident during each attack.
 """
 
@@ -25,7 +26,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,24 @@ def slowly(part: bytes, seconds: float) -> Iterator[bytes]:
         yield part
 
 
+def crowd(port: int, n: int, part: bytes) -> int:
+    """Open connections from one address, send a part of a request on each; what another address gets for a search."""
+    body = b'{"text": "something red"}'
+    head = "POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    with ExitStack() as opened:
+        for _ in range(n):
+            connection = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=90))
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(part)
+        with socket.create_connection(("127.0.0.1", port), timeout=90, source_address=("127.0.0.2", 0)) as other:
+            try:
+                other.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                answer = other.recv(65536)
+            except (BrokenPipeError, ConnectionResetError):
+                answer = b""
+    return int(answer.split()[1]) if answer else 0
+
+
 def attacks(port: int) -> dict[str, Callable[[], int]]:
     """By name."""
     length = f"Content-Length: {GIGABYTE}"
@@ -173,6 +192,8 @@ def attacks(port: int) -> dict[str, Callable[[], int]]:
         "1 GB of JSON": lambda: talk(port, json_head.replace("100000", str(GIGABYTE)), zeros(GIGABYTE, chunked=False)),
         "a body that trickles in": lambda: talk(port, json_head, slowly(b" ", 80), pause=0.2),
         "a head that trickles in": lambda: talk(port, "GET /engine HTTP/1.1\nX: ", slowly(b"x", 80), pause=0.2),
+        "256 slow bodies of one address": lambda: crowd(port, 256, json_head.replace("\n", "\r\n").encode() + b"{"),
+        "1,024 silent connections of one address": lambda: crowd(port, 1024, b""),
         "a head of 1 MB": lambda: get(port, "/engine", *(f"X-{n}: {'x' * 1000}" for n in range(1000))),
         "JSON 100,000 levels deep": lambda: talk(
             port, json_head.replace("100000", "200000"), (b"[" * 100_000 + b"]" * 100_000,)
@@ -309,6 +330,7 @@ def main() -> None:
     wrong += [
         row for row in rows if row.get("server_errors") or row.get("expected", row.get("status")) != row.get("status")
     ]
+    wrong += [row for row in rows if row["attack"].endswith("of one address") and row["status"] != 200]
     wrong += [row for row in rows if row["attack"].startswith("/") and row["status"] not in (400, 404, 422)]
     write(args.output, rows)
     for problem in (*wrong, *mistakes):

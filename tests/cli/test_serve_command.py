@@ -80,6 +80,7 @@ def test_a_port_that_is_in_use(engine):
         (("nosuch",), "nosuch does not exist; expected an engine"),
         (("ENGINE", "--host", "0.0.0.0"), "other machines reach the service"),
         (("ENGINE", "--token", "short"), "expected at least 8"),
+        (("ENGINE", "--trust-proxy", "proxy.example"), "expected an address such as 127.0.0.1"),
         (("ENGINE", "--host", "203.0.113.7", "--without-token"), "cannot listen at 203.0.113.7"),
         (("ENGINE", "--host", "no such host", "--without-token"), "cannot listen at no such host"),
     ],
@@ -107,6 +108,21 @@ def test_a_token_from_the_environment(engine):
         assert answer.status == 200
     service.terminate()
     assert service.communicate(timeout=30)[1] == "stopped\n"
+
+
+def test_limits_and_their_defaults_are_those_of_the_service(engine, monkeypatch):
+    from modalhash.cli import serve
+    from modalhash.serve import Limits
+
+    seen = []
+    monkeypatch.setattr(serve, "serve_until_stopped", lambda engine, settings, sock, **_: seen.append(settings))
+    options = ("--max-connections", 9, "--max-bodies", 8, "--max-wrong-tokens", 7, "--trust-proxy", "10.0.0.0/8")
+    for more in ((), options):
+        assert run("serve", engine, "--port", 0, *more).exit_code == 0
+    assert seen[0].limits == Limits()
+    limits = seen[1].limits
+    assert (limits.connections_per_address, limits.bodies_per_address, limits.wrong_tokens) == (9, 8, 7)
+    assert seen[1].trusted_proxies == ("10.0.0.0/8",)
 
 
 def test_filters_of_search(engine):

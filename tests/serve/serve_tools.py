@@ -16,10 +16,11 @@ def picture(colour=(200, 30, 30), size=(60, 40), kind="PNG", **options):
     return out.getvalue()
 
 
-def ask(port, body=None, method="POST", path="/search"):
-    """Status, headers and JSON of the answer to one request."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+def ask(port, body=None, method="POST", path="/search", source="127.0.0.1", **headers):
+    """Status, headers and JSON of the answer to one request, sent from an address of this machine."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=20, source_address=(source, 0))
+    headers = {"Content-Type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
+    connection.request(method, path, json.dumps(body) if body else None, headers)
     answer = connection.getresponse()
     return answer.status, dict(answer.getheaders()), json.load(answer)
 

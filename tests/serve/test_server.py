@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from serve_tools import Held, ask, body_of, status_of
 
 from modalhash.serve import Settings, check_exposure
 
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 JSON_HEAD = b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
 
@@ -50,14 +53,35 @@ def test_what_is_no_request(serve, talk, request_):
         assert ask(server.port, {"text": "red"})[0] == 200
 
 
-def test_many_connections(serve, talk, until):
-    with serve(limits={"connections": 5}) as server:
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
-        until(lambda: len(server.server_state.connections) == 5)
+@only_linux
+@pytest.mark.parametrize("limits", [{"connections": 60, "connections_per_address": 8}, {"connections": 60}])
+def test_silent_connections_of_one_address_keep_nobody_out(serve, until, limits):
+    with serve(limits=limits) as server, ExitStack() as opened:
+        for _ in range(80):
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        n_left = limits.get("connections_per_address", 60)
+        until(lambda: len(server.server_state.connections) == n_left)
+        assert ask(server.port, {"text": "red"}, source="127.0.0.2")[0] == 200
+        assert ask(server.port, {"text": "red"})[0] == 200, "a silent one of its own address is closed for it"
+
+
+def test_requests_under_way_are_not_dropped_for_connections(serve, engine, talk, until):
+    with serve(limits={"connections_per_address": 2}) as server, ThreadPoolExecutor(2) as pool:
+        held = Held(engine)
+        waiting = [pool.submit(ask, server.port, {"text": "red"}) for _ in range(2)]
+        until(lambda: server.config.app.state.service.metrics.requests_under_way == 2)
         assert talk(server.port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") == b""
-        for connection in idle:
-            connection.close()
-        until(lambda: not server.server_state.connections)
+        held.go.set()
+        assert [one.result()[0] for one in waiting] == [200, 200]
+        until(lambda: not server.config.http_protocol_class.table)
+        assert ask(server.port, {"text": "red"})[0] == 200
+
+
+def test_a_trusted_proxy_may_have_many_connections(serve, talk, until):
+    with serve(limits={"connections_per_address": 1}, trusted_proxies=("127.0.0.1",)) as server, ExitStack() as opened:
+        for _ in range(5):
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        until(lambda: len(server.server_state.connections) == 5)
         assert ask(server.port, {"text": "red"})[0] == 200
 
 

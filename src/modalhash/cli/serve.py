@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MEGABYTES = 10
 MEGAPIXELS = 40
+CONNECTIONS, BODIES, WRONG_TOKENS = 128, 32, 20
 
 
 def serve(
@@ -43,6 +44,16 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name under which a proxy calls the service; may be repeated.")
     ] = None,
+    trust_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of a proxy that is believed about whose requests it passes on (X-Forwarded-For); "
+            "may be repeated."
+        ),
+    ] = None,
+    max_connections: Annotated[int, typer.Option(min=1, help="Open at once, of one address.")] = CONNECTIONS,
+    max_bodies: Annotated[int, typer.Option(min=1, help="Arriving at once, of one address.")] = BODIES,
+    max_wrong_tokens: Annotated[int, typer.Option(min=1, help="In a minute, of one address.")] = WRONG_TOKENS,
     max_bytes: Annotated[int, typer.Option(min=1, help="Of an uploaded picture.")] = MEGABYTES * 2**20,
     max_pixels: Annotated[int, typer.Option(min=1, help="Of a picture, before it is decoded.")] = MEGAPIXELS * 10**6,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
@@ -82,7 +93,16 @@ def serve(
         examples=tuple(example or ()),
         name=name,
         quiet=quiet,
-        limits=Limits(bytes=max_bytes, pixels=max_pixels, all_bytes=max(Limits().all_bytes, 2 * max_bytes)),
+        trusted_proxies=tuple(trust_proxy or ()),
+        limits=Limits(
+            bytes=max_bytes,
+            pixels=max_pixels,
+            all_bytes=max(Limits().all_bytes, 2 * max_bytes),
+            connections_per_address=max_connections,
+            requests_per_address=max_connections,
+            bodies_per_address=max_bodies,
+            wrong_tokens=max_wrong_tokens,
+        ),
     )
     if writable and read_only:
         raise ValueError("--writable and --read-only exclude each other; give one of them")

@@ -61,7 +61,9 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     )
     app.state.service = service
     app.add_middleware(LeaseMiddleware, service=service)
-    app.add_middleware(RequestMiddleware, settings=settings, metrics=service.metrics)
+    app.add_middleware(
+        RequestMiddleware, settings=settings, metrics=service.metrics, make_place=service.body_budget.drop_slowest
+    )
     errors.add_handlers(app)
     openapi.describe(app, engine, settings)
     pages.add_routes(app)

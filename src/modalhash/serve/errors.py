@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -45,6 +46,12 @@ def busy_error(reason: str) -> HTTPError:
     """Return the error for too much at once; the client may try again."""
     message = f"the service is busy ({reason}); try again in a moment"
     return HTTPError(503, message, {"Retry-After": str(RETRY_SECONDS)})
+
+
+def too_many_error(reason: str, seconds: float = RETRY_SECONDS) -> HTTPError:
+    """Return the error for too much from one address, which may try again after some seconds."""
+    message = f"too much from one address ({reason}); try again in {ceil(seconds)} s"
+    return HTTPError(429, message, {"Retry-After": str(ceil(seconds)), "Connection": "close"})
 
 
 def unknown_item_error(error: KeyError | ValueError) -> HTTPError:

@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from itertools import count
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -15,7 +16,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modalhash.serve.errors import HTTPError, busy_error, json_response
+from modalhash.serve.clients import Client, TrustedProxies, WrongTokens, set_client
+from modalhash.serve.errors import HTTPError, busy_error, json_response, too_many_error
 from modalhash.serve.monitoring import Metrics, log_exception, log_request
 from modalhash.serve.settings import Settings
 
@@ -54,13 +56,14 @@ class AccessControl:
         self._token = None if settings.token is None else _digest(settings.token)
         self._cookie = None if settings.token is None else cookie_value(settings.token)
         self._head_bytes = settings.limits.head_bytes
+        self._wrong = WrongTokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
         self._hosts: set[str] | None = None
         if settings.is_local or settings.hosts:
             own = f"[{settings.host}]" if ":" in settings.host else settings.host
             self._hosts = {*LOCAL_NAMES, own.lower(), *(name.lower() for name in settings.hosts)}
 
-    def check(self, scope: Scope) -> Response | None:
-        """Raise :class:`HTTPError` if the request is not allowed.
+    def check(self, scope: Scope, address: str) -> Response | None:
+        """Raise :class:`HTTPError` if a request from an address is not allowed.
 
         Returns None if it is; or, where the page was opened with the token in its URL, the redirect that sets the
         cookie instead.
@@ -75,13 +78,13 @@ class AccessControl:
         self._check_host(headers.get(b"host", []))
         if scope["path"] in OPEN_ROUTES:
             return None
-        has_token = self._check_bearer(headers.get(b"authorization", []))
+        has_token = self._check_bearer(headers.get(b"authorization", []), address)
         if scope["method"] not in SAFE_METHODS and not has_token:
             _check_site(headers)
         if self._token is None or has_token:
             return None
         if scope["path"] == "/" and scope["method"] == "GET" and b"token=" in scope["query_string"]:
-            return self._redirect_with_cookie(scope, headers)
+            return self._redirect_with_cookie(scope, headers, address)
         if scope["method"] in ("GET", "HEAD") and (scope["path"] == "/" or scope["path"].startswith(PAGE_FILES)):
             return None
         if not self._has_cookie(headers.get(b"cookie", [])):
@@ -101,15 +104,25 @@ class AccessControl:
                     f"({', '.join(sorted(self._hosts))}); if it should be, start it with --allow-host",
                 )
 
-    def _check_bearer(self, given: list[bytes]) -> bool:
+    def _check_token(self, token: str | bytes, address: str) -> None:
+        """Raise if a token is wrong, or if its address has sent too many wrong ones to be listened to."""
+        assert self._token is not None
+        if seconds := self._wrong.locked_seconds(address):
+            raise too_many_error("wrong tokens", seconds)
+        if not hmac.compare_digest(_digest(token), self._token):
+            self._wrong.add(address)
+            raise _token_error("wrong")
+
+    def _check_bearer(self, given: list[bytes], address: str) -> bool:
         """Return whether the header has the token; a wrong one is refused whatever else there is."""
         if self._token is None or not given:
             return False
         scheme, _, value = given[0].partition(b" ")
         if scheme.lower() != b"bearer":
             return False
-        if len(given) > 1 or not hmac.compare_digest(_digest(value.strip()), self._token):
-            raise _token_error("wrong")
+        if len(given) > 1:
+            raise _token_error("given twice")
+        self._check_token(value.strip(), address)
         return True
 
     def _has_cookie(self, given: Iterable[bytes]) -> bool:
@@ -121,13 +134,10 @@ class AccessControl:
                     return True
         return False
 
-    def _redirect_with_cookie(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> Response:
+    def _redirect_with_cookie(self, scope: Scope, headers: dict[bytes, list[bytes]], address: str) -> Response:
         """Move the token out of the URL into a cookie that scripts cannot read."""
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        token = dict(pairs).get("token", "")
-        assert self._token is not None
-        if not hmac.compare_digest(_digest(token), self._token):
-            raise _token_error("wrong")
+        self._check_token(dict(pairs).get("token", ""), address)
         rest = urlencode([(name, value) for name, value in pairs if name != "token"])
         response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": f"/?{rest}" if rest else "/"})
         secure = scope["scheme"] == "https" or headers.get(b"x-forwarded-proto", [b""])[0].strip() == b"https"
@@ -173,11 +183,25 @@ def _digest(token: str | bytes) -> bytes:
 
 
 class RequestMiddleware:
-    """ASGI middleware: whatever happens inside, each request gets one response and one line in the log."""
+    """ASGI middleware: whatever happens inside, each request gets one response and one line in the log.
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
+    Parameters
+    ----------
+    app : ASGI app
+        Answers the requests that are let in.
+    settings : Settings
+        How the service was started.
+    metrics : Metrics
+        Counts the requests.
+    make_place : callable
+        Ends a request that only waits for its client, for another one, and returns whether there was one.
+    """
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics, make_place: Callable[[], bool]) -> None:
+        self.app, self.metrics, self._make_place = app, metrics, make_place
         self._access, self._limits, self._quiet = AccessControl(settings), settings.limits, settings.quiet
+        self._proxies = TrustedProxies(settings.trusted_proxies)
+        self._by_address: Counter[str] = Counter()
         self._numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -185,24 +209,34 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        address = self._proxies.address(scope)
+        set_client(scope, Client(address))
         exchange = _Exchange(next(self._numbers), send)
         self.metrics.requests_under_way += 1
+        self._by_address[address] += 1
         try:
-            await self._respond(exchange, scope, receive)
+            await self._respond(exchange, scope, receive, address)
         finally:
             self.metrics.requests_under_way -= 1
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
             self._record(exchange, scope)
 
-    async def _respond(self, exchange: _Exchange, scope: Scope, receive: Receive) -> None:
+    def _check_load(self, address: str) -> None:
+        """Raise if too many requests are under way, of one address or of all."""
+        limits = self._limits
+        if self._by_address[address] > limits.requests_per_address:
+            raise too_many_error(f"{limits.requests_per_address} requests are under way")
+        if self.metrics.requests_under_way > limits.requests and not self._make_place():
+            raise busy_error(f"{limits.requests} requests are under way")
+
+    async def _respond(self, exchange: _Exchange, scope: Scope, receive: Receive, address: str) -> None:
         limits = self._limits
         try:
-            response: ASGIApp | None = self._access.check(scope)
-            if (
-                response is None
-                and self.metrics.requests_under_way > limits.requests
-                and scope["path"] not in OPEN_ROUTES
-            ):
-                raise busy_error(f"{limits.requests} requests are under way")
+            response: ASGIApp | None = self._access.check(scope, address)
+            if response is None and scope["path"] not in OPEN_ROUTES:
+                self._check_load(address)
             async with asyncio.timeout(limits.request_seconds):
                 await (response or self.app)(scope, receive, exchange.send)
             return

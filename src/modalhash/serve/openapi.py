@@ -22,12 +22,13 @@ ERRORS = {
     413: "Too many bytes or pixels.",
     415: "The content type or the format of the picture is not supported.",
     422: "A field is wrong.",
+    429: "Too much from one address; Retry-After says when to try again.",
     431: "The head of the request is too large.",
     500: "An internal error; the service's log says where, under the number of the request.",
     503: "Too busy; Retry-After says when to try again.",
     507: "The disk of the service is full.",
 }
-COMMON_ERRORS = (400, 401, 403, 422, 431, 503)
+COMMON_ERRORS = (400, 401, 403, 422, 429, 431, 503)
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from starlette.responses import FileResponse, Response
 
 from modalhash.engine import Hit, Item, Problem, ProblemCode, default_id, parse_labels
 from modalhash.serve import schemas
+from modalhash.serve.clients import client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
 from modalhash.serve.media import CONTENT_TYPES, check_picture, inspect_picture
 from modalhash.serve.openapi import error_responses, request_body
@@ -84,7 +85,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def add(request: Request) -> Response:
         """Add a text (JSON) or a picture (form), coded by its content. The picture is stored with the engine."""
         _check_writable(service)
-        with service.body_budget.reader() as reader:
+        with service.body_budget.reader(client_of(request.scope).address) as reader:
             body, file = await reader.read(request, schemas.NewItemBody)
             return json_response(await service.in_thread("changes", _add_item, service, body, file), 201)
 

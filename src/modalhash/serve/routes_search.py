@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from modalhash.serve import schemas
+from modalhash.serve.clients import client_of
 from modalhash.serve.errors import HTTPError, json_response
 from modalhash.serve.media import check_picture
 from modalhash.serve.openapi import error_responses, request_body
@@ -32,7 +33,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def search(request: Request) -> Response:
         """Find the nearest items to a text, to an item (JSON), or to a picture (form)."""
         start = time.perf_counter()
-        with service.body_budget.reader() as reader:
+        with service.body_budget.reader(client_of(request.scope).address) as reader:
             body, file = await reader.read(request, schemas.SearchBody)
             query, encoded = await _encode(service, body, file)
         options = body.options()

@@ -1,7 +1,8 @@
 """The service as a process: its socket, uvicorn with time-outs and JSON errors, and a clean end at a signal.
 
 uvicorn waits for the head of a request for ever, and goes on reading a body after the response was sent. Here a
-connection that owes the rest of a head, or still sends a body that is not wanted, is closed after some seconds.
+connection that owes the rest of a head, or still sends a body that is not wanted, is closed after some seconds, or
+earlier if another one needs its place.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from modalhash.engine import Engine
 from modalhash.serve.app import make_app
+from modalhash.serve.clients import TrustedProxies, client_key
+from modalhash.serve.connections import ConnectionTable
 from modalhash.serve.http import SECURITY_HEADERS
 from modalhash.serve.monitoring import make_handler
 from modalhash.serve.settings import Limits, Settings
@@ -34,6 +37,8 @@ SWITCH_INTERVAL = 0.0005
 that for the threads that search."""
 LINGER_SECONDS = 2.0
 """The time for a client to notice that it was refused, before the connection is cut."""
+SPARE_FILES = 256
+"""Files that may be open besides connections: the store's, pictures, the log."""
 
 
 # -- socket
@@ -72,18 +77,43 @@ def page_url(sock: socket.socket) -> str:
 class Protocol(H11Protocol):
     """uvicorn's connection, with limits on how long to wait and JSON errors."""
 
-    limits: ClassVar[Limits] = Limits()
+    limits: ClassVar[Limits]
+    table: ClassVar[ConnectionTable]
+    trusted: ClassVar[TrustedProxies]
     _timer: asyncio.TimerHandle | None = None
+    _idle_since: float = 0.0
+
+    @classmethod
+    def for_settings(cls, settings: Settings) -> type[Protocol]:
+        """Return the protocol of one service: its connections share limits and a table."""
+        members = {
+            "limits": settings.limits,
+            "table": ConnectionTable(settings.limits),
+            "trusted": TrustedProxies(settings.trusted_proxies),
+        }
+        return type("Protocol", (cls,), members)
+
+    @property
+    def idle_since(self) -> float | None:
+        """The time since when the client owes a request; None while one is answered."""
+        return self._idle_since if self.cycle is None or self.cycle.response_complete else None
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
+        self._idle_since = self.loop.time()
+        peer = self.client[0] if self.client else ""
+        if not self.table.admit(self, client_key(peer), limited=peer not in self.trusted):
             transport.abort()
             return
         self._start_timer(self.limits.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self.table.release(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -92,6 +122,7 @@ class Protocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._idle_since = self.loop.time()
         self._update_timer()
 
     def send_400_response(self, msg: str) -> None:
@@ -179,7 +210,7 @@ def make_server(engine: Engine, settings: Settings, on_ready: Callable[[], None]
     logger.setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (Protocol,), {"limits": settings.limits}),
+        http=Protocol.for_settings(settings),
         h11_max_incomplete_event_size=settings.limits.head_bytes,
         timeout_graceful_shutdown=int(settings.limits.request_seconds),
         ws="none",
@@ -195,6 +226,20 @@ def make_server(engine: Engine, settings: Settings, on_ready: Callable[[], None]
 def run(engine: Engine, settings: Settings, sock: socket.socket, *, on_ready: Callable[[], None]) -> None:
     """Serve until a signal to stop; requests that are under way are answered first."""
     sys.setswitchinterval(SWITCH_INTERVAL)
+    _allow_open_files(settings.limits.connections + SPARE_FILES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about a query are part of its response
         make_server(engine, settings, on_ready).run(sockets=[sock])
+
+
+def _allow_open_files(n: int) -> None:
+    """Let the process have that many open files, as far as the system allows it; by default it is often 1,024."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < n:
+        wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

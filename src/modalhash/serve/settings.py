@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from modalhash.serve.clients import TrustedProxies
+
 MEGABYTE = 2**20
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 MIN_TOKEN_LENGTH = 8
@@ -38,7 +40,17 @@ class Limits:
     requests: int = 256
     """The number of requests in progress; further ones get a 503."""
     connections: int = 1024
-    """The number of open connections; further ones are closed."""
+    """The number of open connections; for a further one, one that waits for its client is closed, or itself."""
+    connections_per_address: int = 128
+    """The open connections of one address; for a further one, likewise one of the same address."""
+    requests_per_address: int = 128
+    """The requests of one address in progress; further ones get a 429."""
+    bodies_per_address: int = 32
+    """The bodies of one address that are arriving; for a further one the slowest is dropped, or it gets a 429."""
+    wrong_tokens: int = 20
+    """The wrong tokens of one address within ``token_seconds``; after them its tokens are not looked at until then."""
+    token_seconds: float = 60.0
+    """The time for which wrong tokens are counted."""
     head_bytes: int = 16 * 1024
     """The largest head of a request."""
     batch: int = 256
@@ -59,6 +71,8 @@ class Settings:
     """Whether clients may add and remove items."""
     hosts: tuple[str, ...] = ()
     """Host names that requests may use, besides those of this machine."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose ``X-Forwarded-For`` says which client a request comes from."""
     examples: tuple[str, ...] = ()
     """Searches that the page offers."""
     name: str = ""
@@ -68,6 +82,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        TrustedProxies(self.trusted_proxies)  # raises for what is no address
         if self.token is not None and (len(self.token) < MIN_TOKEN_LENGTH or not _is_printable_ascii(self.token)):
             raise ValueError(
                 f"the token has {len(self.token)} characters; expected at least {MIN_TOKEN_LENGTH}, letters, digits "
