@@ -60,10 +60,31 @@ def test_it_says_where_it_is_and_stops_well(engine, sign):
     service.send_signal(sign)
     out, err = service.communicate(timeout=30)
     assert service.returncode == 0
-    assert out == ""
-    *lines, last = err.splitlines()
-    assert last == "stopped"
-    assert [json.loads(line)["path"] for line in lines] == ["/engine", "/search"]
+    assert err == "stopped\n"
+    assert [json.loads(line)["path"] for line in out.splitlines()] == ["/engine", "/search"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has pipes of a chosen size")
+@pytest.mark.parametrize("stalled", [pytest.param("stdout", marks=pytest.mark.slow), "stderr"])
+def test_a_log_that_stalls_and_one_that_is_closed_stop_nothing(engine, stalled):
+    import fcntl
+
+    service = start(engine)
+    for output in (service.stdout, service.stderr):
+        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, 4096)
+    port = int(service.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+    (service.stdout if stalled == "stderr" else service.stderr).close()
+    for _ in range(60):
+        for request, status in (
+            (b"GET /nosuch HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", b" 404 "),
+            (b"no HTTP\r\n\r\n", b" 400 "),
+        ):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+                connection.sendall(request)
+                assert status in connection.recv(65536)
+    service.terminate()
+    assert service.wait(20) == 0
+    getattr(service, stalled).close()
 
 
 def test_a_port_that_is_in_use(engine):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
+import os
 import re
 import sys
 
@@ -15,15 +17,17 @@ from modalhash.serve import monitoring
 
 @pytest.fixture
 def loud(make_client, capsys):
-    """A client of a service that logs, and a function that returns the lines logged so far."""
-    logged = []
+    """A client of a service that logs, and a function that returns the lines of the access or the error log so far."""
+    logged = {"out": [], "err": []}
 
     def make(**settings):
         client = make_client(**{"quiet": False, **settings})
 
-        def lines():
-            logged.extend(map(json.loads, capsys.readouterr().err.splitlines()))
-            return logged
+        def lines(output="out"):
+            monitoring.flush_logs()
+            for name, text in capsys.readouterr()._asdict().items():
+                logged[name].extend(map(json.loads, text.splitlines()))
+            return logged[output]
 
         return client, lines
 
@@ -60,10 +64,10 @@ def test_the_log_knows_no_token(loud):
 def test_a_quiet_service_logs_nothing_but_its_own_errors(loud, monkeypatch):
     client, lines = loud(quiet=True)
     client.get("/engine")
-    assert lines() == []
     monkeypatch.setattr(client.app.state.service.searcher.search, "_work", None)
     assert client.post("/search", json={"text": "red"}).status_code == 500
-    assert [line["error"] for line in lines()] == ["TypeError"]
+    assert lines() == []
+    assert [line["error"] for line in lines("err")] == ["TypeError"]
 
 
 def test_an_internal_error_is_a_number_and_no_trace(loud, monkeypatch):
@@ -79,13 +83,13 @@ def test_an_internal_error_is_a_number_and_no_trace(loud, monkeypatch):
         "error": "internal error; the log of the service says where, under request 1", "status": 500, "request": 1,
     }  # fmt: skip
     assert answer.headers["x-content-type-options"] == "nosniff"
-    found = lines()
-    assert found[0]["error"] == "RuntimeError"
-    assert "in broken" in found[0]["where"]
-    assert "secret wish was" not in found[0]["where"].replace(
-        'raise RuntimeError("the secret wish was /etc/passwd")', ""
-    )
-    assert (found[1]["request"], found[1]["status"]) == (1, 500)
+    (found,) = lines("err")
+    assert found["error"] == "RuntimeError"
+    assert "in broken" in found["where"]
+    assert "secret wish was" not in found["where"].replace('raise RuntimeError("the secret wish was /etc/passwd")', "")
+    (access,) = lines()
+    assert (access["request"], access["status"]) == (1, 500)
+    assert "where" not in access, "the trace is in the error log alone"
 
 
 class Broken(io.StringIO):
@@ -99,10 +103,57 @@ def test_the_service_goes_on_where_nothing_can_be_logged(make_client, monkeypatc
     streams["closed"].close()
     client = make_client(quiet=False)
     monkeypatch.setattr(client.app.state.service.searcher.search, "_work", None)
+    monkeypatch.setattr(sys, "stdout", streams[stream])
     monkeypatch.setattr(sys, "stderr", streams[stream])
     assert client.get("/engine").status_code == 200
     assert client.post("/search", json={"text": "red"}).status_code == 500
     assert client.get("/engine").status_code == 200
+
+
+class Pipe:
+    """An output whose reader stands still; ``lines`` reads it at last."""
+
+    def __init__(self):
+        self.reader, self.writer = os.pipe()
+
+    def fileno(self):
+        return self.writer
+
+    def fill(self):
+        os.set_blocking(self.writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(self.writer, b"x" * 4096)
+        os.set_blocking(self.writer, True)
+
+    def lines(self, end):
+        text = b""
+        while end not in text:
+            text += os.read(self.reader, 65536)
+        return text.lstrip(b"x").splitlines()
+
+
+def record(number):
+    return logging.makeLogRecord({"fields": {"request": number}})
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch):
+    pipe = Pipe()
+    pipe.fill()
+    monkeypatch.setattr(sys, "stdout", pipe)
+    monkeypatch.setattr(monitoring, "MAX_WAITING_LINES", 10)
+    monkeypatch.setattr(monitoring, "FLUSH_SECONDS", 0.05)
+    handler = monitoring.BackgroundHandler("stdout")
+    for number in range(100):
+        handler.emit(record(number))
+    handler.flush()
+    pipe.lines(b'"request": 5')
+    monkeypatch.setattr(monitoring, "FLUSH_SECONDS", 20)
+    handler.flush()
+    handler.emit(record(100))
+    found = [json.loads(line) for line in pipe.lines(b'"request": 100') if line]
+    dropped = next(line["event"] for line in found if "event" in line)
+    assert re.fullmatch(r"(89|90) lines were dropped", dropped)
 
 
 def test_a_program_may_handle_the_log_itself(make_client, monkeypatch, capsys):

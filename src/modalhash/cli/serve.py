@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from select import select
 from socket import socket
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +68,8 @@ def serve(
     Prints the address of the page when it is ready. Ctrl-C stops it, after the
     searches that are under way are answered. Items that other commands add or
     remove meanwhile are seen. The access log, a JSON object per request, goes
-    to the error output. The interface is described at [b]/docs[/b].
+    to the output, internal errors with a trace to the error output. The
+    interface is described at [b]/docs[/b].
 
     Only this machine can reach it unless [b]--host[/b] says otherwise, and then
     a token is needed: [b]--token[/b], or better the variable MODALHASH_TOKEN,
@@ -108,8 +112,23 @@ def serve(
         raise ValueError("--writable and --read-only exclude each other; give one of them")
     check_exposure(settings, without_token=without_token)
     with listen(settings) as sock, open_engine(engine, trust=trust, read_only=read_only) as opened:
-        serve_until_stopped(opened, settings, sock, on_ready=typer.echo)
-    say("stopped")
+        serve_until_stopped(opened, settings, sock, on_ready=_print_address)
+    _say_if_read("stopped")
+
+
+def _print_address(address: str) -> None:
+    """Print the address of the page; if the output is closed, the service goes on without."""
+    with suppress(OSError):
+        typer.echo(address)
+
+
+def _say_if_read(text: str) -> None:
+    """Say something, unless nobody reads the error output: that must not keep the process from ending."""
+    with suppress(OSError, ValueError, TypeError):  # no file, closed, missing: then it does not block
+        if not select([], [sys.stderr], [], 0)[1]:
+            return
+    with suppress(OSError, ValueError):
+        say(text)
 
 
 def listen(settings: Settings, *, any_port: bool = False) -> socket:

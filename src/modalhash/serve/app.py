@@ -35,7 +35,8 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     If another engine takes its place in its folder, the app opens that, serves it from then on, and closes the old one
     when its last request is answered.
 
-    The log goes to the error output, unless the logger ``modalhash.serve`` has a handler already.
+    The access log goes to the standard output and internal errors go to the error output, unless the logger
+    ``modalhash.serve`` has a handler already.
 
     Examples
     --------
@@ -49,6 +50,7 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         service.close()
+        monitoring.flush_logs()
 
     app = FastAPI(
         title="modalhash",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from math import ceil
@@ -17,6 +18,8 @@ from modalhash.serve.batching import QueueFullError
 from modalhash.store import StoreBusyError, StoreError, StoreFullError
 
 RETRY_SECONDS = 1
+DISK_FULL = "the disk of the service is full; nothing was changed"
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 ROUTING_ERRORS = {
     404: "there is no such route; the page is at /, all routes are described at /docs",
     405: "this route does not take this method; see /docs",
@@ -93,7 +96,7 @@ def add_handlers(app: FastAPI) -> None:
 
     async def on_store(request: Request, error: Exception) -> Response:
         if isinstance(error, StoreFullError):
-            return HTTPError(507, "the disk of the service is full; nothing was changed").response()
+            return HTTPError(507, DISK_FULL).response()
         if isinstance(error, StoreBusyError):
             return busy_error("another process is writing").response()
         raise error
@@ -102,4 +105,12 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, on_routing)
     app.add_exception_handler(RequestValidationError, on_fields)
     app.add_exception_handler(QueueFullError, on_full_queue)
+
+    async def on_system(request: Request, error: Exception) -> Response:
+        assert isinstance(error, OSError)
+        if error.errno in DISK_FULL_ERRORS:
+            return HTTPError(507, DISK_FULL).response()
+        raise error
+
     app.add_exception_handler(StoreError, on_store)
+    app.add_exception_handler(OSError, on_system)

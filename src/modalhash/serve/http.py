@@ -73,6 +73,7 @@ class AccessControl:
         for name, value in scope["headers"]:
             headers.setdefault(name, []).append(value)
             size += len(name) + len(value)
+        _check_framing(headers)
         if size > self._head_bytes:
             raise HTTPError(431, f"the head of the request has {size:,} bytes; the limit is {self._head_bytes:,}")
         self._check_host(headers.get(b"host", []))
@@ -150,16 +151,31 @@ def cookie_value(token: str) -> str:
     return hmac.new(token.encode(), b"modalhash page", hashlib.sha256).hexdigest()
 
 
+def _check_framing(headers: dict[bytes, list[bytes]]) -> None:
+    """Refuse a body with two lengths: a proxy that believes the other one would take the rest for a second request."""
+    if b"content-length" in headers and b"transfer-encoding" in headers:
+        message = "the request has Content-Length and Transfer-Encoding; expected one of them"
+        raise HTTPError(400, message, {"Connection": "close"})
+
+
 def _check_site(headers: dict[bytes, list[bytes]]) -> None:
     """Refuse what pages of other sites send: browsers say from which site a request comes."""
     host = headers.get(b"host", [b""])[0].decode("latin-1").lower()
-    origins = [urlsplit(value.decode("latin-1").lower()).netloc for value in headers.get(b"origin", [])]
+    origins = [_host_of(value.decode("latin-1").lower()) for value in headers.get(b"origin", [])]
     site = headers.get(b"sec-fetch-site", [b"none"])[0]
     if any(origin != host for origin in origins) or site in (b"cross-site", b"same-site"):
         raise HTTPError(
             403,
             "the request came from a page of another site; use this service's own page, or send the token as a header",
         )
+
+
+def _host_of(origin: str) -> str | None:
+    """Return host and port of a URL; None if it is no URL, as ``http://[``."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _token_error(problem: str) -> HTTPError:

@@ -1,6 +1,7 @@
-"""What an operator sees of the service: a log of JSON lines, and metrics for Prometheus.
+"""What an operator sees of the service: an access log and an error log of JSON lines, and metrics for Prometheus.
 
-Neither holds tokens, query strings or the contents of queries.
+Neither holds tokens, query strings or the contents of queries. Lines are written by a thread of their own: where nobody
+reads them, they are dropped, and the service goes on.
 """
 
 from __future__ import annotations
@@ -8,17 +9,24 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from queue import Full, Queue
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 
 LOGGER = logging.getLogger("modalhash.serve")
 ACCESS_LOGGER = LOGGER.getChild("access")
 MAX_LOGGED_PATH = 200
+MAX_WAITING_LINES = 4096
+"""Lines of a log that wait to be written; further ones are dropped."""
+FLUSH_SECONDS = 1.0
+"""How long the end of the service waits for the last lines to be written."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,31 +46,97 @@ class JSONFormatter(logging.Formatter):
         return json.dumps({"time": moment, **fields})
 
 
-class StderrHandler(logging.Handler):
-    """Writes to the error output; a line that cannot be written is dropped, because the service has to go on.
+class BackgroundHandler(logging.Handler):
+    """Writes to an output of the process in a thread, so that whoever logs never waits for whoever reads.
 
-    The standard handler reports its errors on the error output, which fails once more where that is closed.
+    A line is dropped where too many wait already, because the other end of a pipe stands still, or where it cannot be
+    written, because that end is closed. How many were dropped is said when lines can be written again.
+
+    Parameters
+    ----------
+    output : {"stdout", "stderr"}
+        The attribute of :mod:`sys`, which is looked up for every line.
     """
 
+    def __init__(self, output: str) -> None:
+        super().__init__()
+        self.setFormatter(JSONFormatter())
+        self._output = output
+        self._lines: Queue[str] = Queue(MAX_WAITING_LINES)
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
     def emit(self, record: logging.LogRecord) -> None:
+        """Hand a line to the thread."""
         with contextlib.suppress(Exception):
-            sys.stderr.write(self.format(record) + "\n")
-            sys.stderr.flush()
+            self._put(self.format(record))
+
+    def flush(self) -> None:
+        """Wait until all lines are written, but not for long."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)
+
+    def _put(self, line: str) -> None:
+        if self._thread is None or not self._thread.is_alive():  # a process that was forked has no threads
+            self._thread = threading.Thread(target=self._write_lines, name=f"log to {self._output}", daemon=True)
+            self._thread.start()
+        try:
+            if self._dropped:
+                self._lines.put_nowait(json.dumps({"time": _now(), "event": f"{self._dropped} lines were dropped"}))
+                self._dropped = 0
+            self._lines.put_nowait(line)
+        except Full:
+            self._dropped += 1
+
+    def _write_lines(self) -> None:
+        while True:
+            line = self._lines.get()
+            with contextlib.suppress(Exception):
+                self._write(f"{line}\n")
+            self._lines.task_done()
+
+    def _write(self, text: str) -> None:
+        """Write past the buffer of the stream: a thread that waits with its lock would keep the process from ending."""
+        stream = getattr(sys, self._output)
+        try:
+            handle = stream.fileno()
+        except OSError:  # not a file but, for example, what a notebook shows
+            stream.write(text)
+            stream.flush()
+            return
+        data = text.encode()
+        while data:
+            data = data[os.write(handle, data) :]
 
 
-def make_handler() -> logging.Handler:
-    """Return a handler that writes JSON lines to the error output."""
-    handler = StderrHandler()
-    handler.setFormatter(JSONFormatter())
-    return handler
+ACCESS_HANDLER = BackgroundHandler("stdout")
+ERROR_HANDLER = BackgroundHandler("stderr")
 
 
 def configure_logging() -> None:
-    """Log to the error output, unless the program has given the logger ``modalhash.serve`` a handler of its own."""
-    if not LOGGER.handlers:
-        LOGGER.addHandler(make_handler())
+    """Log requests to the standard output and errors to the error output.
+
+    If the program has given the logger ``modalhash.serve`` a handler of its own, that gets both.
+    """
+    ACCESS_LOGGER.propagate = bool(LOGGER.handlers) and ERROR_HANDLER not in LOGGER.handlers
+    if ACCESS_LOGGER.propagate:
+        ACCESS_LOGGER.removeHandler(ACCESS_HANDLER)
+    else:
+        ACCESS_LOGGER.addHandler(ACCESS_HANDLER)
+        LOGGER.addHandler(ERROR_HANDLER)
         LOGGER.setLevel(logging.INFO)
         LOGGER.propagate = False
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # its warnings quote bodies
+
+
+def flush_logs() -> None:
+    """Wait until the lines of both logs are written, but not for long."""
+    ACCESS_HANDLER.flush()
+    ERROR_HANDLER.flush()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def log_request(number: int, method: str, path: str, status: int, seconds: float, size: int) -> None:

@@ -29,7 +29,7 @@ from modalhash.serve.app import make_app
 from modalhash.serve.clients import TrustedProxies, client_key
 from modalhash.serve.connections import ConnectionTable
 from modalhash.serve.http import SECURITY_HEADERS
-from modalhash.serve.monitoring import make_handler
+from modalhash.serve.monitoring import ERROR_HANDLER
 from modalhash.serve.settings import Limits, Settings
 
 SWITCH_INTERVAL = 0.0005
@@ -206,7 +206,7 @@ def make_server(engine: Engine, settings: Settings, on_ready: Callable[[], None]
     app = make_app(engine, settings)
     app.state.service.warm_up()
     logger = logging.getLogger("uvicorn.error")
-    logger.handlers, logger.propagate = [logging.NullHandler() if settings.quiet else make_handler()], False
+    logger.handlers, logger.propagate = [logging.NullHandler() if settings.quiet else ERROR_HANDLER], False
     logger.setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
@@ -227,6 +227,8 @@ def run(engine: Engine, settings: Settings, sock: socket.socket, *, on_ready: Ca
     """Serve until a signal to stop; requests that are under way are answered first."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     _allow_open_files(settings.limits.connections + SPARE_FILES)
+    if not logging.getLogger().handlers:  # what other libraries log must not wait for a reader either
+        logging.getLogger().addHandler(ERROR_HANDLER)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about a query are part of its response
         make_server(engine, settings, on_ready).run(sockets=[sock])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -23,6 +24,8 @@ from modalhash.serve.settings import MAX_LABELS, MAX_TEXT_LENGTH, Limits
 Model = TypeVar("Model", bound=BaseModel)
 LIST_FIELDS = ("want", "labels")
 """Fields of a form that may be repeated."""
+CHARSETS = ("utf-8", "utf8", "us-ascii")
+"""Character sets of a form. Python knows others, some of which are no encodings of text and fail in their own ways."""
 SLOW_SECONDS = 1.0
 """A body that takes longer may be dropped for another one; most take milliseconds."""
 
@@ -137,6 +140,7 @@ class BodyReader:
 
     async def _form(self, request: Request, model: type[Model]) -> tuple[Model, bytes | None]:
         limits = self.budget.limits
+        _check_charset(request)
         max_bytes = limits.bytes + limits.json_bytes
         parser = MultiPartParser(
             request.headers,
@@ -192,6 +196,12 @@ def _drop_slowest(readers: Iterable[BodyReader], min_seconds: float) -> bool:
         return False
     min(slow, key=lambda reader: reader.used / max(reader.seconds, 1e-6)).drop()
     return True
+
+
+def _check_charset(request: Request) -> None:
+    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8").decode("latin-1")
+    if charset.lower() not in CHARSETS:
+        raise HTTPError(415, f"the form has the charset {charset[:80]!r}; expected utf-8")
 
 
 def _too_large(max_bytes: int) -> HTTPError:
