@@ -18,6 +18,7 @@ import modalhash
 
 SOURCE = Path(modalhash.__file__).parent
 MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it does
+    "audit": set(),
     "_config": set(),
     "_decoding": set(),
     "_files": set(),
@@ -45,7 +46,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "store": {"_lazy", "_typing", "codes", "validation"},
     "engine": {"_config", "_files", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
-    "serve": {"_decoding", "_imports", "_lazy", "codes", "engine", "store"},
+    "serve": {"_decoding", "_files", "_imports", "_lazy", "audit", "codes", "engine", "store"},
 }  # fmt: skip
 TOPMOST = "cli"  # knows every room, and no room knows it
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
@@ -82,7 +83,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "index": ["_layout base", "_kernels", "_scan vectors", "multi_index", "hamming", "faiss", "backends"],
     "serve": [
         "batching clients monitoring",
-        "settings",
+        "access_tokens settings",
         "connections errors schemas",
         "http media openapi pages searcher uploads",
         "service",

@@ -104,11 +104,11 @@ def test_a_body_of_two_lengths_is_refused_and_nothing_after_it_is_read(serve, ta
 def test_a_full_disk_is_507_and_changes_nothing(make_client, engine, monkeypatch, code):
     client = make_client(writable=True)
 
-    def full(handle):
+    def full(*paths):
         raise OSError(code, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("modalhash._files.os.fsync", full)
+        patch.setattr("modalhash._files.os.replace", full)
         answer = client.post("/items", files={"image": ("a.png", picture())})
     assert (answer.status_code, "disk" in answer.json()["error"]) == (507, True)
     assert len(engine) == 120
@@ -119,8 +119,8 @@ def test_a_full_disk_is_507_and_changes_nothing(make_client, engine, monkeypatch
 def test_another_error_of_the_system_is_internal(make_client, monkeypatch):
     client = make_client(writable=True)
 
-    def broken(handle):
+    def broken(*paths):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("modalhash._files.os.fsync", broken)
+    monkeypatch.setattr("modalhash._files.os.replace", broken)
     assert client.post("/items", files={"image": ("a.png", picture())}).status_code == 500

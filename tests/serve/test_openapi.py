@@ -6,6 +6,7 @@ from __future__ import annotations
 def test_the_description_names_what_there_is(client):
     schema = client.get("/openapi.json").json()
     assert set(schema["paths"]) == {
+        "/audit",
         "/duplicates",
         "/engine",
         "/search",

@@ -23,6 +23,7 @@ from modalhash.cli import (
     restore,
     search,
     serve,
+    tokens,
     train,
     verify,
 )
@@ -66,6 +67,7 @@ app.command(rich_help_panel=ENGINE)(remove.remove)
 app.command(rich_help_panel=ENGINE)(search.search)
 app.command(rich_help_panel=ENGINE)(duplicates.duplicates)
 app.command(rich_help_panel=ENGINE)(serve.serve)
+app.add_typer(tokens.app, name="tokens", rich_help_panel=ENGINE)
 app.command(rich_help_panel=ENGINE)(export.export)
 app.command(rich_help_panel=ENGINE)(info.info)
 app.command(rich_help_panel=ENGINE)(verify.verify)

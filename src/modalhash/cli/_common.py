@@ -130,6 +130,19 @@ def open_engine(folder: Path, *, trust: bool, read_only: bool = False) -> Engine
     return Engine.open(folder, trust=trust, read_only=read_only)
 
 
+@contextmanager
+def audited(what: str, folder: Path, **details: Any) -> Iterator[dict[str, Any]]:
+    """Note a change of an engine in its audit log, as one of the user who runs the command.
+
+    What the block puts into the dict is noted with its end.
+    """
+    from modalhash.audit import AuditLog, command_line_user
+
+    creates = not folder.is_dir() or not any(folder.iterdir())
+    with AuditLog.of_engine(folder).change(what, command_line_user(), creates=creates, **details) as result:
+        yield result
+
+
 def open_dataset(name: str, root: Path | None = None) -> Dataset:
     """Read a data set: a file comes first, then the named data set if it is there, then a folder."""
     from modalhash.data import NAMED, is_present, load_dataset, read

@@ -16,6 +16,7 @@ from modalhash.cli._common import (
     Strict,
     Trust,
     Workers,
+    audited,
     key_values,
     open_engine,
     print_json,
@@ -52,7 +53,11 @@ def add(
 
     modalhash add engine new.jsonl --replace
     """
-    with open_engine(engine, trust=trust) as opened, progress_bars() as callback:
+    with (
+        open_engine(engine, trust=trust) as opened,
+        progress_bars() as callback,
+        audited("add", engine, sources=manifest, replace=replace) as noted,
+    ):
         done = opened.add(
             manifest,
             fields=key_values(field, "--field"),
@@ -62,6 +67,7 @@ def add(
             callback=callback,
             on_problem=lambda problem: None,  # shown at the end, below the bars
         )
+        noted |= {"added": done.added, "replaced": done.replaced}
         total = len(opened)
     show_problems(done.problems, manifest)
     if as_json:

@@ -20,7 +20,7 @@ import typer
 import modalhash
 from modalhash import __version__
 from modalhash._files import write_atomically
-from modalhash.cli._common import bits_or_auto, console, describe_codes, progress_bars
+from modalhash.cli._common import audited, bits_or_auto, console, describe_codes, progress_bars
 from modalhash.cli.serve import listen, serve_until_stopped
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _take_up(
 def _train(out: Console, folder: Path, manifest: Path, *, bits: int | str, seed: int, left: TimeLeft) -> Engine:
     from modalhash.engine import Engine
 
-    with progress_bars(out, left) as callback:
+    with progress_bars(out, left) as callback, audited("train", folder, sources=[str(manifest)], bits=bits, seed=seed):
         return Engine.train(
             manifest, folder, n_bits=bits, learn_from="all", random_state=seed, overwrite=True, callback=callback
         )

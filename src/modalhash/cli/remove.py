@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from modalhash.cli._common import AsJson, EngineFolder, Trust, open_engine, say
+from modalhash.audit import listed
+from modalhash.cli._common import AsJson, EngineFolder, Trust, audited, open_engine, say
 
 
 def remove(
@@ -32,8 +33,11 @@ def remove(
     wanted = ids or [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
     if not wanted:
         raise ValueError("no ids; name them, or pipe them in, one per line")
-    with open_engine(engine, trust=trust) as opened:
-        n = opened.remove(wanted, modality=modality, missing="ignore" if missing_ok else "error")
+    with (
+        open_engine(engine, trust=trust) as opened,
+        audited("remove", engine, modality=modality, **listed(wanted)) as noted,
+    ):
+        noted["removed"] = n = opened.remove(wanted, modality=modality, missing="ignore" if missing_ok else "error")
         total = len(opened)
     if as_json:
         typer.echo(json.dumps({"removed": n, "items": total}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from select import select
 from socket import socket
 from typing import TYPE_CHECKING, Annotated
@@ -40,6 +41,16 @@ def serve(
             help="Requests need the token. Better set the variable: other users of the machine can read command lines.",
         ),
     ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="MODALHASH_TOKENS",
+            help="A file of tokens with roles, made by [b]modalhash tokens[/b]; read anew when it changes.",
+        ),
+    ] = None,
+    cookie_hours: Annotated[
+        float, typer.Option(min=0.01, help="How long the page goes on without asking for the token again.")
+    ] = 12.0,
     without_token: Annotated[
         bool,
         typer.Option("--without-token", help="Serve other machines without a token: anybody may use it."),
@@ -74,7 +85,8 @@ def serve(
     Only this machine can reach it unless [b]--host[/b] says otherwise, and then
     a token is needed: [b]--token[/b], or better the variable MODALHASH_TOKEN,
     which other users of the machine cannot see. The page is then opened once as
-    [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b].
+    [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b]. Several
+    tokens, some of which may only read, are in a file: [b]--tokens[/b].
 
     Exit code: 0 when stopped; 2 for an error, such as a port that is in use.
 
@@ -92,6 +104,8 @@ def serve(
         host=host,
         port=port,
         token=token or None,
+        token_file=tokens,
+        cookie_seconds=3600 * cookie_hours,
         writable=writable,
         hosts=tuple(allow_host or ()),
         examples=tuple(example or ()),

@@ -16,6 +16,7 @@ from modalhash.cli._common import (
     ReadSeconds,
     Strict,
     Workers,
+    audited,
     bits_or_auto,
     describe_codes,
     import_from_here,
@@ -105,7 +106,8 @@ def train(
     encoders = key_values(encoder, "--encoder")
     if any(":" in name for name in (method, *encoders.values())):
         import_from_here()
-    with progress_bars() as callback:
+    details = {"sources": manifest, "method": method, "bits": bits, "seed": seed}
+    with progress_bars() as callback, audited("train", output, **details) as noted:
         engine = Engine.train(
             manifest,
             output,
@@ -123,6 +125,7 @@ def train(
             callback=callback,
             on_problem=lambda problem: None,  # shown at the end, below the bars
         )
+        noted["items"] = len(engine)
     problems = engine.problems
     with engine:
         facts = engine.info()

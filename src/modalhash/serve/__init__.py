@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from modalhash.serve.access_tokens import Token as Token
+    from modalhash.serve.access_tokens import make_token as make_token
+    from modalhash.serve.access_tokens import read_tokens as read_tokens
+    from modalhash.serve.access_tokens import rotate as rotate
+    from modalhash.serve.access_tokens import write_tokens as write_tokens
     from modalhash.serve.app import make_app as make_app
     from modalhash.serve.server import bind as bind
     from modalhash.serve.server import check_exposure as check_exposure
@@ -26,6 +31,7 @@ _get, __dir__, __all__ = lazy_exports(
         "app": ["make_app"],
         "server": ["bind", "check_exposure", "page_url", "run"],
         "settings": ["Limits", "Settings"],
+        "access_tokens": ["Token", "make_token", "read_tokens", "rotate", "write_tokens"],
     },
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
@@ -19,11 +20,29 @@ MAX_COUNTED_ADDRESSES = 10_000
 _CLIENT = "modalhash.client"
 
 
+class Role(IntEnum):
+    """What a client may do; each role includes those before it."""
+
+    read = 1
+    """Search, and see items and metrics."""
+    write = 2
+    """Add and remove items, where the service is writable."""
+    admin = 3
+    """See who changed what."""
+
+
 class Client(NamedTuple):
     """Who sends a request."""
 
     address: str
     """What limits count by."""
+    name: str | None = None
+    """Whose token it has; None without one."""
+    role: Role = Role.read
+
+    def audit_fields(self) -> dict[str, str]:
+        """Return who the client is, as the audit log has it."""
+        return {"who": self.name or "anybody", "address": self.address, "by": "service"}
 
 
 def set_client(scope: Scope, client: Client) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,7 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modalhash.serve.clients import Client, TrustedProxies, WrongTokens, set_client
+from modalhash.serve.access_tokens import Cookies, Token, Tokens
+from modalhash.serve.clients import Client, Role, TrustedProxies, WrongTokens, client_of, set_client
 from modalhash.serve.errors import HTTPError, busy_error, json_response, too_many_error
 from modalhash.serve.monitoring import Metrics, log_exception, log_request
 from modalhash.serve.settings import Settings
@@ -37,6 +36,9 @@ SECURITY_HEADERS = [
 COOKIE = "modalhash"
 OPEN_ROUTES = ("/healthz",)
 """Routes that need no token and are answered however busy the service is."""
+ADMIN_ROUTES = ("/audit",)
+READING_ROUTES = ("/search",)
+"""Routes that change nothing, though their method is one that may."""
 PAGE_FILES = "/static/"
 """The page and its files hold nothing of the engine, so they need no token: the page asks for it."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -53,8 +55,7 @@ class AccessControl:
     """Decides on requests by the host name they use, the site they come from, and the token."""
 
     def __init__(self, settings: Settings) -> None:
-        self._token = None if settings.token is None else _digest(settings.token)
-        self._cookie = None if settings.token is None else cookie_value(settings.token)
+        self._tokens, self._cookies = Tokens(settings.token, settings.token_file), Cookies(settings.cookie_seconds)
         self._head_bytes = settings.limits.head_bytes
         self._wrong = WrongTokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
         self._hosts: set[str] | None = None
@@ -62,11 +63,11 @@ class AccessControl:
             own = f"[{settings.host}]" if ":" in settings.host else settings.host
             self._hosts = {*LOCAL_NAMES, own.lower(), *(name.lower() for name in settings.hosts)}
 
-    def check(self, scope: Scope, address: str) -> Response | None:
+    def check(self, scope: Scope, address: str) -> Client | Response:
         """Raise :class:`HTTPError` if a request from an address is not allowed.
 
-        Returns None if it is; or, where the page was opened with the token in its URL, the redirect that sets the
-        cookie instead.
+        Returns who sends it if it is; or, where the page was opened with the token in its URL, the redirect that sets
+        the cookie instead.
         """
         headers: dict[bytes, list[bytes]] = {}
         size = len(scope["path"]) + len(scope["query_string"])
@@ -77,20 +78,22 @@ class AccessControl:
         if size > self._head_bytes:
             raise HTTPError(431, f"the head of the request has {size:,} bytes; the limit is {self._head_bytes:,}")
         self._check_host(headers.get(b"host", []))
-        if scope["path"] in OPEN_ROUTES:
-            return None
-        has_token = self._check_bearer(headers.get(b"authorization", []), address)
-        if scope["method"] not in SAFE_METHODS and not has_token:
+        method, path = scope["method"], scope["path"]
+        if path in OPEN_ROUTES:
+            return Client(address)
+        token = self._check_bearer(headers.get(b"authorization", []), address)
+        if method not in SAFE_METHODS and token is None:
             _check_site(headers)
-        if self._token is None or has_token:
-            return None
-        if scope["path"] == "/" and scope["method"] == "GET" and b"token=" in scope["query_string"]:
+        if not self._tokens.needed:
+            return _check_role(Client(address, None, Role.write), method, path)
+        if token is None and method == "GET" and path == "/" and b"token=" in scope["query_string"]:
             return self._redirect_with_cookie(scope, headers, address)
-        if scope["method"] in ("GET", "HEAD") and (scope["path"] == "/" or scope["path"].startswith(PAGE_FILES)):
-            return None
-        if not self._has_cookie(headers.get(b"cookie", [])):
-            raise _token_error("missing or wrong")
-        return None
+        if token is None and method in ("GET", "HEAD") and (path == "/" or path.startswith(PAGE_FILES)):
+            return Client(address)
+        token = token or self._find_cookie(headers.get(b"cookie", []))
+        if token is None:
+            raise _token_error("missing, wrong or expired")
+        return _check_role(Client(address, token.name, token.role), method, path)
 
     def _check_host(self, given: list[bytes]) -> None:
         """Refuse foreign names: a page whose host name was made to point at this machine would send that name."""
@@ -105,50 +108,66 @@ class AccessControl:
                     f"({', '.join(sorted(self._hosts))}); if it should be, start it with --allow-host",
                 )
 
-    def _check_token(self, token: str | bytes, address: str) -> None:
-        """Raise if a token is wrong, or if its address has sent too many wrong ones to be listened to."""
-        assert self._token is not None
+    def _check_token(self, given: str | bytes, address: str) -> Token:
+        """Return a token; raise if it is wrong, or if its address has sent too many wrong ones to be listened to."""
         if seconds := self._wrong.locked_seconds(address):
             raise too_many_error("wrong tokens", seconds)
-        if not hmac.compare_digest(_digest(token), self._token):
+        token = self._tokens.find(given)
+        if token is None:
             self._wrong.add(address)
-            raise _token_error("wrong")
+            raise _token_error("wrong or expired")
+        return token
 
-    def _check_bearer(self, given: list[bytes], address: str) -> bool:
-        """Return whether the header has the token; a wrong one is refused whatever else there is."""
-        if self._token is None or not given:
-            return False
+    def _check_bearer(self, given: list[bytes], address: str) -> Token | None:
+        """Return the token of the header, if it has one; a wrong one is refused whatever else there is."""
+        if not self._tokens.needed or not given:
+            return None
         scheme, _, value = given[0].partition(b" ")
         if scheme.lower() != b"bearer":
-            return False
+            return None
         if len(given) > 1:
             raise _token_error("given twice")
-        self._check_token(value.strip(), address)
-        return True
+        return self._check_token(value.strip(), address)
 
-    def _has_cookie(self, given: Iterable[bytes]) -> bool:
-        assert self._cookie is not None
+    def _find_cookie(self, given: Iterable[bytes]) -> Token | None:
+        """Return the token that a cookie stands for. Wrong ones are not counted: pages send old ones."""
         for header in given:
             for part in header.split(b";"):
                 name, _, value = part.strip().partition(b"=")
-                if name == COOKIE.encode() and hmac.compare_digest(value, self._cookie.encode()):
-                    return True
-        return False
+                if name == COOKIE.encode() and (token := self._cookies.find(value, self._tokens.valid())):
+                    return token
+        return None
 
     def _redirect_with_cookie(self, scope: Scope, headers: dict[bytes, list[bytes]], address: str) -> Response:
         """Move the token out of the URL into a cookie that scripts cannot read."""
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        self._check_token(dict(pairs).get("token", ""), address)
+        token = self._check_token(dict(pairs).get("token", ""), address)
         rest = urlencode([(name, value) for name, value in pairs if name != "token"])
         response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"Location": f"/?{rest}" if rest else "/"})
         secure = scope["scheme"] == "https" or headers.get(b"x-forwarded-proto", [b""])[0].strip() == b"https"
-        response.set_cookie(COOKIE, self._cookie or "", httponly=True, samesite="strict", secure=secure, path="/")
+        response.set_cookie(
+            COOKIE,
+            self._cookies.make(token),
+            max_age=self._cookies.seconds,
+            httponly=True,
+            samesite="strict",
+            secure=secure,
+            path="/",
+        )
         return response
 
 
-def cookie_value(token: str) -> str:
-    """Return what the cookie holds: it proves the token without being it."""
-    return hmac.new(token.encode(), b"modalhash page", hashlib.sha256).hexdigest()
+def _check_role(client: Client, method: str, path: str) -> Client:
+    """Return a client that may do what it asks for; reading is what changes nothing, and a search."""
+    if path in ADMIN_ROUTES:
+        needed = Role.admin
+    else:
+        needed = Role.read if method in SAFE_METHODS or path in READING_ROUTES else Role.write
+    if client.role >= needed:
+        return client
+    if client.name is None:
+        raise HTTPError(403, f"this needs a token with the role {needed.name!r}; start the service with --tokens")
+    raise HTTPError(403, f"the token of {client.name!r} has the role {client.role.name!r}; this needs {needed.name!r}")
 
 
 def _check_framing(headers: dict[bytes, list[bytes]]) -> None:
@@ -189,10 +208,6 @@ def _token_error(problem: str) -> HTTPError:
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdecimal() and (not name.startswith("[") or name.endswith("]")) else host
-
-
-def _digest(token: str | bytes) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token).digest()
 
 
 # -- middleware
@@ -250,11 +265,16 @@ class RequestMiddleware:
     async def _respond(self, exchange: _Exchange, scope: Scope, receive: Receive, address: str) -> None:
         limits = self._limits
         try:
-            response: ASGIApp | None = self._access.check(scope, address)
-            if response is None and scope["path"] not in OPEN_ROUTES:
-                self._check_load(address)
+            found = self._access.check(scope, address)
+            response: ASGIApp = self.app
+            if isinstance(found, Response):
+                response = found
+            else:
+                set_client(scope, found)
+                if scope["path"] not in OPEN_ROUTES:
+                    self._check_load(address)
             async with asyncio.timeout(limits.request_seconds):
-                await (response or self.app)(scope, receive, exchange.send)
+                await response(scope, receive, exchange.send)
             return
         except HTTPError as error:
             response = error.response()
@@ -277,7 +297,17 @@ class RequestMiddleware:
         method = scope["method"] if scope["method"] in METHODS else "other"
         self.metrics.count_request(route, method, status, seconds)
         if not self._quiet:
-            log_request(exchange.number, scope["method"], scope["path"], status, seconds, exchange.size)
+            client = client_of(scope)
+            log_request(
+                exchange.number,
+                scope["method"],
+                scope["path"],
+                status,
+                seconds,
+                exchange.size,
+                client.address,
+                client.name,
+            )
 
 
 class _Exchange:

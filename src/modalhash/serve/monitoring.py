@@ -139,11 +139,20 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def log_request(number: int, method: str, path: str, status: int, seconds: float, size: int) -> None:
-    """Log a request that is finished."""
+def log_event(event: str) -> None:
+    """Log something that an operator should see to."""
+    LOGGER.warning("%s", event, extra={"fields": {"event": event}})
+
+
+def log_request(
+    number: int, method: str, path: str, status: int, seconds: float, size: int, address: str, who: str | None
+) -> None:
+    """Log a request that is finished, with the address it came from and the name of its token."""
     path = path if len(path) <= MAX_LOGGED_PATH else f"{path[:MAX_LOGGED_PATH]}…"
     fields = {"request": number, "method": method, "path": path, "status": status}
-    fields |= {"ms": round(1000 * seconds, 2), "bytes": size}
+    fields |= {"ms": round(1000 * seconds, 2), "bytes": size, "address": address}
+    if who is not None:
+        fields["who"] = who
     ACCESS_LOGGER.info("%s %r %d", method, path, status, extra={"fields": fields})
 
 

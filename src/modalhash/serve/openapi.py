@@ -15,7 +15,7 @@ from modalhash.serve.settings import Settings
 ERRORS = {
     400: "Not a valid HTTP request.",
     401: "The token is missing or wrong.",
-    403: "Not allowed: called from another site or under another host name, or the service is read-only.",
+    403: "Not allowed: from another site, under another host name, for this token, or the service is read-only.",
     404: "There is no such item, or its file is gone.",
     408: "The body did not arrive in time.",
     409: "There is an item with this id.",
@@ -58,7 +58,7 @@ def describe(app: FastAPI, engine: Engine, settings: Settings) -> None:
             schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
             for operation in (operation for path in schema["paths"].values() for operation in path.values()):
                 _name_modalities(operation, list(engine.modalities))
-            if settings.token is not None:
+            if settings.needs_token:
                 schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
                 schema["security"] = [{"token": []}]
             app.openapi_schema = schema

@@ -8,9 +8,9 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
-from modalhash.engine import Hit, Item, Problem, ProblemCode, default_id, parse_labels
+from modalhash.engine import Engine, Hit, Item, Problem, ProblemCode, default_id, parse_labels
 from modalhash.serve import schemas
-from modalhash.serve.clients import client_of
+from modalhash.serve.clients import Client, client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
 from modalhash.serve.media import CONTENT_TYPES, check_picture, inspect_picture
 from modalhash.serve.openapi import error_responses, request_body
@@ -85,17 +85,20 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def add(request: Request) -> Response:
         """Add a text (JSON) or a picture (form), coded by its content. The picture is stored with the engine."""
         _check_writable(service)
-        with service.body_budget.reader(client_of(request.scope).address) as reader:
+        client = client_of(request.scope)
+        with service.body_budget.reader(client.address) as reader:
             body, file = await reader.read(request, schemas.NewItemBody)
-            return json_response(await service.in_thread("changes", _add_item, service, body, file), 201)
+            return json_response(await service.in_thread("changes", _add_item, service, client, body, file), 201)
 
     @app.delete(
         "/items/{id:any}", response_model=schemas.RemoveResponse, responses=error_responses(404, 507), tags=["items"]
     )
-    async def remove(id: ItemId, modality: ItemModality = None) -> Response:
+    async def remove(request: Request, id: ItemId, modality: ItemModality = None) -> Response:
         """Remove an item, in one modality or in all."""
         _check_writable(service)
-        return json_response(await service.in_thread("changes", _remove_item, service, id, modality))
+        return json_response(
+            await service.in_thread("changes", _remove_item, service, client_of(request.scope), id, modality)
+        )
 
 
 def _check_writable(service: Service) -> None:
@@ -112,7 +115,7 @@ def _find(service: Service, id: str, modality: str | None) -> Record:
         raise unknown_item_error(error) from None
 
 
-def _add_item(service: Service, body: schemas.NewItemBody, file: bytes | None) -> dict[str, Any]:
+def _add_item(service: Service, client: Client, body: schemas.NewItemBody, file: bytes | None) -> dict[str, Any]:
     engine, text = service.engine, body.text
     if (text is None) == (file is None):
         raise HTTPError(422, f"got {'no item' if text is None else 'text and image'}; expected text or image")
@@ -121,25 +124,30 @@ def _add_item(service: Service, body: schemas.NewItemBody, file: bytes | None) -
         check_picture(file, service.limits.pixels)
     id = body.id or default_id(text or "" if file is None else file)
     item = Item(modality, id, text=text, data=file, labels=parse_labels(list(body.labels)))
+    with service.audit.change("add", client.audit_fields(), modality=modality, ids=[id]):
+        _store_item(engine, item)
+    return {"added": schemas.item_json(engine.get(id, modality=modality)), "items": sum(engine.sizes().values())}
+
+
+def _store_item(engine: Engine, item: Item) -> None:
+    """Add an item, or raise an error that says why not."""
     problems: list[Problem] = []
-    done = engine.add([item], keep=True, workers=1, on_problem=problems.append)
-    if done.added:
-        return {
-            "added": schemas.item_json(engine.get(id, modality=modality)),
-            "items": sum(engine.sizes().values()),
-        }
+    if engine.add([item], keep=True, workers=1, on_problem=problems.append).added:
+        return
+    id, modality, what = item.id, item.modality, "text" if item.data is None else "image"
     if problems[0].code is ProblemCode.EXISTS:
         raise HTTPError(
             409, f"there is an item with the id {id!r} in {modality!r}; remove it first, or give another id"
         )
-    raise HTTPError(422 if file is None else 415, f"{'text' if file is None else 'image'}: {problems[0].reason}")
+    raise HTTPError(422 if what == "text" else 415, f"{what}: {problems[0].reason}")
 
 
-def _remove_item(service: Service, id: str, modality: str | None) -> dict[str, int]:
+def _remove_item(service: Service, client: Client, id: str, modality: str | None) -> dict[str, int]:
     if modality is not None:
         service.searcher.check_modalities(modality)
     try:
-        removed = service.engine.remove([id], modality=modality)
+        with service.audit.change("remove", client.audit_fields(), modality=modality, ids=[id]) as result:
+            result["removed"] = removed = service.engine.remove([id], modality=modality)
     except KeyError:
         where = "" if modality is None else f" in {modality!r}"
         raise HTTPError(404, f"no item has the id {id!r}{where}; nothing was removed") from None

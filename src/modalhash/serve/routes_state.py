@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Query, Request
 from starlette.responses import Response
 
 from modalhash.serve import schemas
+from modalhash.serve.clients import Role, client_of
 from modalhash.serve.errors import json_response
 from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
 from modalhash.serve.openapi import error_responses
@@ -17,16 +18,18 @@ from modalhash.serve.settings import MAX_HITS, MAX_TEXT_LENGTH
 DUPLICATES_PATH = "/duplicates"
 N_EXAMPLES = 6
 MAX_LISTED_LABELS = 200
+N_AUDIT_LINES, MAX_AUDIT_LINES = 100, 1000
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the routes that tell about the service."""
 
     @app.get("/engine", response_model=schemas.EngineInfo, responses=error_responses(), tags=["state"])
-    async def engine() -> Response:
+    async def engine(request: Request) -> Response:
         """Return what the engine is: items by modality, codes, limits, examples."""
         duplicates = any(getattr(route, "path", None) == DUPLICATES_PATH for route in app.routes)
-        return json_response(await service.in_thread("items", _engine_info, service, duplicates))
+        writable = service.settings.writable and client_of(request.scope).role >= Role.write
+        return json_response(await service.in_thread("items", _engine_info, service, duplicates, writable))
 
     @app.get("/healthz", response_model=schemas.Health, responses=error_responses(), tags=["state"])
     async def health() -> Response:
@@ -44,8 +47,15 @@ def add_routes(app: FastAPI, service: Service) -> None:
         sizes = await service.in_thread("items", service.engine.sizes)
         return Response(service.metrics.text(sizes), headers={"Content-Type": METRICS_CONTENT_TYPE})
 
+    @app.get("/audit", response_model=schemas.AuditResponse, responses=error_responses(), tags=["state"])
+    async def audit(
+        limit: Annotated[int, Query(ge=1, le=MAX_AUDIT_LINES, description="The number of lines.")] = N_AUDIT_LINES,
+    ) -> Response:
+        """Return the last lines of the audit log: who changed what. Needs a token with the role admin."""
+        return json_response({"lines": await service.in_thread("items", service.audit.tail, limit)})
 
-def _engine_info(service: Service, duplicates: bool) -> dict[str, Any]:
+
+def _engine_info(service: Service, duplicates: bool, writable: bool) -> dict[str, Any]:
     engine, limits = service.engine, service.limits
     engine.refresh()
     labels = list(engine.labels())
@@ -68,7 +78,7 @@ def _engine_info(service: Service, duplicates: bool) -> dict[str, Any]:
             if name != "min_confidence" or engine.confidence is not None
         ],
         "duplicates": duplicates,
-        "writable": service.settings.writable,
+        "writable": writable,
         "limits": {"k": MAX_HITS, "text": MAX_TEXT_LENGTH, "bytes": limits.bytes, "pixels": limits.pixels},
     }
 

@@ -258,6 +258,12 @@ class EngineInfo(BaseModel):
     limits: RequestLimits
 
 
+class AuditResponse(BaseModel):
+    """The last lines of the audit log, oldest first."""
+
+    lines: list[dict[str, Any]]
+
+
 class AddResponse(BaseModel):
     """An item that was added, and the number of items there are now."""
 

@@ -46,10 +46,10 @@ SPARE_FILES = 256
 
 def check_exposure(settings: Settings, *, without_token: bool) -> None:
     """Raise if other machines can reach the service without a token and nobody said that they may."""
-    if settings.token is None and not settings.is_local and not without_token:
+    if not settings.needs_token and not settings.is_local and not without_token:
         raise ValueError(
             f"at {settings.host} other machines reach the service, and there is no token. Set MODALHASH_TOKEN, "
-            "or say --without-token if everybody who reaches it may use it"
+            "give a file of tokens (--tokens), or say --without-token if everybody who reaches it may use it"
         )
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from modalhash.audit import AuditLog
 from modalhash.codes import n_bytes
 from modalhash.engine import Engine, EngineReplacedError, SearchOptions, SearchRequest
 from modalhash.serve.errors import busy_error
@@ -65,6 +66,9 @@ class Service:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.settings, self.limits = settings, settings.limits
         self.metrics = Metrics()
+        self.audit = AuditLog.of_engine(engine.path)
+        if settings.writable:
+            self.audit.check()  # what cannot be noted cannot be changed: better known at the start
         self.body_budget = BodyBudget(self.limits)
         self._served = ServedEngine(engine, settings, self.metrics, is_own=False)
         self._lock, self._opening = threading.Lock(), threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from modalhash.serve.clients import TrustedProxies
 
@@ -66,7 +67,11 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
-    """The token that requests need; None serves everybody who reaches the service."""
+    """A token that requests need, which may do everything; without it and ``token_file`` everybody is served."""
+    token_file: Path | None = None
+    """A file of tokens with roles, read anew when it changes: :func:`modalhash.serve.make_token`."""
+    cookie_seconds: float = 12 * 3600.0
+    """How long the page goes on without asking for the token again."""
     writable: bool = False
     """Whether clients may add and remove items."""
     hosts: tuple[str, ...] = ()
@@ -88,6 +93,11 @@ class Settings:
                 f"the token has {len(self.token)} characters; expected at least {MIN_TOKEN_LENGTH}, letters, digits "
                 "and signs without spaces. A good one: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
             )
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether requests need a token."""
+        return self.token is not None or self.token_file is not None
 
     @property
     def is_local(self) -> bool:
