@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -154,6 +155,8 @@ class BodyReader:
             form = await parser.parse()
         except MultiPartException as error:
             raise HTTPError(422, f"the form cannot be read: {error.message}") from None
+        except FormParserError as error:  # which older versions of starlette let through
+            raise HTTPError(422, f"the form cannot be read: {error}") from None
         file: bytes | None = None
         fields: dict[str, Any] = {}
         for name, value in form.multi_items():
