@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test axe lint bench reproduce docs clean
+.PHONY: help setup demo screenshots test axe lint lock bench reproduce docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -20,12 +20,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Two stamps in one .venv: what the demonstration needs, and all that development needs, which includes it.
-$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+$(RUNTIME): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	@echo "Installing what the demonstration needs into $(VENV): about a minute, once."
 	$(INSTALL) --editable '.[demo,serve]'
 	@touch $@
 
-$(READY): pyproject.toml constraints.txt | $(BIN)/python
+$(READY): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	@echo "Installing what development needs into $(VENV): a few minutes, once."
 	$(INSTALL) --quiet --editable '.[dev]'
 	@touch $(RUNTIME) $@
@@ -56,6 +56,16 @@ lint: $(READY)  ## check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python .ci/check_lock.py
+
+LOCK := constraints-dev.txt
+
+lock: $(BIN)/python  ## pin anew what development installs, after a change of pyproject.toml; UPGRADE=1 takes the newest of all
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --constraint constraints.txt --no-header \
+		$(if $(filter 1,$(UPGRADE)),--upgrade) --output-file $(LOCK) pyproject.toml
+	@sed -i.old '1i# What development and CI install, exactly. `make lock` writes it, `make lint` checks it against pyproject.toml.' $(LOCK)
+	@rm $(LOCK).old
 
 BENCHMARKS := training_speed transform_speed evaluation_speed search_speed radius_speed duplicates_speed import_speed serve_load speed_table
 
