@@ -1,0 +1,110 @@
+"""What operators copy: the container file, the systemd unit and the proxies' configurations, and the options they use."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from modalhash.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+LATER = {"backup", "restore", "verify"}  # commands that other pages describe
+
+
+def block(language):
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return found
+
+
+def container_instructions():
+    text = (ROOT / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    return [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_the_container_runs_a_pinned_base_without_rights():
+    instructions = container_instructions()
+    assert {name for name, _ in instructions} <= {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}  # fmt: skip
+    for image in (rest.split()[0] for name, rest in instructions if name == "FROM"):
+        tag = image.partition(":")[2]
+        assert re.match(r"\d+\.\d+", tag), f"{image} is not pinned to a version"
+    names = [name for name, _ in instructions]
+    last_user = next(rest for name, rest in reversed(instructions) if name == "USER")
+    assert int(last_user.partition(":")[0]) > 0
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    assert "RUN" not in names[names.index("USER") :], "nothing is built as the service's user, or as root after it"
+
+
+def test_the_container_copies_what_is_there():
+    ignore = (ROOT / ".dockerignore").read_text().split()
+    for rest in (rest for name, rest in container_instructions() if name == "COPY" and not rest.startswith("--from")):
+        for source in rest.split()[:-1]:
+            assert (ROOT / source).exists()
+            assert f"!{source}" in ignore
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not installed")
+def test_hadolint_finds_nothing():
+    subprocess.run(["hadolint", ROOT / "Containerfile"], check=True)
+
+
+def unit():
+    lines = [line.partition("=") for line in block("ini").splitlines() if "=" in line]
+    return [(name, value) for name, _, value in lines]
+
+
+def test_the_unit_is_hardened():
+    settings = dict(unit())
+    assert settings["User"] not in ("", "root")
+    assert settings["CapabilityBoundingSet"] == ""
+    for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables"):
+        assert settings[name] == "yes"
+    assert settings["ProtectSystem"] == "strict"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_takes_the_unit(tmp_path):
+    path = tmp_path / "modalhash.service"
+    path.write_text(block("ini").replace("/opt/modalhash/bin/modalhash", shutil.which("true")))
+    done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, timeout=60)
+    complaints = [line for line in done.stderr.splitlines() if path.name in line]
+    assert not complaints
+
+
+@pytest.mark.parametrize("language", ["nginx", "caddy"])
+def test_the_proxies_pass_on_what_the_service_needs(language):
+    text = block(language)
+    assert text.count("{") == text.count("}")
+    assert "127.0.0.1:8000" in text
+    assert "rate_limit" in text or "limit_req " in text
+    if language == "nginx":
+        assert all(line.rstrip().endswith((";", "{", "}", "")) for line in text.splitlines())
+        for name in ("Host", "X-Forwarded-For", "X-Forwarded-Proto"):
+            assert re.search(rf"proxy_set_header {name} \S+;", text)
+
+
+def commands():
+    """The commands of the page, as words after ``modalhash``."""
+    starts = [dict(unit())["ExecStart"]]
+    (container,) = (rest for name, rest in container_instructions() if name == "CMD")
+    starts.append("modalhash " + " ".join(re.findall(r'"([^"]+)"', container)))
+    for text in re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
+        starts += [line for line in text.splitlines() if line.startswith("modalhash ")]
+    return [shlex.split(line, comments=True)[1:] for line in starts]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_commands_and_options_exist(words):
+    command = get_command(app)
+    while (found := getattr(command, "commands", {}).get(words[0])) is not None:
+        command, words = found, words[1:]
+    if words[0] in LATER and hasattr(command, "commands"):
+        pytest.skip(f"modalhash {words[0]} is not there")
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert not [word for word in words if word.startswith("--") and word not in options]
