@@ -63,10 +63,15 @@ def test_commands_note_who_changed_what(tmp_path):
     assert run("remove", engine, "new").exit_code == 0
     assert run("remove", engine, "new").exit_code == 2
     assert run("search", engine, "red").exit_code == 0
+    assert run("backup", engine, tmp_path / "engine.tar").exit_code == 0
+    assert run("restore", tmp_path / "engine.tar", engine, "--overwrite").exit_code == 0
+    assert run("verify", engine).exit_code == 0
+    assert run("verify", engine, "--repair").exit_code == 0, "the log is nothing that was left over"
     lines = AuditLog.of_engine(engine).tail(100)
     assert [(line["what"], line["state"]) for line in lines] == [
         ("train", "done"), ("add", "begun"), ("add", "done"),
         ("remove", "begun"), ("remove", "done"), ("remove", "begun"), ("remove", "failed"),
+        ("restore", "begun"), ("restore", "done"), ("repair", "begun"), ("repair", "done"),
     ]  # fmt: skip
     assert {(line["who"], line["by"]) for line in lines} == {(command_line_user()["who"], "command line")}
     assert lines[0]["items"] == 120

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from modalhash.cli._common import EngineFolder, say
+from modalhash.cli._common import EngineFolder, audited, say
 
 
 def restore(
@@ -27,5 +27,6 @@ def restore(
     """
     from modalhash.engine import restore_engine
 
-    restore_engine(file, engine, overwrite=overwrite)
+    with audited("restore", engine, sources=[str(file)]):
+        restore_engine(file, engine, overwrite=overwrite)
     say(f"{engine} restored from {file}")

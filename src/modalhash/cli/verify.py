@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +14,7 @@ from modalhash.cli._common import (
     AsJson,
     EngineFolder,
     Trust,
+    audited,
     import_from_here,
     print_json,
     printable,
@@ -48,7 +50,10 @@ def verify(
         import_from_here()
     if not engine.parent.is_dir():
         raise FileNotFoundError(f"{engine}: there is no such folder")
-    found = verify_engine(engine, repair=repair, trust=trust)
+    noting: AbstractContextManager[dict[str, Any]] = audited("repair", engine) if repair else nullcontext({})
+    with noting as noted:
+        found = verify_engine(engine, repair=repair, trust=trust)
+        noted["repaired"] = sum(finding.repaired for finding in found)
     left = [finding for finding in found if not finding.repaired]
     if as_json:
         print_json({"sound": not left, "findings": [asdict(finding) for finding in found]})
