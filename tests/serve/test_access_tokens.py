@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -201,7 +202,8 @@ def test_a_cookie_expires_and_ends_with_its_token(make_client, held, monkeypatch
     assert client.get("/engine").status_code == 200
     assert client.get("/audit").status_code == 403, "with the role of its token"
     with monkeypatch.context() as patch:
-        patch.setattr("modalhash.serve.access_tokens.time.time", lambda: NOW.timestamp() + 200)
+        later = time.time() + 200
+        patch.setattr("modalhash.serve.access_tokens.time.time", lambda: later)
         assert client.get("/engine").status_code == 401, "whatever the browser makes of Max-Age"
     assert client.get("/engine").status_code == 200
     write_tokens(path, [token for token in read_tokens(path) if token.name != "read-er"])
