@@ -64,35 +64,38 @@ class Relevance:
         self._graded = np.float32(graded)
         self._rows = None
         self._sizes = np.diff(patterns.indptr).astype(np.float32)
-        self._count_type = np.min_scalar_type(int(self._sizes.max()))
         if patterns.shape[1] <= WORDS_UP_TO:
             bits = np.packbits(patterns.toarray().astype(bool), axis=1)
-            words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
+            word = np.dtype(np.uint32 if bits.shape[1] <= 4 else np.uint64)
+            words = np.zeros((len(bits), -(-bits.shape[1] // word.itemsize) * word.itemsize), dtype=np.uint8)
             words[:, : bits.shape[1]] = bits
-            self._words = np.ascontiguousarray(words.view(np.uint64).T)  # (words, patterns)
+            self._words = np.ascontiguousarray(words.view(word).T)  # (words, patterns)
         else:
             self._rows = patterns.astype(np.float32)
 
     def __call__(self, first: Array, second: Array) -> Array:
         """Return R of each of the first patterns and each of the second, float32."""
         common = self._common(first, second)
-        shared = common > 0
+        ones = np.ones(len(second), dtype=np.float32)  # a row: numpy's minimum with a single number is not vectorised
         if self._graded == 0:
-            return shared.astype(np.float32)
-        R = self._sizes[first][:, None] + self._sizes[second]
-        R -= common
+            return np.minimum(common, ones, out=common)
+        R = self._sizes[second] - common
+        R += self._sizes[first][:, None]
         np.divide(common, R, out=R)  # labels in common over labels of either
         R *= self._graded
-        R += (1 - self._graded) * shared
+        np.minimum(common, ones, out=common)  # 1 where a label is shared
+        common *= 1 - self._graded
+        R += common
         return R
 
     def _common(self, first: Array, second: Array) -> Array:
-        """Return the number of labels in common."""
+        """Return the number of labels in common, float32."""
         if self._rows is not None:
             return np.asarray((self._rows[first] @ self._rows[second].T).toarray())
-        common = np.zeros((len(first), len(second)), dtype=self._count_type)
-        for word in self._words:
-            common += np.bitwise_count(word[first][:, None] & word[second])
+        counts = (np.bitwise_count(word[first][:, None] & word[second]) for word in self._words)
+        common = next(counts).astype(np.float32)
+        for count in counts:
+            common += count
         return common
 
 
@@ -231,9 +234,10 @@ class Sampler:
         """Return the batch of a step, counted from 0."""
         cross = self._cross[step % len(self._cross)]
         alone = cross.first == cross.second
-        sources = [self._modalities[cross.first], self._modalities[cross.second], self._labels, self._labels]
-        halves = [0, 1, None, None] if alone else [None] * 4  # an item is no pair with itself
-        rows = [source.draw(self._size, self._rng, half) for source, half in zip(sources, halves, strict=True)]
+        sources = [self._modalities[cross.first], self._modalities[cross.second], self._labels]
+        sizes = [self._size, self._size, 2 * self._size]
+        halves = [0, 1, None] if alone else [None] * 3  # an item is no pair with itself
+        rows = [source.draw(n, self._rng, half) for source, n, half in zip(sources, sizes, halves, strict=True)]
         turn = (step // len(self._cross)) % 2
         mixed = Kind((cross.first, cross.second)[turn], LABELS)
         blocks = [

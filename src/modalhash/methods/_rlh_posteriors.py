@@ -244,21 +244,19 @@ class Modality:
         gram, cross = fold_sums(phi, member, space, folds, rows)
         return cls(folds, phi, member, gram, cross)
 
-    def solve(
-        self, *, posterior_ridge: float, ridge: float, whole: bool, unlabelled: bool = False
-    ) -> tuple[Array, Array]:
-        """Return W for the items of every fold, with W of all items after them if ``whole``, and (G + ridge I)⁻¹.
+    def solve(self, posterior_ridge: float, *, whole: bool, unlabelled: bool = False) -> tuple[Array, Array]:
+        """Return W for the items of every fold, with W of all items after them if ``whole``, and G of all items.
 
-        With ``unlabelled`` the G of the inverse counts items without labels as well.
+        With ``unlabelled`` the G that is returned counts items without labels as well.
         """
         G, C = ordered_sum(iter(self.gram)), ordered_sum(iter(self.cross))
-        others = gram_without_labels(self.phi, self.member) if unlabelled and len(self.member) > self.folds.n else 0.0
         nothing: list[tuple[Any, Any]] = [(0.0, 0.0)]
         parts = [*zip(self.gram, self.cross, strict=True), *(nothing if whole else [])]
-        tasks = [(G + others, None, 0.0, 0.0, ridge), *((G, C, *part, posterior_ridge) for part in parts)]
-        inverse, *weights = parallel_map(_solved, *zip(*tasks, strict=True))
+        weights = list(parallel_map(_solved, *zip(*((G, C, *part, posterior_ridge) for part in parts), strict=True)))
         self.gram, self.cross = [], []
-        return np.stack(weights).astype(self.phi.dtype), inverse
+        if unlabelled and len(self.member) > self.folds.n:
+            G += gram_without_labels(self.phi, self.member)
+        return np.stack(weights).astype(self.phi.dtype), G
 
     def posteriors(self, W: Array, count: int) -> tuple[Array, Array]:
         """Return out-of-fold posteriors of up to about ``count`` labelled items, and their patterns."""
@@ -329,10 +327,9 @@ def _sums_of_rows(phi: FeatureBlocks, rows: slice, member: Array, space: LabelSp
     return _sums_of_block(phi.take(np.arange(rows.start, rows.stop)), member[rows], space, Q)
 
 
-def _solved(G: Array, C: Array | None, fold_G: Any, fold_C: Any, ridge: float) -> Array:
-    """(G − G_f + ρI)⁻¹ (C − C_f), or the inverse itself where there is no C."""
-    factor = RidgeFactor(G - fold_G, ridge)
-    return factor.inverse() if C is None else factor.solve(C - fold_C)
+def _solved(G: Array, C: Array, fold_G: Any, fold_C: Any, ridge: float) -> Array:
+    """(G − G_f + ρI)⁻¹ (C − C_f)."""
+    return RidgeFactor(G - fold_G, ridge).solve(C - fold_C)
 
 
 def _posteriors_of_block(block: Array, fold: Array, W: Array) -> Array:

@@ -24,9 +24,10 @@ frequent, and a cosine is not what a ranking by relevance needs: both are gone h
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Any, Self
 
@@ -42,6 +43,7 @@ from modalhash.blocks import row_slices
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
 from modalhash.items import Items
+from modalhash.linalg import RidgeFactor
 from modalhash.methods._amsh_functions import learn_functions
 from modalhash.methods._rlh_codes import LABELS, Model, Relevance, Schedule, Source, Weights, kinds_of, learn
 from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, inverse_deviation
@@ -65,8 +67,12 @@ class _Part:
     scale: float  # of the posteriors in the source
     mean: Array  # subtracted from them: 0 unless codes are balanced
     W: Array | None  # from features to posteriors, learned from all items
-    inverse: Array  # (G + ridge I)⁻¹
+    gram: Array  # G of the features
     ridge: float
+
+    def inverse(self) -> Array:
+        """(G + ridge I)⁻¹."""
+        return RidgeFactor(self.gram, self.ridge).inverse()
 
     def code_functions(self, model: Model) -> Array:
         """F of the codes that the posteriors have: A and b after W."""
@@ -296,9 +302,13 @@ class RLH(CrossModalHasher):
         with worker_threads():
             begun = self._begin(data, maps, seed, report)
         by_cost = sorted(lengths, reverse=True)
-        results = parallel_map(
-            self._learn_codes, repeat(begun), repeat(weights), repeat(schedule), by_cost, repeat(report)
-        )
+        tasks: list[Callable[[], Any]] = [
+            partial(self._learn_codes, begun, weights, schedule, n_bits, report) for n_bits in by_cost
+        ]
+        if self.functions == "margin":  # step 1 is one thread's work: what step 2 needs of the features is made beside
+            tasks += [part.inverse for part in begun.parts.values()]
+        done = list(parallel_map(lambda task: task(), tasks))
+        results, inverses = done[: len(by_cost)], dict(zip(begun.parts, done[len(by_cost) :], strict=False))
         learned: dict[int, dict[str, Any]] = {}
         codes: dict[int, tuple[Model, Array]] = {}
         for n_bits, (model, trace) in zip(by_cost, results, strict=True):
@@ -317,9 +327,9 @@ class RLH(CrossModalHasher):
             }
             codes[n_bits] = model, positive
         for name, X in data.X.items():
-            part = begun.parts.pop(name)
+            part, chosen = begun.parts.pop(name), [codes[n_bits] for n_bits in lengths]
             with worker_threads():
-                functions = self._hash_functions(name, part, [codes[n_bits] for n_bits in lengths], report)
+                functions = self._hash_functions(name, part, inverses.pop(name, None), chosen, report)
             rows = part.modality.folds.order[part.modality.folds.n :]
             del part  # features of this modality: the next may need their memory
             for n_bits, (F, steps) in zip(lengths, functions, strict=True):
@@ -348,13 +358,11 @@ class RLH(CrossModalHasher):
         for name in sorted(folds, key=lambda name: folds[name].key):  # whatever they are called and in whatever order
             modality = Modality.of(data.X[name], folds[name], space.members[name], space, maps[name], share)
             report("features", 1, 1)
-            W, inverse = modality.solve(
-                posterior_ridge=posterior_ridge[name], ridge=ridge[name], whole=whole, unlabelled=take_part
-            )
+            W, G = modality.solve(posterior_ridge[name], whole=whole, unlabelled=take_part)
             S, member = modality.posteriors(W, count)
             scale = inverse_deviation(float(S.var(dtype=np.float64)))
             source, mean = self._centred(Source.of(S * np.float32(scale), member))
-            parts[name] = _Part(modality, source, scale, mean, W[-1] if whole else None, inverse, ridge[name])
+            parts[name] = _Part(modality, source, scale, mean, W[-1] if whole else None, G, ridge[name])
             report(f"posteriors: {name}", 1, 1)
         seeds = [seed, sum(part.modality.folds.key for part in parts.values())]
         rows, counts = space.sample(count, np.random.default_rng([*seeds, 0]))
@@ -385,10 +393,10 @@ class RLH(CrossModalHasher):
             )
 
     def _hash_functions(
-        self, name: str, part: _Part, codes: list[tuple[Model, Array]], report: Reporter
+        self, name: str, part: _Part, inverse: Array | None, codes: list[tuple[Model, Array]], report: Reporter
     ) -> list[tuple[Array, list[float]]]:
         """Step 2 for the codes of all lengths: F and the objective's trace for each."""
-        if self.functions == "posterior":
+        if inverse is None:  # functions="posterior"
             return [(part.code_functions(model), []) for model, _ in codes]
         member = part.modality.member
         signs = [np.where(positive, np.int8(1), np.int8(-1)) for _, positive in codes]
@@ -403,7 +411,7 @@ class RLH(CrossModalHasher):
         return learn_functions(
             part.modality.phi,
             targets,
-            part.inverse,
+            inverse,
             ridge=part.ridge,
             max_iter=steps,
             tol=check_number(self.tol, "tol"),
