@@ -205,7 +205,7 @@ class RLH(CrossModalHasher):
         loss: str = "logistic",
         balance: bool = False,
         steps: int = 600,
-        batch_size: int = 256,
+        batch_size: int = 128,
         learning_rate: float = 0.02,
         sharpness: float = 4.0,
         posterior_ridge: PerModality[float] = 0.01,
