@@ -393,6 +393,13 @@ def test_functions_of_the_posterior(data):
     assert not np.array_equal(margin.functions_["text"], model.functions_["text"])
 
 
+def test_bandwidth_is_the_kernels_and_may_differ_by_modality(data):
+    model = small(bandwidth={"image": "pairs", "text": 3.0}).fit(data.X, data.Y)
+    kernel = AnchorKernel(50, bandwidth="pairs", dtype="float32", random_state=3).fit(data.X["image"])
+    assert model.maps_["image"].bandwidth_ == pytest.approx(kernel.bandwidth_)
+    assert model.maps_["text"].bandwidth_ == 3.0
+
+
 def test_label_sets_that_share_a_label_keep_codes_of_their_own():
     """Groups of subgroups: without grading, the subgroups of a group have nothing to tell them apart."""
     rng = np.random.default_rng(0)

@@ -148,6 +148,8 @@ class RLH(CrossModalHasher):
     margins : of step 2; False is plain ridge regression
     kernel : "rbf", "rbf-unsquared" or None; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
+    bandwidth : of the kernel, as :class:`modalhash.features.AnchorKernel` takes it; or a dict by modality. "pairs" is a
+        narrower kernel, for features that tell labels well
     ridge : of step 2; or a dict by modality
     function_iter : iterations of step 2, accelerated
     tol : stop step 2 when its objective falls by less than this share; 0 never stops early
@@ -216,6 +218,7 @@ class RLH(CrossModalHasher):
         margins: bool = True,
         kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1500,
+        bandwidth: PerModality[float | str] = "anchors",
         ridge: PerModality[float] = 0.003,
         function_iter: int = 5,
         tol: float = 0.0,
@@ -243,6 +246,7 @@ class RLH(CrossModalHasher):
         self.margins = margins
         self.kernel = kernel
         self.n_anchors = n_anchors
+        self.bandwidth = bandwidth
         self.ridge = ridge
         self.function_iter = function_iter
         self.tol = tol
@@ -481,6 +485,7 @@ class RLH(CrossModalHasher):
     def _feature_maps(self, data: Training, seed: int) -> dict[str, FeatureMap]:
         kernels = per_modality(self.kernel, data.X, "kernel")
         anchors = anchors_by_modality(self.n_anchors, data.X)
+        bandwidths: dict[str, float | str] = per_modality(self.bandwidth, data.X, "bandwidth")
         maps: dict[str, FeatureMap] = {}
         for name, kernel in kernels.items():
             check_choice(kernel, "kernel", ("rbf", "rbf-unsquared", None))
@@ -488,7 +493,12 @@ class RLH(CrossModalHasher):
                 maps[name] = Linear(bias=True, dtype=self.precision)
             else:
                 maps[name] = AnchorKernel(
-                    anchors[name], squared=kernel == "rbf", bias=True, dtype=self.precision, random_state=seed
+                    anchors[name],
+                    squared=kernel == "rbf",
+                    bandwidth=bandwidths[name],
+                    bias=True,
+                    dtype=self.precision,
+                    random_state=seed,
                 )
         return maps
 
