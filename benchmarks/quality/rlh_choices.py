@@ -42,6 +42,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ridge .001": {"ridge": 1e-3},
     "ridge .01": {"ridge": 1e-2},
     "ridge .1": {"ridge": 0.1},
+    "narrow kernel": {"bandwidth": "pairs"},
+    "narrow kernel, ridge .01": {"bandwidth": "pairs", "ridge": 1e-2},
     "posterior ridge .001": {"posterior_ridge": 1e-3},
     "posterior ridge .1": {"posterior_ridge": 0.1},
     "labels x3": {"label_weight": 3.0},
@@ -60,7 +62,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "10 iterations": {"function_iter": 10},
     "300 steps": {"steps": 300},
     "1,200 steps": {"steps": 1200},
-    "batch 128": {"batch_size": 128},
+    "batch 64": {"batch_size": 64},
+    "batch 256": {"batch_size": 256},
     "batch 512": {"batch_size": 512},
     "sharpness to 8": {"sharpness": 8.0},
 }
