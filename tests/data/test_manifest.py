@@ -215,9 +215,10 @@ def test_numbers_too_large_for_an_id_are_texts(tmp_path):
     assert read(path).ids["text"].tolist() == [str(10**30), "2"]
 
 
-def test_deeply_nested_fields_are_a_problem_of_their_line(tmp_path):
+@pytest.mark.parametrize("depth", [101, 950, 100_000])
+def test_deeply_nested_fields_are_a_problem_of_their_line(tmp_path, depth):
     path = tmp_path / "a.jsonl"
-    path.write_text(f'{{"id": {"[" * 950 + "]" * 950}, "text": "a"}}\n{{"id": 1, "text": "b"}}')
+    path.write_text(f'{{"id": {"[" * depth + "]" * depth}, "text": "a"}}\n{{"id": 1, "text": "b"}}')
     lines, problems = both_ways(path)
     assert [number for number, _ in lines] == [2]
     assert problems == [(1, "more than 100 lists and objects within each other; expected plain values")]

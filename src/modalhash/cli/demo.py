@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 import modalhash
@@ -218,6 +217,7 @@ def _train(out: Console, folder: Path, manifest: Path, *, bits: int | str, seed:
 
 def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Measured:
     """Learn what the engine did once more, from its training items alone, and search with those that were held out."""
+    import numpy as np
     from sklearn.base import clone
 
     from modalhash.data import read

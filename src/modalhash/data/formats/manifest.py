@@ -33,6 +33,7 @@ JSON_SUFFIXES = (".jsonl", ".ndjson")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 MAX_DEPTH = 100
 """Of lists and objects within the fields of a line, as for what a store keeps."""
+TOO_DEEP = f"more than {MAX_DEPTH} lists and objects within each other; expected plain values"
 MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *DELIMITERS)
 
 _PARTS = {
@@ -156,13 +157,16 @@ def _json_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str,
                 continue
             try:
                 line = json.loads(text)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 problem(number, f"not JSON ({error}); is the file truncated?")
+                continue
+            except RecursionError:  # how deep is too deep for json depends on how deep the caller is
+                problem(number, TOO_DEEP)
                 continue
             if not isinstance(line, dict):
                 problem(number, f"{type(line).__name__}; expected an object with fields")
             elif _is_deep(line):
-                problem(number, f"more than {MAX_DEPTH} lists and objects within each other; expected plain values")
+                problem(number, TOO_DEEP)
             else:
                 yield number, line
 
