@@ -32,6 +32,7 @@ from modalhash.engine import SearchOptions, SearchRequest, ordering, refinement
 from modalhash.engine.answer import MAX_TIES, shortlist_size
 from modalhash.evaluation.precision import precision_sums
 from modalhash.methods.rlh import RLH
+from modalhash.store import Comparison
 from rlh_choices import DATA, folds
 
 RESULTS = Path(__file__).parents[1] / "results" / "refinement.json"
@@ -208,7 +209,7 @@ def test(name: str, method: str) -> dict[str, Any]:
         ) as engine,
     ):
         for kind, database in (("learned", "learned"), ("hashed", "unseen")):
-            numbers = engine.store.matching(kind=kind)
+            numbers = engine.store.matching(Comparison("kind", "=", kind))
             shipped = shortlist_size(SearchRequest(np.zeros(8, np.uint8), SearchOptions(k=TOP)), len(engine))
             for first, second in WAYS[:2]:
                 ranks = Order(engine, numbers, queries, first, second)

@@ -25,7 +25,7 @@ from modalhash.engine import SearchOptions
 from modalhash.store import Record
 from record import write
 
-QUERIES, ROUNDS, TOP = 100, 7, 24
+QUERIES, ROUNDS, TOP = 100, 15, 24
 
 
 def main() -> None:
