@@ -39,7 +39,7 @@ def feed_back(request: SearchRequest, store: Store, n_posterior: int) -> SearchR
     numbers = store.words(request.text, where=own, limit=N_TEXTS, every=True).tolist()
     records = store.records(numbers) if numbers else {}
     found = [records[number] for number in numbers if number in records]
-    found = [record for record in found if record.refinement is not None]
+    found = [record for record in found if len(record.refinement or b"") >= n_posterior]
     if not found:
         return request
     asked = set(_WORD.findall(request.text.casefold()))
