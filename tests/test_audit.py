@@ -64,6 +64,7 @@ def test_what_was_done_is_not_an_error_if_its_end_cannot_be_noted(log, monkeypat
     with log.change("add", WHO):
         monkeypatch.setattr(log, "path", log.path / "nosuch")
     monkeypatch.undo()
+    assert [line["state"] for line in log.tail(10)] == ["begun"]
 
 
 def test_a_line_that_was_cut_off_spoils_no_other(log):
