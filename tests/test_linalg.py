@@ -54,3 +54,13 @@ def test_small_steps(rng):
     np.testing.assert_allclose(linalg.unit_rows(np.array([[3, 4], [0, 0]])), [[0.6, 0.8], [0, 0]])
     R = linalg.orthogonal_procrustes(rng.normal(size=(5, 5)))
     np.testing.assert_allclose(R @ R.T, np.eye(5), atol=1e-12)
+
+
+def test_where_the_best_rotation_is_not_unique_it_is_the_one_nearest_to_another(rng):
+    near = linalg.orthogonal_procrustes(rng.standard_normal((6, 6)))
+    M = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 6))  # says nothing about four directions
+    best = linalg.orthogonal_procrustes(M, near=near)
+    assert np.trace(best.T @ M) == pytest.approx(np.trace(linalg.orthogonal_procrustes(M).T @ M))
+    noise = 1e-14 * rng.standard_normal((6, 6))
+    np.testing.assert_allclose(linalg.orthogonal_procrustes(M + noise, near=near), best, atol=1e-4)
+    assert np.abs(linalg.orthogonal_procrustes(M + noise) - linalg.orthogonal_procrustes(M - noise)).max() > 0.01

@@ -13,6 +13,8 @@ from modalhash._typing import Array
 
 RANK_TOLERANCE = 1e-12
 """Singular or eigenvalues below this share of the whole are rounding noise."""
+PROXIMAL = 1e-9
+"""Weight of the matrix to stay near, relative to ‖M‖: far below what the data say, far above rounding."""
 
 
 def sign(X: Array) -> Array:
@@ -163,7 +165,13 @@ def ridge_regression(X: Array, T: Array, ridge: float) -> Array:
     return RidgeFactor(X.T @ X, ridge).solve(X.T @ T)
 
 
-def orthogonal_procrustes(M: Array) -> Array:
-    """Return the orthogonal matrix R that maximises tr(Rᵀ M): UWᵀ of the SVD M = UΣWᵀ."""
+def orthogonal_procrustes(M: Array, near: Array | None = None) -> Array:
+    """Return the orthogonal matrix R that maximises tr(Rᵀ M): UWᵀ of the SVD M = UΣWᵀ.
+
+    Where M lacks rank the best R is not unique, and the SVD's choice is rounding noise: another one on every machine.
+    With ``near``, the best R nearest to it is taken.
+    """
+    if near is not None:
+        M = M + PROXIMAL * float(np.linalg.norm(M)) * near
     U, _, Wt = np.linalg.svd(M, full_matrices=False)
     return U @ Wt

@@ -48,8 +48,6 @@ from modalhash.validation import check_choice, check_int, check_number, per_moda
 
 INITIAL = 1
 """The random stream of the first V and R."""
-PROXIMAL = 1e-9
-"""Weight of the R before in step 5, relative to ‖BᵀV‖: far below what the data say, far above rounding."""
 
 
 class SCRATCH(PairedHasher):
@@ -223,11 +221,9 @@ def rotation(B: Array, V: Array, R: Array) -> Array:
     """Step 5, the best rotation, and of several the one next to the R before.
 
     With more bits than classes some columns of B become equal, BᵀV loses rank and its SVD is, in the authors'
-    code, rounding noise: other hash functions on every machine. A tiny proximal term decides; the objective
-    still cannot rise.
+    code, rounding noise: other hash functions on every machine.
     """
-    M = B.T @ V
-    return orthogonal_procrustes(M + PROXIMAL * float(np.linalg.norm(M)) * R)
+    return orthogonal_procrustes(B.T @ V, near=R)
 
 
 def objective(
