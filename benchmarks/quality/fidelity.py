@@ -45,6 +45,9 @@ VARIANTS = {
     ("SAPMH", "paired_sig100"): ("sapmh", {"variant": "authors", "bandwidth": 1e4}),
     ("SAPMH", "paired_sigmean"): ("sapmh", {"variant": "authors"}),
     ("UAPMH", "paired_sigmean"): ("uapmh", {}),
+    ("SCM", "seq_scm_orig"): ("scm", {}),
+    ("SCM", "seq_scm_sym"): ("scm", {}),
+    ("SCM", "orth_scm_sym"): ("scm", {"solver": "orthogonal"}),
 }  # fmt: skip
 UNPAIRED = {"AMSH", "GSPH"}
 """Methods whose rows were measured with each modality shuffled on its own."""

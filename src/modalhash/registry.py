@@ -179,6 +179,18 @@ METHODS: dict[str, Method] = {
             equations="re-implementation: derived from the paper's abstract",
         ),
         Method(
+            name="scm",
+            path="modalhash.methods.scm:SCM",
+            title="Semantic Correlation Maximization",
+            year=2014,
+            citation="D. Zhang, W.-J. Li. Large-Scale Supervised Multimodal Hashing with Semantic Correlation "
+            "Maximization. AAAI, 2014",
+            supervised=True,
+            pairing="optional",
+            modalities="2",
+            equations="authors' code",
+        ),
+        Method(
             name="edmh",
             path="modalhash.methods.edmh:EDMH",
             title="Enhanced Discrete Multi-modal Hashing",
