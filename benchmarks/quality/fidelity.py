@@ -48,6 +48,7 @@ VARIANTS = {
     ("SCM", "seq_scm_orig"): ("scm", {}),
     ("SCM", "seq_scm_sym"): ("scm", {}),
     ("SCM", "orth_scm_sym"): ("scm", {"solver": "orthogonal"}),
+    ("ALECH", "default"): ("alech", {}),
 }  # fmt: skip
 UNPAIRED = {"AMSH", "GSPH"}
 """Methods whose rows were measured with each modality shuffled on its own."""

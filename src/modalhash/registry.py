@@ -191,6 +191,19 @@ METHODS: dict[str, Method] = {
             equations="authors' code",
         ),
         Method(
+            name="alech",
+            path="modalhash.methods.alech:ALECH",
+            title="Adaptive Label correlation based asymmetric Cross-modal Hashing",
+            year=2023,
+            citation="H. Li, C. Zhang, X. Jia, Y. Gao, C. Chen. Adaptive Label Correlation Based Asymmetric Discrete "
+            "Hashing for Cross-Modal Retrieval. IEEE Transactions on Knowledge and Data Engineering 35(2), 2023. "
+            "doi:10.1109/TKDE.2021.3102119",
+            supervised=True,
+            pairing="needed",
+            modalities="2",
+            equations="authors' code",
+        ),
+        Method(
             name="edmh",
             path="modalhash.methods.edmh:EDMH",
             title="Enhanced Discrete Multi-modal Hashing",

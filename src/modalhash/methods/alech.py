@@ -1,0 +1,216 @@
+r"""ALECH: Adaptive Label correlation based asymmEtric Cross-modal Hashing (Li et al., IEEE TKDE 2023).
+
+A balanced, uncorrelated latent representation V of the pairs predicts their labels, smoothed by correlations of labels
+that are learned with it, and its products with the codes B are the similarity by labels. The hash functions then keep
+that similarity, too: they are fitted to codes and similarity, not to codes alone.
+
+Rows are items here, so every matrix is the transpose of the paper's:
+
+========================  =========================  ====================================================
+paper                     here                       is
+========================  =========================  ====================================================
+:math:`B`                 ``B`` (n, r)               codes of the pairs, ±1
+:math:`V`                 ``V`` (n, r)               latent representation, VᵀV = nI, Vᵀ1 = 0
+:math:`L`                 ``L`` (n, c)               labels, 0/1
+:math:`\tilde L`          ``G`` (n, c)               labels with rows of length 1
+:math:`S`                 never formed               2GGᵀ − 11ᵀ
+:math:`P`                 ``P`` (c, c)               correlations of labels
+:math:`W`                 ``W`` (r, c)               from V to the smoothed labels LP
+:math:`\phi(X), \phi(Y)`  ``phi[name]`` (n, m)       kernel features, centred
+:math:`F_x, F_y`          ``functions_[name]``       features → codes, (m, r)
+:math:`\alpha`            ``similarity``
+:math:`\beta`             ``quantization``
+:math:`\lambda`           ``code_weight``
+:math:`\eta`              ``regularization``
+========================  =========================  ====================================================
+
+Where this departs from the authors' code: the V-step, as in :mod:`modalhash.methods.batch`; sgn(0) = −1 in every
+sweep, theirs only at the start; anchors depend on the seed (theirs are drawn before it is set). The comment in their
+code puts λ on the similarity, its formula on the codes: the formula is what is here. As theirs, the codes returned are
+those before the last V-step, and the hash functions have a pseudo-inverse instead of a ridge: what training items get
+from their features is then closest to their learned codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from modalhash._typing import Array, Matrix, PerModality
+from modalhash.features import AnchorKernel
+from modalhash.linalg import RidgeFactor, balanced_procrustes, principal_directions, sign, squared, unit_rows
+from modalhash.methods._label_similarity import similarity_times, squared_similarity
+from modalhash.methods._paired import PairedHasher
+from modalhash.progress import Reporter
+from modalhash.randomness import RandomState, root_seed
+from modalhash.validation import check_int, check_number, per_modality
+
+ANCHORS = (500, 1000)
+"""Of the authors' code, for the first modality (image) and the second (text)."""
+START_ROWS = 2000
+"""Pairs of which the principal directions that V starts from are found."""
+
+
+class ALECH(PairedHasher):
+    r"""Asymmetric codes of pairs with learned label correlations, after Li et al. (2023).
+
+    Minimises
+
+    .. math::
+        \lVert VW - LP\rVert^2 + \lVert L - LP\rVert^2 + \beta\lVert B - V\rVert^2 + \alpha\lVert VB^T - rS\rVert^2
+        + \eta\left(\lVert W\rVert^2 + \lVert P\rVert^2\right)
+
+    subject to B = ±1, VᵀV = nI, Vᵀ1 = 0; then, for the hash functions F of each modality,
+
+    .. math::
+        \lVert \phi FB^T - rS\rVert^2 + \lambda\lVert B - \phi F\rVert^2
+
+    Parameters
+    ----------
+    n_bits : length of the codes, below the number of pairs
+    similarity : α, weight of the similarity by labels
+    quantization : β, how closely codes follow the latent representation
+    code_weight : λ, weight of the codes beside the similarity in the hash functions
+    regularization : η, of label correlations and label predictions
+    ridge : of the hash functions, as a share of the trace of φᵀφ. 0 is the authors' pseudo-inverse
+    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
+        the first modality and 1000 for the second
+    max_iter : sweeps
+    random_state : int, Generator or None
+
+    Attributes
+    ----------
+    codes_ : learned codes of the training items, by modality; one code per pair
+    objective_ : trace of the objective, one value per sweep
+    n_iter_ : sweeps done
+    label_correlations_ : P, (classes, classes)
+    maps_, functions_ : feature map and F, by modality
+    classes_, n_features_in_ : label columns; features by modality
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
+    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
+    >>> model = ALECH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
+    >>> model.transform({"text": X["text"][:5]})["text"].shape
+    (5, 2)
+
+    References
+    ----------
+    H. Li, C. Zhang, X. Jia, Y. Gao, C. Chen. Adaptive Label Correlation Based Asymmetric Discrete Hashing for
+    Cross-Modal Retrieval. IEEE Transactions on Knowledge and Data Engineering 35(2):1185-1199, 2023.
+    doi:10.1109/TKDE.2021.3102119
+    """
+
+    objective_: Array
+    n_iter_: int
+    label_correlations_: Array
+    maps_: dict[str, AnchorKernel]
+    functions_: dict[str, Array]
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        similarity: float = 1e-4,
+        quantization: float = 1e-3,
+        code_weight: float = 1e4,
+        regularization: float = 1e-4,
+        ridge: float = 0.0,
+        n_anchors: PerModality[int] | None = None,
+        max_iter: int = 10,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.similarity = similarity
+        self.quantization = quantization
+        self.code_weight = code_weight
+        self.regularization = regularization
+        self.ridge = ridge
+        self.n_anchors = n_anchors
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def _fit_pairs(
+        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
+    ) -> tuple[Array, dict[str, Any]]:
+        assert L is not None  # base checked
+        alpha, beta = check_number(self.similarity, "similarity"), check_number(self.quantization, "quantization")
+        lam, eta = check_number(self.code_weight, "code_weight"), check_number(self.regularization, "regularization")
+        ridge = check_number(self.ridge, "ridge")
+        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        seed = root_seed(self.random_state)
+        maps = self._feature_maps(X, seed)
+        phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
+        L, G = L.astype(np.float64), unit_rows(L)
+        LtL = L.T @ L
+        to_P = RidgeFactor(2 * LtL, eta)
+        constant = alpha * n_bits**2 * squared_similarity(G, G)
+        report("features", 1, 1)
+
+        rng = np.random.default_rng([seed, 0])
+        V = start(list(phi.values())[-1], n_bits, rng)  # of the text; not feasible before the first V-step
+        LtV = L.T @ V
+        W = RidgeFactor(V.T @ V, lam).solve(LtV.T)  # with P = I
+        trace: list[float] = []
+        for sweep in range(max_iter):
+            B = sign(pull(V, G, alpha, beta))  # 1.
+            P = to_P.solve(LtV @ W + LtL)  # 2.
+            W = RidgeFactor(V.T @ V, eta).solve(LtV.T @ P)  # 3.
+            V = balanced_procrustes(L @ (P @ W.T) + pull(B, G, alpha, beta), rng)  # 4.
+            LtV = L.T @ V
+            trace.append(constant + objective(V, B, W, P, LtV, LtL, G, alpha, beta, eta))
+            report("codes", sweep + 1, max_iter, trace[-1])
+
+        functions = {name: hash_functions(F, B, G, lam, ridge) for name, F in phi.items()}
+        return B, {
+            "functions_": functions,
+            "maps_": maps,
+            "label_correlations_": P,
+            "objective_": np.array(trace),
+            "n_iter_": len(trace),
+        }
+
+    def _feature_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, AnchorKernel]:
+        chosen = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
+        anchors = per_modality(chosen, X, "n_anchors")
+        return {name: AnchorKernel(m, dtype="float64", random_state=seed) for name, m in anchors.items()}
+
+
+def start(F: Array, n_bits: int, rng: np.random.Generator) -> Array:
+    """Features along their principal directions, found on some of the rows; random where there are too few."""
+    rows = rng.permutation(len(F))[:START_ROWS]
+    V = F @ principal_directions(F[rows], n_bits)
+    return np.hstack([V, rng.standard_normal((len(F), n_bits - V.shape[1]))])
+
+
+def pull(X: Array, G: Array, alpha: float, beta: float) -> Array:
+    """αrSX + βX: what B does to V and V to B."""
+    return alpha * X.shape[1] * similarity_times(G, G, X) + beta * X
+
+
+def objective(
+    V: Array, B: Array, W: Array, P: Array, LtV: Array, LtL: Array, G: Array, alpha: float, beta: float, eta: float
+) -> float:
+    """The objective for feasible V, less αr²‖S‖², which no step changes; LᵀV and LᵀL say all that is needed of L.
+
+    By VᵀV = nI, ‖VW − LP‖² = n‖W‖² − 2⟨LᵀVW, P⟩ + ⟨LᵀLP, P⟩ and ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖².
+    """
+    n, r = B.shape
+    unexplained = np.eye(len(P)) - P
+    prediction = n * squared(W) - 2 * float(np.vdot(LtV @ W, P)) + float(np.vdot(LtL @ P, P))
+    smoothing = float(np.vdot(LtL @ unexplained, unexplained))
+    similarity = n * n * r - 2 * r * float(np.vdot(similarity_times(G, G, B), V))
+    return prediction + smoothing + beta * squared(B - V) + alpha * similarity + eta * (squared(W) + squared(P))
+
+
+def hash_functions(F: Array, B: Array, G: Array, lam: float, ridge: float) -> Array:
+    """F = (φᵀφ + ρI)⁺ φᵀ(rSB + λB) (BᵀB + λI)⁻¹: codes and similarity regressed on features."""
+    targets = B.shape[1] * similarity_times(G, G, B) + lam * B
+    targets = RidgeFactor(B.T @ B, lam).solve(targets.T).T
+    gram = F.T @ F
+    gram[np.diag_indices_from(gram)] += ridge * float(np.trace(gram))
+    cut = len(gram) * np.finfo(float).eps  # MATLAB's
+    return np.asarray(np.linalg.pinv(gram, rcond=cut, hermitian=True) @ (F.T @ targets))
