@@ -49,6 +49,7 @@ VARIANTS = {
     ("SCM", "seq_scm_sym"): ("scm", {}),
     ("SCM", "orth_scm_sym"): ("scm", {"solver": "orthogonal"}),
     ("ALECH", "default"): ("alech", {}),
+    ("FCMH", "default"): ("fcmh", {}),
 }  # fmt: skip
 UNPAIRED = {"AMSH", "GSPH"}
 """Methods whose rows were measured with each modality shuffled on its own."""

@@ -204,6 +204,18 @@ METHODS: dict[str, Method] = {
             equations="authors' code",
         ),
         Method(
+            name="fcmh",
+            path="modalhash.methods.fcmh:FCMH",
+            title="Fast Cross-Modal Hashing with global and local similarity embedding",
+            year=2021,
+            citation="Y. Wang, Z.-D. Chen, X. Luo, R. Li, X.-S. Xu. Fast Cross-Modal Hashing With Global and Local "
+            "Similarity Embedding. IEEE Transactions on Cybernetics, 2021. doi:10.1109/TCYB.2021.3059886",
+            supervised=True,
+            pairing="needed",
+            modalities="2",
+            equations="authors' code",
+        ),
+        Method(
             name="edmh",
             path="modalhash.methods.edmh:EDMH",
             title="Enhanced Discrete Multi-modal Hashing",

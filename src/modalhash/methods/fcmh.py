@@ -1,0 +1,281 @@
+r"""FCMH: Fast Cross-Modal Hashing with global and local similarity embedding (Wang et al., IEEE TCYB 2021).
+
+The pairs are grouped by their features. A latent representation V, balanced and uncorrelated within every group, keeps
+with the codes B the similarity by labels between all pairs and, once more, within each group; classes that occur
+together draw it as well, over all pairs and in each group. A rotation brings V to B. The hash functions are ridge
+regressions to B, fitted after.
+
+==============================  ==========================  ====================================================
+paper                           here                        is
+==============================  ==========================  ====================================================
+:math:`B`                       ``B`` (n, r)                codes of the pairs, ±1; rows ordered by group
+:math:`V`                       ``V`` (n, r)                latent, VₘᵀVₘ = nₘI and Vₘᵀ1 = 0 in each group m
+:math:`R`                       ``R`` (r, r)                rotation, B ≈ V R
+:math:`L`                       ``L`` (n, c)                labels, 0/1
+:math:`\tilde G`                ``G`` (n, c)                labels with rows of length 1
+:math:`S`                       never formed                2GGᵀ − 11ᵀ
+:math:`C, C_m`                  in ``A[m]`` (c, c)          cosines of label columns, of all pairs and of a group:
+                                                            Aₘ = β₁C + β₂Cₘ
+:math:`D, D_m`                  ``size`` (c,)               Σ nₘ colsum(Aₘ) + γ
+:math:`P`                       ``P`` (r, c)                one point for each class
+:math:`p`                       ``n_groups``
+:math:`\alpha_1, \alpha_2`      ``global_weight``, ``local_weight``
+:math:`\beta_1, \beta_2`        ``global_classes``, ``local_classes``
+:math:`\gamma`                  ``regularization``
+:math:`\xi`                     ``ridge``
+==============================  ==========================  ====================================================
+
+The class term is Σ Aₘ[k, j] ‖L[i, k] vᵢ − pⱼ‖² over the pairs i of a group and the classes k, j. The authors' V-step
+leaves out its part in ‖vᵢ‖², and so does this: what no step of either raises, and what ``objective_`` has, is the
+objective without that part.
+
+Where this departs from the authors' code: an empty group is dropped, and one with no more pairs than bits joins
+another (theirs breaks); so does one whose pairs all have the same labels: V is balanced in it, so that no similarity
+reaches its codes, and where groups are classes all codes were noise. The V-step is that of
+:mod:`modalhash.methods.batch`; a class that is absent from a group correlates with nothing there (theirs: 0/0);
+sgn(0) = −1 in every sweep, theirs only after the last. Features are not centred, as in their code; ``centred=True``
+does. Groups: :mod:`modalhash.methods._robust_kmeans`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from modalhash._typing import Array, Matrix, PerModality
+from modalhash.features import Linear
+from modalhash.linalg import RidgeFactor, balanced_procrustes, orthogonal_procrustes, sign, squared, unit_rows
+from modalhash.methods._amsh_codes import label_patterns
+from modalhash.methods._centred import CentredFeatures
+from modalhash.methods._label_similarity import similarity_times, squared_similarity
+from modalhash.methods._paired import PairedHasher
+from modalhash.methods._robust_kmeans import robust_kmeans
+from modalhash.progress import Reporter
+from modalhash.randomness import RandomState, root_seed
+from modalhash.validation import check_choice, check_int, check_number, per_modality
+
+MAX_GROUPS = 25
+REDUCED_FROM = 5000
+"""Pairs above which the authors group by principal components instead of features."""
+N_COMPONENTS = 200
+"""Principal components of each modality, then."""
+
+
+class FCMH(PairedHasher):
+    r"""Codes of pairs from similarities over all pairs and within groups, after Wang et al. (2021).
+
+    Minimises, with the pairs in groups m,
+
+    .. math::
+        \lVert B - VR\rVert^2 + \alpha_1\lVert VB^T - rS\rVert^2
+        + \sum_m\Bigl(\alpha_2\lVert V_mB_m^T - rS_{mm}\rVert^2
+        + \sum_{i\in m}\sum_{kj}(\beta_1C + \beta_2C_m)_{kj}\lVert L_{ik}v_i - p_j\rVert^2\Bigr)
+        + \gamma\lVert P\rVert^2
+
+    subject to B = ±1, RᵀR = I, and VᵀV = nI, Vᵀ1 = 0 in each group.
+
+    Parameters
+    ----------
+    n_bits : length of the codes, below the number of pairs
+    global_weight : α₁, similarity between all pairs
+    local_weight : α₂, similarity within a group
+    global_classes : β₁, correlations of classes over all pairs
+    local_classes : β₂, correlations of classes within a group
+    regularization : γ, of the classes' points
+    n_groups : groups of pairs; None is the number of classes, at most 25
+    centred : subtract the mean of the features before the hash functions; the authors do not
+    ridge : ξ of the hash functions; or a dict by modality
+    max_iter : sweeps
+    random_state : int, Generator or None
+
+    Attributes
+    ----------
+    codes_ : learned codes of the training items, by modality; one code per pair
+    objective_ : trace of the objective without the part in ‖v‖² of its class term, one value per sweep
+    n_iter_ : sweeps done
+    n_groups_ : groups that were left
+    maps_, functions_ : feature map and hash functions (d, r), by modality
+    classes_, n_features_in_ : label columns; features by modality
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
+    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
+    >>> model = FCMH(16, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
+    >>> model.transform({"text": X["text"][:5]})["text"].shape
+    (5, 2)
+
+    References
+    ----------
+    Y. Wang, Z.-D. Chen, X. Luo, R. Li, X.-S. Xu. Fast Cross-Modal Hashing With Global and Local Similarity Embedding.
+    IEEE Transactions on Cybernetics, 2021. doi:10.1109/TCYB.2021.3059886
+    """
+
+    objective_: Array
+    n_iter_: int
+    n_groups_: int
+    maps_: dict[str, Linear]
+    functions_: dict[str, Array]
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        global_weight: float = 100.0,
+        local_weight: float = 10.0,
+        global_classes: float = 10.0,
+        local_classes: float = 10.0,
+        regularization: float = 0.1,
+        n_groups: int | None = None,
+        centred: bool = False,
+        ridge: PerModality[float] = 1.0,
+        max_iter: int = 5,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.global_weight = global_weight
+        self.local_weight = local_weight
+        self.global_classes = global_classes
+        self.local_classes = local_classes
+        self.regularization = regularization
+        self.n_groups = n_groups
+        self.centred = centred
+        self.ridge = ridge
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def _fit_pairs(
+        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
+    ) -> tuple[Array, dict[str, Any]]:
+        assert L is not None  # base checked
+        alpha = check_number(self.global_weight, "global_weight"), check_number(self.local_weight, "local_weight")
+        beta = check_number(self.global_classes, "global_classes"), check_number(self.local_classes, "local_classes")
+        gamma = check_number(self.regularization, "regularization", positive=True)
+        ridge = {name: check_number(xi, "ridge") for name, xi in per_modality(self.ridge, X, "ridge").items()}
+        centred = bool(check_choice(self.centred, "centred", (True, False)))
+        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        n_groups = min(L.shape[1], MAX_GROUPS) if self.n_groups is None else self.n_groups
+        n_groups = check_int(n_groups, "n_groups", at_least=1)
+        rng = np.random.default_rng([root_seed(self.random_state), 0])
+
+        maps = {name: Linear(centred=centred, dtype="float64").fit(values) for name, values in X.items()}
+        F = {name: CentredFeatures(values, maps[name].mean_) for name, values in X.items()}
+        grams = {name: values.cross(values) for name, values in F.items()}
+        groups = robust_kmeans([components(F[name], grams[name]) for name in F], min(n_groups, len(L)), rng)
+        groups = merge_groups(groups, label_patterns(L)[1], n_bits)
+        order = np.argsort(groups, kind="stable")
+        ends = np.cumsum(np.bincount(groups))
+        parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        report("groups", 1, 1)
+
+        L = L[order].astype(np.float64)
+        problem = Problem(L, parts, alpha, beta, gamma)
+        V = rng.standard_normal((len(L), n_bits))  # not feasible before the first V-step
+        B = sign(rng.standard_normal((len(L), n_bits)))
+        R = np.linalg.svd(rng.standard_normal((n_bits, n_bits)))[0]
+        trace: list[float] = []
+        for sweep in range(max_iter):
+            P = problem.update_P(V)  # 1.
+            V = problem.update_V(B, R, P, rng)  # 2.
+            B = sign(V @ R + problem.similarity_pull(V))  # 3.
+            R = orthogonal_procrustes(V.T @ B, near=R)  # 4.
+            trace.append(problem.objective(V, B, R, P))
+            report("codes", sweep + 1, max_iter, trace[-1])
+
+        codes = np.empty_like(B)
+        codes[order] = B
+        functions = {
+            name: RidgeFactor(grams[name], ridge[name]).solve(values.transposed_times(codes))
+            for name, values in F.items()
+        }
+        return codes, {
+            "functions_": functions,
+            "maps_": maps,
+            "objective_": np.array(trace),
+            "n_iter_": len(trace),
+            "n_groups_": len(parts),
+        }
+
+
+class Problem:
+    """The steps of a sweep over pairs that are ordered by group; ``parts`` are the groups' rows."""
+
+    def __init__(
+        self, L: Array, parts: list[slice], alpha: tuple[float, float], beta: tuple[float, float], gamma: float
+    ) -> None:
+        self.L, self.G, self.parts = L, unit_rows(L), parts
+        self.alpha = alpha
+        C = column_cosines(L)
+        self.A = [beta[0] * C + beta[1] * column_cosines(L[rows]) for rows in parts]
+        self.size = gamma + sum(len(L[rows]) * A.sum(axis=0) for rows, A in zip(parts, self.A, strict=True))
+
+    def update_P(self, V: Array) -> Array:
+        """P = [Σ Vₘᵀ Lₘ Aₘ] [Σ nₘ Dₘ + γI]⁻¹, D diagonal."""
+        total = np.sum([V[rows].T @ self.L[rows] @ A for rows, A in zip(self.parts, self.A, strict=True)], axis=0)
+        return np.asarray(total / self.size)
+
+    def update_V(self, B: Array, R: Array, P: Array, rng: np.random.Generator) -> Array:
+        """In each group the balanced, uncorrelated rows nearest to what rotation, similarity and classes draw to."""
+        drawn = B @ R.T + self.similarity_pull(B) + self.class_pull(P)
+        return np.concatenate([balanced_procrustes(drawn[rows], rng) for rows in self.parts])
+
+    def similarity_pull(self, M: Array) -> Array:
+        """α₁rSM + α₂rSₘₘMₘ: what B does to V and V to B."""
+        everywhere, within = (weight * M.shape[1] for weight in self.alpha)
+        total = everywhere * similarity_times(self.G, self.G, M)
+        for rows in self.parts:
+            total[rows] += within * similarity_times(self.G[rows], self.G[rows], M[rows])
+        return total
+
+    def class_pull(self, P: Array) -> Array:
+        """Lₘ Aₘ Pᵀ."""
+        return np.concatenate([self.L[rows] @ (A @ P.T) for rows, A in zip(self.parts, self.A, strict=True)])
+
+    def objective(self, V: Array, B: Array, R: Array, P: Array) -> float:
+        """The objective for feasible V without the part in ‖v‖² of its class term.
+
+        By VᵀV = nI, ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖², and alike within a group.
+        """
+        r = B.shape[1]
+        value = squared(B - V @ R) - 2 * float(np.vdot(self.similarity_pull(B), V))
+        for weight, parts in zip(self.alpha, ([slice(None)], self.parts), strict=True):
+            for G in (self.G[rows] for rows in parts):
+                value += weight * (r * len(G) ** 2 + r**2 * squared_similarity(G, G))
+        return value - 2 * float(np.vdot(self.class_pull(P), V)) + float(self.size @ (P**2).sum(axis=0))
+
+
+def column_cosines(L: Array) -> Array:
+    """Cosines between the columns of L: how much classes occur together. A column of zeros has none."""
+    columns = unit_rows(L.T)
+    return columns @ columns.T
+
+
+def components(F: CentredFeatures, gram: Array) -> Array:
+    """The features that pairs are grouped by: all of them, or of many pairs the principal components."""
+    if F.n <= REDUCED_FROM or F.width <= N_COMPONENTS:
+        return F.times(np.eye(F.width))
+    mean = F.transposed_times(np.ones(F.n)) / F.n
+    covariance = gram - F.n * np.outer(mean, mean)
+    last = F.width - 1
+    _, W = linalg.eigh(covariance, subset_by_index=[last - N_COMPONENTS + 1, last], check_finite=False)
+    return F.times(W) - mean @ W
+
+
+def merge_groups(groups: Array, patterns: Array, n_bits: int) -> Array:
+    """Groups of more than ``n_bits`` items that have more than one set of labels among them.
+
+    Of those that do not, the smallest joins the smallest other group, until none is left.
+    """
+    while groups.max():
+        counts = np.bincount(groups)
+        uniform = [len(np.unique(patterns[groups == m])) == 1 for m in range(len(counts))]
+        order = np.argsort(counts, kind="stable")
+        wrong = [m for m in order if counts[m] <= n_bits or uniform[m]]
+        if not wrong:
+            break
+        other = next(m for m in order if m != wrong[0])
+        groups = np.unique(np.where(groups == wrong[0], other, groups), return_inverse=True)[1]
+    return groups
