@@ -50,6 +50,7 @@ VARIANTS = {
     ("SCM", "orth_scm_sym"): ("scm", {"solver": "orthogonal"}),
     ("ALECH", "default"): ("alech", {}),
     ("FCMH", "default"): ("fcmh", {}),
+    ("FDDH", "default"): ("fddh", {}),
 }  # fmt: skip
 UNPAIRED = {"AMSH", "GSPH"}
 """Methods whose rows were measured with each modality shuffled on its own."""

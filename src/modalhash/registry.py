@@ -216,6 +216,18 @@ METHODS: dict[str, Method] = {
             equations="authors' code",
         ),
         Method(
+            name="fddh",
+            path="modalhash.methods.fddh:FDDH",
+            title="Fast Discriminative Discrete Hashing",
+            year=2021,
+            citation="X. Liu, X. Wang, Y.-M. Cheung. FDDH: Fast Discriminative Discrete Hashing for Large-Scale "
+            "Cross-Modal Retrieval. IEEE Transactions on Neural Networks and Learning Systems, 2021. arXiv:2105.07128",
+            supervised=True,
+            pairing="needed",
+            modalities="2",
+            equations="authors' code",
+        ),
+        Method(
             name="edmh",
             path="modalhash.methods.edmh:EDMH",
             title="Enhanced Discrete Multi-modal Hashing",
