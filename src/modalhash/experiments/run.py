@@ -260,6 +260,7 @@ _SECONDS = {
     "amsh": (1.3, 11.6), "batch": (0.4, 4.8), "cmfh": (0.1, 33.0), "cre": (0.5, 27.0), "dch": (0.1, 9.8),
     "fsh": (0.5, 63.5), "scratch": (1.4, 14.3), "smfh": (0.6, 48.8), "srlch": (0.2, 5.0), "edmh": (2.3, 20.0),
     "fmh": (1.1, 8.0), "gsph": (1.1, 10.0), "rucmh": (1.5, 20.0), "sapmh": (1.5, 15.0), "ucmh": (3.7, 25.0),
+    "scm": (0.1, 5.4), "alech": (0.6, 5.8), "fcmh": (0.2, 9.4), "fddh": (0.3, 3.4),
 }  # fmt: skip
 """CPU seconds of a fit with 64 bits on Wiki (2,173 items) and IAPR TC-12 (17,664), one thread of a 2.x GHz EPYC."""
 _SMALL, _LARGE = 2173, 17664
