@@ -91,7 +91,15 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "app",
         "server",
     ],
-    "store": ["filters", "_filter_sql base", "_words", "sqlite"],
+    "store": [
+        "filters",
+        "_filter_sql base",
+        "_labels _words",
+        "_sqlite_schema",
+        "_sqlite_rows",
+        "_sqlite_open",
+        "sqlite",
+    ],
 }
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from modalhash.engine import refresh
 from modalhash.index import HammingIndex
-from modalhash.store import Comparison, Filter, Record, Revision, StoreBusyError, StoreError, all_of
+from modalhash.store import And, Comparison, Filter, Not, Or, Record, Revision, StoreBusyError, StoreError, all_of
 
 N_BITS = 16
 
@@ -190,6 +191,35 @@ class StoreContract:
         other.remove([batch[before[0] - 1].key])
         other.add([record("late", labels=("a",))])
         assert store.matching(has_a).tolist() == [*before[1:], 61], "also after somebody else's changes"
+
+    def test_filters_mean_what_they_say(self, store, other):
+        """Any combination of conditions passes the items that pass it one by one, also right after a change."""
+        rng = np.random.default_rng(1)
+        labels = ("sea", "Boat", "BOAT", "é", "7", 7, -3, "true", "nobody's")
+        batch = [
+            record(
+                str(n),
+                ("image", "text")[n % 2],
+                kind=("learned", "hashed")[n % 3 == 0],
+                labels=tuple(label for label in labels[:-1] if rng.random() < 0.25),
+                extra={"year": 2000 + n % 4},
+            )
+            for n in range(80)
+        ]
+        store.add(batch)
+        alive = dict(enumerate(batch, 1))
+        for n in range(120):
+            where = _random_filter(rng, labels, only_labels=n % 2 == 0, depth=3)
+            expected = [number for number, each in alive.items() if _passes(each, where)]
+            assert store.matching(where).tolist() == expected, str(where)
+            assert sorted(store.records(range(1, 202), where=where)) == expected, str(where)
+            if n % 10 == 0:
+                gone = next(iter(alive))
+                other.remove([alive.pop(gone).key])
+                late = record(f"late-{n}", labels=("sea", 7))
+                alive[int(other.add([late])[0])] = late
+        counts = Counter(label for each in alive.values() for label in {str(label) for label in each.labels})
+        assert list(store.labels().items()) == sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
     def test_one_and_true_are_two_filters(self, store):
         store.add([record("one", extra={"x": 1}), record("true", extra={"x": True})])
@@ -611,6 +641,38 @@ class StoreContract:
             open_store(n_bits=32)
         with pytest.raises(ValueError, match="n_bits is 0"):
             open_store(n_bits=0)
+
+
+def _random_filter(rng, labels, *, only_labels, depth):
+    if depth and rng.random() < 0.7:
+        parts = [
+            _random_filter(rng, labels, only_labels=only_labels, depth=depth - 1) for _ in range(rng.integers(1, 4))
+        ]
+        return Not(parts[0]) if len(parts) == 1 else (And, Or)[rng.integers(2)](tuple(parts))
+    operator = ("=", "!=")[rng.integers(2)]
+    others = [("kind", "learned"), ("modality", "image"), ("year", 2002), ("id", "7")]
+    field, value = others[rng.integers(4)] if not only_labels and rng.random() < 0.5 else ("label", None)
+    if field == "label":
+        label = labels[rng.integers(len(labels))]
+        value = str(label).upper() if isinstance(label, str) else label
+    return Comparison(field, operator, value)
+
+
+def _passes(each, where):
+    """Whether an item passes a filter, the slow and obvious way."""
+    if isinstance(where, Not):
+        return not _passes(each, where.part)
+    if isinstance(where, And | Or):
+        return (all if isinstance(where, And) else any)(_passes(each, part) for part in where.parts)
+    own = {
+        "label": [str(label).casefold() for label in each.labels],
+        "kind": [each.kind],
+        "modality": [each.modality],
+        "year": [each.extra.get("year")],
+        "id": [each.id],
+    }[where.field]
+    wanted = str(where.value).casefold() if where.field == "label" else where.value
+    return (wanted in own) == (where.operator == "=")
 
 
 def _run_all(threads):

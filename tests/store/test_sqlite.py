@@ -19,7 +19,8 @@ import pytest
 from store_contract import StoreContract, ids_of, record, texts
 
 from modalhash.store import Filter, Record, Revision, SqliteStore, StoreError, StoreFullError
-from modalhash.store.sqlite import _MIGRATIONS, APPLICATION_ID, row_checksum
+from modalhash.store._sqlite_rows import row_checksum
+from modalhash.store._sqlite_schema import APPLICATION_ID, CHECKED, MIGRATIONS
 
 HERE = Path(__file__).parent
 
@@ -103,7 +104,7 @@ def test_format_1_is_migrated(path, tmp_path):
         assert store.modalities() == {"image": 1, "text": 2}
         assert store.removed(Revision(), Revision(3, 1)).tolist() == [2]
     version, after = read_file(path)
-    assert version == 4
+    assert version == 5
     same = ("modality", "removed", "sqlite_sequence")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert set(before["meta"]) < set(after["meta"])
@@ -123,11 +124,11 @@ def test_format_2_is_migrated(path, tmp_path):
         assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
         assert list(store.scan()) == [PHOTO, TEXT, Record("Foto-1", "text", b"\xff\xf0", text="ein Foto")]
     version, after = read_file(path)
-    assert version == 4
+    assert version == 5
     assert [(*row, None) for row in before.pop("item")] == [row[:-1] for row in after["item"]]
     assert set(before.pop("meta")) < set(after["meta"])
     assert before == {name: after[name] for name in before}
-    assert [after["label"], after["item_label"]] == [[(1, "Meer", "meer"), (2, "7", "7")], [(1, 1), (2, 1)]]
+    assert [after["label"], after["item_label"]] == [[(1, "Meer", "meer", 1), (2, "7", "7", 1)], [(1, 1), (2, 1)]]
     SqliteStore(tmp_path / "new.db", n_bits=12).close()
     assert schema_of(path) == schema_of(tmp_path / "new.db")
     with SqliteStore(path) as store:
@@ -141,19 +142,38 @@ def test_format_3_is_migrated(path, tmp_path):
         store.check()
         assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
     version, after = read_file(path)
-    assert version == 4
+    assert version == 5
     assert before.pop("item") == [row[:-1] for row in after["item"]]
     assert all(row[-1] == row_checksum(*row[1:-1]) for row in after["item"])
+    assert before.pop("label") == [row[:-1] for row in after["label"]]
     assert set(before.pop("meta")) < set(after["meta"])
     assert before == {name: after[name] for name in before}
     SqliteStore(tmp_path / "new.db", n_bits=12).close()
     assert schema_of(path) == schema_of(tmp_path / "new.db")
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_format_4_is_read(path, read_only):
-    """As an SQLite without FTS5 wrote it: the words are taken in when one with it opens the file for writing."""
+def test_format_4_is_migrated(path, tmp_path):
     make_file(path, "store-format-4.sql")
+    _, before = read_file(path)
+    with SqliteStore(path) as store:
+        store.check()
+        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
+        assert store.labels() == {"7": 1, "Meer": 1, "meer": 1}
+        store.add([Record("neu", "text", b"\0\0", labels=("meer", "See", "meer"))])
+        store.remove([("image", "Foto-1")])
+        assert store.labels() == {"meer": 2, "See": 1}
+    version, after = read_file(path)
+    assert version == 5
+    assert [row for row in before["item"] if row[0] != 1] == [row for row in after["item"] if row[0] < 6]
+    assert [row[-1] for row in after["label"]] == [0, 0, 2, 1], "a label that nobody has any more keeps its number"
+    SqliteStore(tmp_path / "new.db", n_bits=12).close()
+    assert schema_of(path) == schema_of(tmp_path / "new.db")
+
+
+@pytest.mark.parametrize(("format", "read_only"), [(4, True), (5, True), (5, False)])
+def test_a_file_is_read(path, format, read_only):
+    """As an SQLite without FTS5 wrote it: the words are taken in when one with it opens the file for writing."""
+    make_file(path, f"store-format-{format}.sql")
     _, before = read_file(path)
     with SqliteStore(path, read_only=read_only) as store:
         store.check()
@@ -164,13 +184,45 @@ def test_format_4_is_read(path, read_only):
             Record("Foto-1", "text", b"\xff\xf0", text="ein Foto", labels=("meer",)),
         ]
         assert store.matching(Filter.parse("label = meer")).tolist() == [1, 4]
+        assert store.matching(Filter.parse("not label = 7")).tolist() == [3, 4]
+        assert list(store.labels().items()) == [("7", 1), ("Meer", 1), ("meer", 1)]
         if not read_only:
             assert store.words("schon").tolist() == [3]
     version, after = read_file(path)
-    assert version == 4
+    assert version == format
     assert {name: after[name] for name in before if name != "meta"} == {
         name: rows for name, rows in before.items() if name != "meta"
     }
+
+
+# -- labels
+
+
+@pytest.mark.parametrize("few", [0, 3, 200_000])
+def test_labels_are_combined_alike_whether_few_or_many_items_have_them(store, monkeypatch, few):
+    monkeypatch.setattr("modalhash.store._labels._FEW", few)
+    store.add([record(f"{n:02}", labels=[name for name, step in zip("abc", (2, 3, 7), strict=True) if n % step == 0])
+               for n in range(50)])  # fmt: skip
+    for where, expected in {
+        "label = a and label = C": [n for n in range(50) if n % 2 == 0 and n % 7 == 0],
+        "label = c and not label = a": [n for n in range(50) if n % 7 == 0 and n % 2],
+        "label = a and (label = b or label != c)": [n for n in range(50) if n % 2 == 0 and (n % 3 == 0 or n % 7)],
+        "label != a and label != b": [n for n in range(50) if n % 2 and n % 3],
+        "label = a and label = d": [],
+    }.items():
+        assert (store.matching(Filter.parse(where)) - 1).tolist() == expected, where
+
+
+def test_a_filter_by_labels_reads_no_items(store):
+    store.add([record("a", labels=("sea",)), record("b", labels=("boat", "sea")), record("c")])
+    read = []
+    store._connection.set_authorizer(lambda action, table, *_: read.append(table) or sqlite3.SQLITE_OK)
+    for where in ("label = sea", "label = sea and not label = boat", "label in (sea, boat)"):
+        assert len(store.matching(Filter.parse(where)))
+    store.labels()
+    store._connection.set_authorizer(None)
+    assert {"label", "item_label"} <= set(read)
+    assert "item" not in read
 
 
 # -- words
@@ -179,7 +231,7 @@ def test_format_4_is_read(path, read_only):
 @pytest.fixture
 def without_words(monkeypatch):
     """An SQLite without FTS5, until the monkeypatch is undone."""
-    monkeypatch.setattr("modalhash.store.sqlite.has_words", lambda connection: False)
+    monkeypatch.setattr("modalhash.store._words.has_words", lambda connection: False)
     return monkeypatch
 
 
@@ -196,7 +248,7 @@ def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words)
     with SqliteStore(path) as store:
         assert store.words("dinosaur").tolist() == [1]
         store.add([record("c", text="a dinosaur")])
-    without_words.setattr("modalhash.store.sqlite.has_words", lambda connection: False)
+    without_words.setattr("modalhash.store._words.has_words", lambda connection: False)
     with SqliteStore(path) as store:
         store.remove(texts("a"))
         store.add([record("d", text="a dinosaur")])
@@ -251,6 +303,15 @@ def items(*keys):
     )
 
 
+def add_checksums(path):
+    """Give items that were added by SQL the checksums that a store would have given them."""
+    connection = sqlite3.connect(path)
+    connection.create_function("row_checksum", -1, row_checksum)
+    connection.execute(f"UPDATE item SET checksum = row_checksum({CHECKED})")
+    connection.commit()
+    connection.close()
+
+
 def test_prefixes_of_an_engine_go(path):
     """An engine wrote "modality:id"; another id stays, also where it looks like that of another modality."""
     make_file(path, more=items((1, "image:a"), (2, "text:a"), (2, "text:image:a"), (1, "text:a:b"), (2, "text:text:a")))
@@ -302,20 +363,26 @@ def die_migrating(path, unit, n):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are not killed like this here")
-@pytest.mark.parametrize("unit", ["statement", "instructions"])
-@pytest.mark.parametrize("old", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("old", "unit"), [(1, "statement"), (4, "statement"), *((old, "instructions") for old in (1, 2, 3, 4))]
+)
 def test_killed_while_migrating(path, unit, old):
-    """At every point the file is of the old format with all that was in it, or of the new; the next process migrates."""
+    """At every point the file is of the old format with all that was in it, or of the new; the next process migrates.
+
+    From format 1 on, every statement of every migration is one before which the process is killed.
+    """
     more = items(*((2, f"text:{n}" if old == 1 else n) for n in range(300)))
     make_file(path, f"store-format-{old}.sql", more)
+    if old == 4:
+        add_checksums(path)
     before = read_file(path)
     kills = 0
     while die_migrating(path, unit, kills * (1 if unit == "statement" else 8)) == -signal.SIGKILL:
         assert read_file(path) == before
         kills += 1
-    assert kills > (len(_MIGRATIONS[old]) if unit == "statement" else 1), "before each statement up to the commit"
+    assert kills > (len(MIGRATIONS[old]) if unit == "statement" else 1), "before each statement up to the commit"
     version, after = read_file(path)
-    assert version == 4
+    assert version == 5
     assert len(after["item"]) == len(before[1]["item"])
     with SqliteStore(path) as store:
         store.check()
@@ -400,7 +467,7 @@ def test_newer_format_is_refused(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 4\. Upgrade"):
+    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 5\. Upgrade"):
         SqliteStore(path)
 
 
@@ -587,7 +654,7 @@ def test_interrupt_leaves_nothing(store, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("modalhash.store.sqlite._to_row", interrupted)
+        patch.setattr("modalhash.store.sqlite.to_row", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.add([record("a")])
     assert store.count() == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from modalhash.store.filters import And, Comparison, Filter, Not, Or
+from modalhash.store.filters import And, Comparison, Filter, Not, Or, Value
 
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?)?")
 _OWN_COLUMNS = ("kind", "id", "text", "uri")
@@ -48,6 +48,11 @@ def condition(where: Filter, *, few: bool = False) -> tuple[str, list[Any]]:
     return f"({word.join(sql for sql, _ in parts)})", [value for _, values in parts for value in values]
 
 
+def value_text(value: Value) -> str:
+    """Return a value as text, as labels and texts are compared with it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _comparison(where: Comparison, few: bool) -> tuple[str, list[Any]]:
     operator = "=" if where.operator == "!=" else where.operator
     sql, values = _test(where, operator, few)
@@ -55,7 +60,7 @@ def _comparison(where: Comparison, few: bool) -> tuple[str, list[Any]]:
 
 
 def _test(where: Comparison, operator: str, few: bool) -> tuple[str, list[Any]]:
-    text = str(where.value).lower() if isinstance(where.value, bool) else str(where.value)
+    text = value_text(where.value)
     if where.field == "label":
         return (_THIS_HAS_LABEL if few else _HAS_LABEL), [text.casefold()]
     if where.field == "id" and operator == "=" and not few:

@@ -4,9 +4,8 @@ Write-ahead logging lets readers go on while one process writes; ``synchronous=F
 commit, so what was committed outlives a killed process and a power cut. Every change is one ``BEGIN IMMEDIATE``
 transaction: whole or not at all, one writer after another.
 
-The format stands in the header of the file as ``user_version``. Format 1 had ids that were unique across modalities,
-which an engine wrote as ``"modality:id"``; format 2 had no refinement vectors and no tables of labels and words;
-format 3 had no checksums. Opening an older file brings it to the present format in one transaction.
+Tables and formats are in :mod:`~modalhash.store._sqlite_schema`, opening and errors in ``_sqlite_open``, rows and their
+checksums in ``_sqlite_rows``, labels in ``_labels``, words in ``_words``.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,129 +25,16 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
+from modalhash.store import _words
 from modalhash.store._filter_sql import condition
-from modalhash.store._words import add_items, bring_up, find_items, forget_items, has_words, is_current
-from modalhash.store.base import (
-    MAX_REFINEMENT,
-    Key,
-    Record,
-    Revision,
-    StoreBusyError,
-    StoreError,
-    StoreFullError,
-    check_keys,
-    check_records,
-    to_json,
-)
+from modalhash.store._labels import add_labels, count_sql, find_labelled, forget_labels, is_by_labels, rising
+from modalhash.store._sqlite_open import connect, connect_read_only, translate_sqlite_errors
+from modalhash.store._sqlite_rows import COLUMNS, FROM, INSERT, from_row, to_row
+from modalhash.store._sqlite_schema import CHECKED, FIRST_WITH_COUNTS, format_of, transaction
+from modalhash.store.base import MAX_REFINEMENT, Key, Record, Revision, StoreError, check_keys, check_records
 from modalhash.store.filters import Filter
-from modalhash.validation import check_choice, check_int
+from modalhash.validation import check_choice
 
-FORMAT = 4
-OLDEST_READ_ONLY = 3  # what can be read as it is, without bringing it to the present format
-APPLICATION_ID = 0x6D6F6468  # "modh" in the file's header: `file items.sqlite` shows it
-
-_CREATE_ITEM = """
-CREATE TABLE item (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice: a larger one was added later
-    modality INTEGER NOT NULL REFERENCES modality (number),
-    id TEXT NOT NULL,
-    code BLOB NOT NULL CHECK (length(code) = {n_bytes}),
-    kind TEXT NOT NULL CHECK (kind IN ('learned', 'hashed')),
-    text TEXT,
-    uri TEXT,
-    labels TEXT,
-    extra TEXT,
-    UNIQUE (modality, id)
-)"""
-_CREATE_LABELS = (
-    "CREATE TABLE label (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, folded TEXT NOT NULL)",
-    "CREATE INDEX label_folded ON label (folded)",
-    "CREATE TABLE item_label (label INTEGER NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID",
-)
-_ADD_LABELS = (  # of the items from one number on: their names, then who has them
-    """
-    INSERT INTO label (name, folded)
-    SELECT DISTINCT CAST(own.value AS TEXT), casefold(CAST(own.value AS TEXT))
-    FROM item, json_each(item.labels) AS own WHERE item.number >= ? ON CONFLICT DO NOTHING
-    """,
-    """
-    INSERT OR IGNORE INTO item_label (label, item)
-    SELECT label.number, item.number
-    FROM item CROSS JOIN json_each(item.labels) AS own CROSS JOIN label ON label.name = CAST(own.value AS TEXT)
-    WHERE item.number >= ?
-    """,
-)
-_DELETE_LABELS = """
-DELETE FROM item_label WHERE (label, item) IN (
-    SELECT label.number, item.number
-    FROM item CROSS JOIN json_each(item.labels) AS own CROSS JOIN label ON label.name = CAST(own.value AS TEXT)
-    WHERE item.number = ?
-)"""
-_ADD_REFINEMENT = f"ALTER TABLE item ADD COLUMN refinement BLOB CHECK (length(refinement) <= {MAX_REFINEMENT})"
-_ADD_CHECKSUM = "ALTER TABLE item ADD COLUMN checksum INTEGER"  # of the other columns, by row_checksum
-_CHECKED = "modality, id, code, kind, text, uri, labels, extra, refinement"
-_CREATE_ITEM_INDEX = "CREATE INDEX item_modality ON item (modality, kind)"
-_CREATE = (
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE modality (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-    _CREATE_ITEM,
-    _ADD_REFINEMENT,  # as the migrations do, so that every file of this format has the same schema
-    _ADD_CHECKSUM,
-    _CREATE_ITEM_INDEX,
-    "CREATE TABLE removed (step INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL)",
-    *_CREATE_LABELS,
-    "INSERT INTO meta VALUES ('n_bits', '{n_bits}')",
-    f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {FORMAT}",
-)
-_FROM_1_TO_2 = (
-    "ALTER TABLE item RENAME TO item_1",
-    "DROP INDEX item_modality",
-    _CREATE_ITEM,
-    # An item that no engine wrote keeps its id, and so does one whose id without the prefix is thereby taken.
-    """
-    WITH RECURSIVE
-        old AS (
-            SELECT item_1.*, modality.name || ':' AS prefix
-            FROM item_1 JOIN modality ON modality.number = item_1.modality
-        ),
-        unchanged (number, modality, id, prefix) AS (
-            SELECT number, modality, id, prefix FROM old
-            WHERE substr(id, 1, length(prefix)) != prefix OR length(id) = length(prefix)
-            UNION ALL
-            SELECT item_1.number, item_1.modality, item_1.id, prefix FROM unchanged
-            JOIN item_1 ON item_1.id = prefix || unchanged.id AND item_1.modality = unchanged.modality
-        )
-    INSERT INTO item (number, modality, id, code, kind, text, uri, labels, extra)
-    SELECT
-        number, modality,
-        iif(number IN (SELECT number FROM unchanged), id, substr(id, length(prefix) + 1)),
-        code, kind, text, uri, labels, extra
-    FROM old ORDER BY number
-    """,
-    _CREATE_ITEM_INDEX,
-    # Numbers go on from the last one given, which may belong to an item that was removed.
-    "DELETE FROM sqlite_sequence WHERE name = 'item'",
-    "UPDATE sqlite_sequence SET name = 'item' WHERE name = 'item_1'",
-    "DROP TABLE item_1",
-    "PRAGMA user_version = 2",
-)
-_FROM_2_TO_3 = (
-    _ADD_REFINEMENT,
-    *_CREATE_LABELS,
-    *(statement.replace("?", "1") for statement in _ADD_LABELS),
-    "PRAGMA user_version = 3",
-)
-_FROM_3_TO_4 = (
-    _ADD_CHECKSUM,
-    f"UPDATE item SET checksum = row_checksum({_CHECKED})",
-    "PRAGMA user_version = 4",
-)
-_MIGRATIONS = {1: _FROM_1_TO_2, 2: _FROM_2_TO_3, 3: _FROM_3_TO_4}
-
-_COLUMNS = "item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.extra, item.refinement"
-_FROM = "FROM item JOIN modality ON modality.number = item.modality"
-_INSERT = f"INSERT INTO item ({_CHECKED}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _NUMBERS = """
 SELECT modality.name, item.id, item.number
 FROM json_each(?) AS wanted
@@ -162,7 +46,6 @@ _PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writin
 _CACHED_FILTERS = 8
 _KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there: it does not take much longer
 _MAX_DAMAGE = 20  # of each kind that is told one by one
-_CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
 
 
 class SqliteStore:
@@ -209,12 +92,14 @@ class SqliteStore:
     ) -> None:
         self.path, self.read_only = Path(path), read_only
         if read_only:
-            self._connection, self.n_bits = _connect_read_only(self.path, n_bits=n_bits, timeout=timeout)
+            self._connection, self.n_bits = connect_read_only(self.path, n_bits=n_bits, timeout=timeout)
         else:
-            self._connection, self.n_bits = _connect(
+            self._connection, self.n_bits = connect(
                 self.path, n_bits=n_bits, timeout=timeout, searched_fields=searched_fields
             )
-        self._has_words = has_words(self._connection) and (not read_only or is_current(self._connection, None))
+        words = _words.has_words(self._connection)
+        self._has_words = words and (not read_only or _words.is_current(self._connection, None))
+        self._counts_labels = format_of(self._connection) >= FIRST_WITH_COUNTS
         self._lock = threading.RLock()
         self._closed = self._warned = False
         self._matching: dict[str, tuple[Revision, Array]] = {}
@@ -265,13 +150,12 @@ class SqliteStore:
             modalities = {
                 name: _modality_number(connection, name) for name in dict.fromkeys(record.modality for record in batch)
             }
-            rows = [_to_row(record, modalities[record.modality]) for record in batch]
+            rows = [to_row(record, modalities[record.modality]) for record in batch]
             first = _last_number(connection) + 1
-            connection.executemany(_INSERT, rows)
-            for statement in _ADD_LABELS:
-                connection.execute(statement, (first,))
+            connection.executemany(INSERT, rows)
+            add_labels(connection, first)
             if self._has_words:
-                add_items(connection)
+                _words.add_items(connection)
             last = _last_number(connection) if rows else first - 1
             if last - first + 1 != len(rows):
                 raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
@@ -299,10 +183,10 @@ class SqliteStore:
 
     def get(self, id: str, *, modality: str) -> Record:
         """Return the item with this key, or raise KeyError."""
-        rows = self._rows(f"SELECT {_COLUMNS} {_FROM} WHERE modality.name = ? AND item.id = ?", modality, id)
+        rows = self._rows(f"SELECT {COLUMNS} {FROM} WHERE modality.name = ? AND item.id = ?", modality, id)
         if not rows:
             raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.path}")
-        return _from_row(rows[0])
+        return from_row(rows[0])
 
     def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return the numbers of the items with these keys, without those that are not in the store."""
@@ -314,16 +198,16 @@ class SqliteStore:
         test, values = ("1", []) if where is None else condition(where, few=True)
         # CROSS JOIN: one look at each number, whatever else the filter has an index for
         sql = (
-            f"SELECT item.number, {_COLUMNS} FROM json_each(?) AS wanted CROSS JOIN item ON item.number = wanted.value "
+            f"SELECT item.number, {COLUMNS} FROM json_each(?) AS wanted CROSS JOIN item ON item.number = wanted.value "
             f"JOIN modality ON modality.number = item.modality WHERE {test}"
         )
-        return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
+        return {row[0]: from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
 
     def matching(self, where: Filter | None = None) -> Array:
         """Return the numbers, rising, of the items that pass the filter.
 
-        A filter by label or id reads the items that have it, any other one reads all items. The last answers are cached
-        until something changes.
+        A filter by labels alone reads their table and no items; one by labels or ids among other fields reads the items
+        that have these, any other one reads all items. The last answers are cached until something changes.
         """
         revision, key = self.revision(), str(where)  # as text: 1 and true are equal in Python, but not here
         known = self._matching.get(key)
@@ -350,7 +234,9 @@ class SqliteStore:
         test, values = ("1", []) if where is None else condition(where, few=True)
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
-            return np.array(find_items(self._connection, query, test, values, limit, every=every), dtype=np.int64)
+            return np.array(
+                _words.find_items(self._connection, query, test, values, limit, every=every), dtype=np.int64
+            )
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
         """Iterate in insertion order; concurrent changes are skipped.
@@ -358,11 +244,11 @@ class SqliteStore:
         An item that was removed since the call may still come, one that was added does not.
         """
         last, stop = 0, self.revision().items
-        sql = f"SELECT item.number, {_COLUMNS} {_FROM} WHERE item.number > ? AND item.number <= ?"
+        sql = f"SELECT item.number, {COLUMNS} {FROM} WHERE item.number > ? AND item.number <= ?"
         sql += " AND modality.name = ?" if modality is not None else ""
         more = () if modality is None else (modality,)
         while rows := self._rows(f"{sql} ORDER BY item.number LIMIT {_PAGE_ROWS}", last, stop, *more):
-            yield from (_from_row(row[1:]) for row in rows)
+            yield from (from_row(row[1:]) for row in rows)
             last = rows[-1][0]
 
     def codes(
@@ -428,11 +314,7 @@ class SqliteStore:
 
     def labels(self) -> dict[str, int]:
         """Return how many items have each label, the most frequent first; numbers are texts here."""
-        sql = """
-        SELECT label.name, count(*) AS n FROM item_label JOIN label ON label.number = item_label.label
-        GROUP BY item_label.label ORDER BY n DESC, label.name
-        """
-        return dict(self._rows(sql))
+        return dict(self._rows(count_sql(counted=self._counts_labels)))
 
     def check(self) -> None:
         """Read the whole file and raise StoreError if something in it is not as it was written."""
@@ -457,7 +339,7 @@ class SqliteStore:
         if target.exists():
             raise FileExistsError(f"{target} exists; give a new file")
         with translate_sqlite_errors(target):
-            source, _ = _connect_read_only(self.path, n_bits=None, timeout=60.0)
+            source, _ = connect_read_only(self.path, n_bits=None, timeout=60.0)
             try:
                 copy = sqlite3.connect(target)
                 try:
@@ -480,7 +362,7 @@ class SqliteStore:
             raise StoreError(f"{self.path} was opened read-only: nothing can be added or removed")
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
-            with _transaction(self._connection):
+            with transaction(self._connection):
                 yield self._connection
 
     def _check_open(self) -> None:
@@ -499,9 +381,9 @@ class SqliteStore:
 
     def _delete(self, connection: sqlite3.Connection, numbers: list[int]) -> None:
         if self._has_words:
-            forget_items(connection, numbers)
+            _words.forget_items(connection, numbers)
+        forget_labels(connection, numbers)
         rows = [(number,) for number in numbers]
-        connection.executemany(_DELETE_LABELS, rows)
         connection.executemany("DELETE FROM item WHERE number = ?", rows)
         connection.executemany("INSERT INTO removed (number) VALUES (?)", rows)
         self._forget_removals(connection)
@@ -526,7 +408,7 @@ class SqliteStore:
         names = {number: name for name, number in self.modalities().items()}
         found, last, stop = [], 0, self.revision().items
         sql = f"""
-        SELECT number, modality, id, checksum IS row_checksum({_CHECKED}) FROM item
+        SELECT number, modality, id, checksum IS row_checksum({CHECKED}) FROM item
         WHERE number > ? AND number <= ? ORDER BY number LIMIT {_PAGE_ROWS}
         """
         while rows := self._rows(sql, last, stop):
@@ -561,217 +443,17 @@ class SqliteStore:
         return {(modality, id): number for modality, id, number in rows}
 
     def _select_matching(self, where: Filter | None) -> Array:
+        if where is not None and is_by_labels(where):
+            return find_labelled(where, self._select_numbers)
         test, values = ("1", []) if where is None else condition(where)
-        rows = self._rows(f"SELECT item.number FROM item WHERE {test} ORDER BY item.number", *values)
-        return np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
+        return self._select_numbers(f"SELECT item.number FROM item WHERE {test}", values)
 
-
-@contextmanager
-def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors as the store's, with what to do about them."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusyError(f"{path}: another process is writing and did not finish in time; try again") from error
-        if code == sqlite3.SQLITE_FULL:
-            raise StoreFullError(
-                f"{path}: the disk is full. This change did not happen, nothing else was lost; make room and repeat it"
-            ) from error
-        if code == sqlite3.SQLITE_NOTADB:
-            raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
-        if code == sqlite3.SQLITE_CORRUPT:
-            raise StoreError(
-                f"{path} is damaged ({error}). Restore it from a copy, or save what can be read with "
-                f"`sqlite3 {path.name} .recover`"
-            ) from error
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            raise StoreError(
-                f"{path} cannot be opened for writing ({error}). To search only, open it read-only: read_only=True, "
-                "or --read-only"
-            ) from error
-        raise StoreError(f"{path}: {error}") from error
-
-
-# -- opening and creating
-
-
-def _connect(
-    path: Path, *, n_bits: int | None, timeout: float, searched_fields: Sequence[str] | None
-) -> tuple[sqlite3.Connection, int]:
-    """Open the file, or create it if it is not there and ``n_bits`` is given; return its n_bits too."""
-    if n_bits is None and not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; give n_bits to create a store there")
-    if n_bits is not None:
-        check_int(n_bits, "n_bits", at_least=1)
-        path.parent.mkdir(parents=True, exist_ok=True)
-    connection = None
-    try:
-        with translate_sqlite_errors(path):
-            connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-            _check_owner(connection, path)
-            _use_write_ahead_log(connection, timeout)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
-            connection.execute("PRAGMA foreign_keys = ON")
-            _add_functions(connection)
-            if n_bits is not None:
-                _create(connection, n_bits)
-            n_bits = _check_n_bits(connection, path, n_bits)
-            _migrate(connection, n_bits)
-            if has_words(connection) and not is_current(connection, searched_fields):
-                with _transaction(connection):
-                    bring_up(connection, searched_fields)
-            return connection, n_bits
-    except BaseException:
-        if connection is not None:
-            connection.close()
-        raise
-
-
-def _connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
-    """Open the file without ever writing to it; return its n_bits too."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
-    with translate_sqlite_errors(path):
-        try:
-            connection = _connect_uri(path, "mode=ro", timeout)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
-                raise
-            log = path.with_name(f"{path.name}-wal")
-            if log.exists() and log.stat().st_size:
-                raise StoreError(
-                    f"{path} was not closed by its last writer: what it wrote last stands in {log.name}, and reading "
-                    "that needs a folder that can be written. Open it once where it can, and close it"
-                ) from error
-            connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # nobody can write here
-        try:
-            _check_owner(connection, path)
-            version = _version(connection)
-            if 0 < version < OLDEST_READ_ONLY:
-                raise StoreError(f"{path} has format {version}; open it once for writing, which brings it to {FORMAT}")
-            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
-            _add_functions(connection)
-            return connection, _check_n_bits(connection, path, n_bits)
-        except BaseException:
-            connection.close()
-            raise
-
-
-def _connect_uri(path: Path, options: str, timeout: float) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{options}"
-    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _add_functions(connection: sqlite3.Connection) -> None:
-    connection.create_function("casefold", 1, str.casefold, deterministic=True)
-    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
-
-
-def row_checksum(*values: Any) -> int:
-    """Return the CRC-32 of the columns of an item, with their lengths, so that none can lend to its neighbour."""
-    parts = [b"" if value is None else value if isinstance(value, bytes) else str(value).encode() for value in values]
-    lengths = ",".join("" if value is None else str(len(part)) for value, part in zip(values, parts, strict=True))
-    return zlib.crc32(b"".join(parts), zlib.crc32(lengths.encode("ascii")))
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit all or nothing. The write lock is taken at the start, so no writer finds out halfway that it must wait."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # a full disk may have rolled it back already
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _check_owner(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file of another program or of a later version, before anything in it is changed."""
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    version = _version(connection)
-    # Last: another process may create the store between two of these lines, all at once. Whoever is not yet named
-    # here had not written when the others were read.
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application == 0 and version == 0 and tables == 0:
-        return  # new, or left by a process that was killed before it wrote anything
-    if application != APPLICATION_ID:
-        raise StoreError(f"{path} is an SQLite file of another program, not a store of modalhash")
-    if version > FORMAT:
-        raise StoreError(
-            f"{path} has format {version}; this version reads up to {FORMAT}. Upgrade: pip install --upgrade modalhash"
-        )
-
-
-def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
-    """Switch to write-ahead logging; SQLite does not wait here by itself when two processes create at once."""
-    stop = time.monotonic() + timeout
-    while True:
-        try:
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > stop:
-                raise
-            time.sleep(0.01)
-            continue
-        if mode != "wal":
-            raise StoreError(f"write-ahead logging is not possible here (SQLite stays with {mode!r}); use a local disk")
-        return
-
-
-def _create(connection: sqlite3.Connection, n_bits: int) -> None:
-    """Create the tables unless they are there; whoever comes second finds them."""
-    if _version(connection):
-        return
-    with _transaction(connection):
-        if not _version(connection):
-            _execute_all(connection, _CREATE, n_bits)
-            if has_words(connection):
-                bring_up(connection, None)
-
-
-def _migrate(connection: sqlite3.Connection, n_bits: int) -> None:
-    """Bring a file of an earlier format to the present one; whoever comes second waits, and finds it done."""
-    if _version(connection) >= FORMAT:
-        return
-    with _transaction(connection):
-        for version in range(_version(connection), FORMAT):
-            _execute_all(connection, _MIGRATIONS[version], n_bits)
-        if has_words(connection):
-            bring_up(connection, None)
-
-
-def _execute_all(connection: sqlite3.Connection, statements: Iterable[str], n_bits: int) -> None:
-    for statement in statements:
-        connection.execute(statement.format(n_bits=n_bits, n_bytes=n_bytes(n_bits)))
-
-
-def _check_n_bits(connection: sqlite3.Connection, path: Path, n_bits: int | None) -> int:
-    if not _version(connection):
-        raise StoreError(f"{path} is empty: no store was created in it; give n_bits to create one")
-    row = connection.execute("SELECT value FROM meta WHERE key = 'n_bits'").fetchone()
-    if row is None or not row[0].isdigit():
-        raise StoreError(f"{path} does not say how many bits its codes have; it is damaged")
-    if n_bits is not None and n_bits != int(row[0]):
-        raise StoreError(f"{path} holds codes of {row[0]} bits; n_bits is {n_bits}. Use another file for other codes")
-    return int(row[0])
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-# -- rows
+    def _select_numbers(self, sql: str, values: Sequence[Any]) -> Array:
+        """Return the numbers that a query selects, rising, each once: sorted here, it may read whatever is smallest."""
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            rows = self._connection.execute(sql, values)
+            return rising(np.fromiter(chain.from_iterable(rows), dtype=np.int64))
 
 
 def _modality_number(connection: sqlite3.Connection, name: str) -> int:
@@ -783,32 +465,3 @@ def _modality_number(connection: sqlite3.Connection, name: str) -> int:
 def _last_number(connection: sqlite3.Connection) -> int:
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'item'").fetchone()
     return row[0] if row else 0
-
-
-def _to_row(record: Record, modality: int) -> tuple[Any, ...]:
-    labels = to_json(list(record.labels)) if record.labels else None
-    extra = to_json(dict(record.extra)) if record.extra else None
-    text, uri, refinement = record.text, record.uri, record.refinement
-    row = modality, record.id, record.code, record.kind, text, uri, labels, extra, refinement
-    return *row, row_checksum(*row)
-
-
-def _from_row(row: tuple[Any, ...]) -> Record:
-    """Return the record of a row of ``_COLUMNS``."""
-    id, modality, code, kind, text, uri, labels, extra, refinement = row
-    return Record(
-        id=id,
-        modality=modality,
-        code=code,
-        kind=kind,
-        text=text,
-        uri=uri,
-        labels=_parse_labels(labels) if labels else (),
-        extra=json.loads(extra) if extra else {},
-        refinement=refinement,
-    )
-
-
-@lru_cache(4096)
-def _parse_labels(text: str) -> tuple[str | int, ...]:
-    return tuple(json.loads(text))  # cached: many items have the same labels

@@ -1,0 +1,150 @@
+"""Labels of items in SQLite: every name once, who has it, and how many do.
+
+``label`` has the names, with their case folded beside them and a count; ``item_label`` has a row for every label of an
+item, in the order (label, item), so that the items of a label lie together. Triggers keep the counts. A filter by
+labels alone is answered from these tables, whatever the size of the items.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.store._filter_sql import condition, value_text
+from modalhash.store.filters import And, Comparison, Filter, Not, Or
+
+CREATE = (
+    "CREATE TABLE label (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, folded TEXT NOT NULL)",
+    "CREATE INDEX label_folded ON label (folded)",
+    "CREATE TABLE item_label (label INTEGER NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID",
+)
+ADD = (  # of the items from one number on: their names, then who has them
+    """
+    INSERT INTO label (name, folded)
+    SELECT DISTINCT CAST(own.value AS TEXT), casefold(CAST(own.value AS TEXT))
+    FROM item, json_each(item.labels) AS own WHERE item.number >= ? ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT OR IGNORE INTO item_label (label, item)
+    SELECT label.number, item.number
+    FROM item CROSS JOIN json_each(item.labels) AS own CROSS JOIN label ON label.name = CAST(own.value AS TEXT)
+    WHERE item.number >= ?
+    """,
+)
+COUNT = (
+    "ALTER TABLE label ADD COLUMN items INTEGER NOT NULL DEFAULT 0",
+    "UPDATE label SET items = (SELECT count(*) FROM item_label WHERE item_label.label = label.number)",
+    """
+    CREATE TRIGGER item_label_added AFTER INSERT ON item_label
+    BEGIN UPDATE label SET items = items + 1 WHERE number = new.label; END
+    """,
+    """
+    CREATE TRIGGER item_label_removed AFTER DELETE ON item_label
+    BEGIN UPDATE label SET items = items - 1 WHERE number = old.label; END
+    """,
+)
+_FORGET = """
+DELETE FROM item_label WHERE (label, item) IN (
+    SELECT label.number, item.number
+    FROM item CROSS JOIN json_each(item.labels) AS own CROSS JOIN label ON label.name = CAST(own.value AS TEXT)
+    WHERE item.number = ?
+)"""
+_COUNTS = "SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"
+_COUNTS_OF_ROWS = """
+SELECT label.name, count(*) AS n FROM item_label JOIN label ON label.number = item_label.label
+GROUP BY item_label.label ORDER BY n DESC, label.name
+"""
+_ITEMS = """
+SELECT item_label.item AS number
+FROM label CROSS JOIN item_label ON item_label.label = label.number WHERE label.folded = ?
+"""
+_FEW = 200_000  # items whose other labels are looked up one by one sooner than all items of these are read
+
+Read = Callable[[str, Sequence[Any]], Array]
+"""Returns the numbers that a query with these parameters selects, rising, each once."""
+
+
+def add_labels(connection: sqlite3.Connection, first: int) -> None:
+    """Take in the labels of the items from number ``first`` on, in the caller's transaction."""
+    for statement in ADD:
+        connection.execute(statement, (first,))
+
+
+def forget_labels(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Take out the labels of items that are about to be deleted, in the caller's transaction."""
+    connection.executemany(_FORGET, ((number,) for number in numbers))
+
+
+def count_sql(*, counted: bool) -> str:
+    """Return the query for names and counts, the most frequent first; ``counted`` says that the file has counts."""
+    return _COUNTS if counted else _COUNTS_OF_ROWS
+
+
+def is_by_labels(where: Filter) -> bool:
+    """Return whether a filter looks at labels alone."""
+    return all(comparison.field == "label" for comparison in where.comparisons())
+
+
+def find_labelled(where: Filter, read: Read) -> Array:
+    """Return the numbers, rising, of the items that pass a filter by labels alone."""
+    numbers, complement = _evaluate(where, read)
+    return _without(read("SELECT number FROM item", ()), numbers) if complement else numbers
+
+
+def _evaluate(where: Filter, read: Read) -> tuple[Array, bool]:
+    """Return numbers of items, and whether all others pass instead of these: nobody is read for being left out."""
+    if isinstance(where, Comparison):
+        return read(_ITEMS, (value_text(where.value).casefold(),)), where.operator == "!="
+    if isinstance(where, Not):
+        numbers, complement = _evaluate(where.part, read)
+        return numbers, not complement
+    assert isinstance(where, And | Or)
+    if isinstance(where, And) and (found := _among_few(where, read)) is not None:
+        return found, False
+    parts = [_evaluate(part, read) for part in where.parts]
+    if isinstance(where, And):
+        return _all(parts)
+    numbers, complement = _all([(numbers, not complement) for numbers, complement in parts])
+    return numbers, not complement
+
+
+def _among_few(where: And, read: Read) -> Array | None:
+    """Return who passes all of several filters, from the items of the rarest label that all must have; None if many."""
+    needed = [part for part in where.parts if isinstance(part, Comparison) and part.operator == "="]
+    names = {part: value_text(part.value).casefold() for part in needed}
+    sizes = {part: read(f"SELECT count(*) FROM ({_ITEMS} LIMIT ?)", (name, _FEW))[0] for part, name in names.items()}
+    rarest = min(sizes, key=lambda part: int(sizes[part]), default=None)
+    if rarest is None or sizes[rarest] >= _FEW:
+        return None
+    test, values = condition(where, few=True)
+    return read(f"SELECT item.number FROM ({_ITEMS}) AS item WHERE {test}", (names[rarest], *values))
+
+
+def _all(parts: list[tuple[Array, bool]]) -> tuple[Array, bool]:
+    """Return who is in all of several sets, some of which are given by who is not in them."""
+    left_out = [numbers for numbers, complement in parts if complement]
+    members = sorted((numbers for numbers, complement in parts if not complement), key=len)
+    if not members:
+        return rising(np.concatenate(left_out)), True
+    found = members[0]
+    for other in members[1:]:
+        found = found[np.isin(found, other, assume_unique=True)]
+    for other in left_out:
+        found = _without(found, other)
+    return found, False
+
+
+def _without(numbers: Array, others: Array) -> Array:
+    return numbers[np.isin(numbers, others, assume_unique=True, invert=True)]
+
+
+def rising(numbers: Array) -> Array:
+    """Return numbers in ascending order, each once; those that are so already as they are."""
+    if np.all(numbers[1:] > numbers[:-1]):
+        return numbers
+    ordered = np.sort(numbers)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]

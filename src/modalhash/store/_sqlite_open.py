@@ -1,0 +1,149 @@
+"""Opening a store in SQLite, for reading and writing or for reading alone, and what SQLite's errors mean."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from modalhash.store import _words
+from modalhash.store._sqlite_rows import row_checksum
+from modalhash.store._sqlite_schema import (
+    FORMAT,
+    OLDEST_READ_ONLY,
+    check_n_bits,
+    check_owner,
+    create,
+    format_of,
+    migrate,
+    transaction,
+)
+from modalhash.store.base import StoreBusyError, StoreError, StoreFullError
+from modalhash.validation import check_int
+
+_CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
+
+
+@contextmanager
+def translate_sqlite_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as the store's, with what to do about them."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusyError(f"{path}: another process is writing and did not finish in time; try again") from error
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFullError(
+                f"{path}: the disk is full. This change did not happen, nothing else was lost; make room and repeat it"
+            ) from error
+        if code == sqlite3.SQLITE_NOTADB:
+            raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
+        if code == sqlite3.SQLITE_CORRUPT:
+            raise StoreError(
+                f"{path} is damaged ({error}). Restore it from a copy, or save what can be read with "
+                f"`sqlite3 {path.name} .recover`"
+            ) from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise StoreError(
+                f"{path} cannot be opened for writing ({error}). To search only, open it read-only: read_only=True, "
+                "or --read-only"
+            ) from error
+        raise StoreError(f"{path}: {error}") from error
+
+
+def connect(
+    path: Path, *, n_bits: int | None, timeout: float, searched_fields: Sequence[str] | None
+) -> tuple[sqlite3.Connection, int]:
+    """Open the file, or create it if it is not there and ``n_bits`` is given; return its n_bits too."""
+    if n_bits is None and not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; give n_bits to create a store there")
+    if n_bits is not None:
+        check_int(n_bits, "n_bits", at_least=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    connection = None
+    try:
+        with translate_sqlite_errors(path):
+            connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+            check_owner(connection, path)
+            _use_write_ahead_log(connection, timeout)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+            connection.execute("PRAGMA foreign_keys = ON")
+            _add_functions(connection)
+            if n_bits is not None:
+                create(connection, n_bits)
+            n_bits = check_n_bits(connection, path, n_bits)
+            migrate(connection, n_bits)
+            if _words.has_words(connection) and not _words.is_current(connection, searched_fields):
+                with transaction(connection):
+                    _words.bring_up(connection, searched_fields)
+            return connection, n_bits
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+
+
+def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
+    """Open the file without ever writing to it; return its n_bits too."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    with translate_sqlite_errors(path):
+        try:
+            connection = _connect_uri(path, "mode=ro", timeout)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+            log = path.with_name(f"{path.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise StoreError(
+                    f"{path} was not closed by its last writer: what it wrote last stands in {log.name}, and reading "
+                    "that needs a folder that can be written. Open it once where it can, and close it"
+                ) from error
+            connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # nobody can write here
+        try:
+            check_owner(connection, path)
+            version = format_of(connection)
+            if 0 < version < OLDEST_READ_ONLY:
+                raise StoreError(f"{path} has format {version}; open it once for writing, which brings it to {FORMAT}")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+            _add_functions(connection)
+            return connection, check_n_bits(connection, path, n_bits)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _connect_uri(path: Path, options: str, timeout: float) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _add_functions(connection: sqlite3.Connection) -> None:
+    connection.create_function("casefold", 1, str.casefold, deterministic=True)
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch to write-ahead logging; SQLite does not wait here by itself when two processes create at once."""
+    stop = time.monotonic() + timeout
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > stop:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreError(f"write-ahead logging is not possible here (SQLite stays with {mode!r}); use a local disk")
+        return
