@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from modalhash.index import BACKENDS, HammingIndex, Hits, make_index
-from modalhash.index.base import merge_nearest, merge_within
+from modalhash.index.base import distinct_ids, merge_nearest, merge_within
 
 PAIRS = ((3, 0), (9, 1), (1, 2), (5, 2))  # (id, distance) in canonical order
 
@@ -68,3 +68,25 @@ def test_parts_are_merged_in_canonical_order(split):
     hits = merge_within([(*part, ends) for part, ends in zip(halves, offsets, strict=True)], 2)
     np.testing.assert_array_equal(hits[0][0], ids)
     assert len(hits[1][0]) == 0
+
+
+@pytest.mark.parametrize("ids", [[], [3], [1, 5, 9], [5, 1, 9, 1, 5], [7, 7], [-(2**63), 2**63 - 1, 0]])
+def test_distinct_ids_ascend(ids):
+    given = np.array(ids, dtype=np.int64)
+    assert distinct_ids(given).tolist() == sorted(set(ids))
+    assert given.tolist() == ids, "what was given stays as it is"
+
+
+def test_ids_that_ascend_are_not_sorted(monkeypatch):
+    """A store gives them so, ten million at a time."""
+    index = HammingIndex(8)
+    index.add(np.arange(6), np.arange(6, dtype=np.uint8)[:, None])
+
+    def refuse(*arguments, **options):
+        raise AssertionError("sorted again")
+
+    with monkeypatch.context() as patch:
+        for name in ("sort", "argsort", "unique"):
+            patch.setattr(np, name, refuse)
+        hits = index.search(np.array([[0]], dtype=np.uint8), k=2, ids=np.array([1, 2, 4]))
+    assert hits.ids.tolist() == [[1, 2]]

@@ -127,6 +127,15 @@ def check_ids(ids: Any) -> Array:
     return numbers.astype(np.int64)
 
 
+def distinct_ids(ids: Any) -> Array:
+    """Return checked ids in ascending order, each once; those that are so already, as a store gives them, at once."""
+    numbers = check_ids(ids)
+    if np.all(numbers[1:] > numbers[:-1]):
+        return numbers
+    numbers.sort()
+    return numbers[np.concatenate([[True], numbers[1:] != numbers[:-1]])]
+
+
 def check_groups(group: Any, n: int | None) -> Array:
     """Return group numbers as int64, one per item if there are ``n`` of them; raise if they are not integers ≥ 0."""
     numbers = np.asarray(list(group) if isinstance(group, set | frozenset) else group)

@@ -22,7 +22,7 @@ import numpy as np
 from modalhash._imports import require
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
-from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, cut_ties, merge_nearest
+from modalhash.index.base import BuildReport, Hits, check_groups, check_ids, cut_ties, distinct_ids, merge_nearest
 from modalhash.index.hamming import HammingIndex
 from modalhash.validation import check_int, check_number
 
@@ -107,7 +107,7 @@ class FaissIndex:
         with self._lock:
             removed = self.exact.remove(ids, missing=missing)
             for lists in self._lists.values():
-                lists.remove_ids(np.unique(check_ids(ids)))
+                lists.remove_ids(distinct_ids(ids))
             return removed
 
     def build(self, *, queries: Codes | None = None, k: int = 100) -> dict[int, BuildReport]:

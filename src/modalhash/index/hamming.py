@@ -18,6 +18,7 @@ from modalhash.index.base import (
     Hits,
     check_groups,
     check_ids,
+    distinct_ids,
     merge_nearest,
     merge_within,
 )
@@ -123,7 +124,7 @@ class HammingIndex:
     def remove(self, ids: Any, *, missing: str = "error") -> int:
         """Remove items and return how many; an unknown id raises unless ``missing="ignore"``."""
         check_choice(missing, "missing", ("error", "ignore"))
-        numbers = np.unique(check_ids(ids))
+        numbers = distinct_ids(ids)
         with self._lock:
             if missing == "error" and len(unknown := numbers[~self.contains(numbers)]):
                 raise ValueError(
@@ -295,7 +296,7 @@ class HammingIndex:
         with self._lock:
             tables = [rows.table() for rows in self._chosen(group).values()]
         if ids is not None:
-            wanted = np.unique(check_ids(ids))
+            wanted = distinct_ids(ids)
             tables = [table.select(wanted) for table in tables]
         return [table for table in tables if table.n]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.index._layout import find_sorted
-from modalhash.index.base import check_groups, check_ids
+from modalhash.index.base import check_groups, check_ids, distinct_ids
 
 MAP_ABOVE = 2**28
 """Bytes of vectors above which they lie in a temporary file that is mapped into memory: the system may then drop pages
@@ -91,7 +91,7 @@ class VectorTable:
 
     def remove(self, ids: Any) -> None:
         """Forget rows; ids that are not there are passed over."""
-        numbers = np.unique(check_ids(ids))
+        numbers = distinct_ids(ids)
         with self._lock:
             view = self._view
             rows, present = find_sorted(view.ids[: view.n], numbers)
