@@ -80,7 +80,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "databases",
     ],
     "experiments": ["environment provenance", "inputs", "config", "cells measure", "results", "run"],
-    "index": ["_layout base", "_kernels", "_scan vectors", "multi_index", "hamming", "faiss", "backends"],
+    "index": ["_layout base", "_kernels sharded", "_scan vectors", "multi_index", "hamming", "faiss", "backends"],
     "serve": [
         "batching clients monitoring",
         "access_tokens settings",

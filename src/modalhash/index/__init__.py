@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from modalhash.index.base import Index as Index
     from modalhash.index.faiss import FaissIndex as FaissIndex
     from modalhash.index.hamming import HammingIndex as HammingIndex
+    from modalhash.index.sharded import FanOut as FanOut
+    from modalhash.index.sharded import ShardedHits as ShardedHits
+    from modalhash.index.sharded import ShardedIndex as ShardedIndex
+    from modalhash.index.sharded import ShardError as ShardError
     from modalhash.index.vectors import FoundRows as FoundRows
     from modalhash.index.vectors import VectorTable as VectorTable
 
@@ -29,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "base": ["BuildReport", "Hits", "Index"],
         "faiss": ["FaissIndex"],
         "hamming": ["HammingIndex"],
+        "sharded": ["FanOut", "ShardError", "ShardedHits", "ShardedIndex"],
         "vectors": ["FoundRows", "VectorTable"],
     },
 )
