@@ -9,6 +9,7 @@ import typer
 from modalhash import __version__
 from modalhash.cli import (
     add,
+    ask,
     backup,
     datasets,
     demo,
@@ -23,6 +24,7 @@ from modalhash.cli import (
     restore,
     search,
     serve,
+    split,
     tokens,
     train,
     verify,
@@ -67,6 +69,8 @@ app.command(rich_help_panel=ENGINE)(remove.remove)
 app.command(rich_help_panel=ENGINE)(search.search)
 app.command(rich_help_panel=ENGINE)(duplicates.duplicates)
 app.command(rich_help_panel=ENGINE)(serve.serve)
+app.command(rich_help_panel=ENGINE)(ask.ask)
+app.command(rich_help_panel=ENGINE)(split.split)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=ENGINE)
 app.command(rich_help_panel=ENGINE)(export.export)
 app.command(rich_help_panel=ENGINE)(info.info)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from modalhash.engine.sources import Problem as Problem
     from modalhash.engine.sources import ProblemCode as ProblemCode
     from modalhash.engine.sources import default_id as default_id
+    from modalhash.engine.splitting import split_engine as split_engine
     from modalhash.store import Filter as Filter
     from modalhash.store import FilterError as FilterError
 
@@ -53,5 +54,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "_filter_check": ["FilterError"],
         "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],
         "sources": ["Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
+        "splitting": ["split_engine"],
     },
 )

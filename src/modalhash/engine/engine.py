@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -304,6 +306,14 @@ class Engine:
         self.store.close()
         with self._lock:
             self.index, self._ranker = make_index(self.n_bits), None
+
+    @property
+    def model_digest(self) -> str:
+        """A digest of all that makes codes and vectors: engines with the same one can be searched together."""
+        encoders = {name: encoder.get("digest") for name, encoder in self.config["modalities"].items()}
+        vectors = (self.config.get("refinement") or {}).get("sha256")
+        parts = json.dumps([self.config["model"], encoders, vectors])
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     @property
     def generation(self) -> str | None:

@@ -40,7 +40,7 @@ _THREADS_PER_SHARD = 8  # searches that ask a shard at the same time; more wait
 _FAR = np.iinfo(np.int32).max
 
 
-class ShardError(RuntimeError):
+class ShardError(ConnectionError):
     """Shards did not answer, so there is no whole answer; ``reasons`` has why, by the name of the shard."""
 
     def __init__(self, reasons: Mapping[str, str], n_shards: int) -> None:
@@ -48,7 +48,7 @@ class ShardError(RuntimeError):
         first, why = next(iter(self.reasons.items()))
         super().__init__(
             f"{len(self.reasons)} of {n_shards} shards did not answer (first: {first}: {why}). Try again, or allow "
-            "answers without them: missing='partial'"
+            "answers without them: missing='partial' (--partial)"
         )
 
 

@@ -44,6 +44,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             {
                 "query": {**query, "modality": encoded.modality, "code": encoded.code},
                 "n_bits": service.engine.n_bits,
+                "model": service.engine.model_digest,
                 "searched": searched,
                 "milliseconds": round(1000 * (time.perf_counter() - start), 3),
                 "k": options.k,

@@ -63,6 +63,7 @@ def _engine_info(service: Service, duplicates: bool, writable: bool) -> dict[str
     return {
         "name": service.settings.name or engine.path.resolve().name,
         "n_bits": engine.n_bits,
+        "model": engine.model_digest,
         "items": sum(sizes.values()),
         "method": engine.config["method"],
         "codes": engine.config["codes"],

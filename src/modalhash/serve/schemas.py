@@ -191,6 +191,7 @@ class SearchResponse(BaseModel):
 
     query: Query
     n_bits: int
+    model: str = Field(description="A digest of what makes codes: answers with the same one can be merged.")
     searched: int = Field(description="The number of items that were searched.")
     milliseconds: float = Field(description="The time in the server, including waiting.")
     k: int
@@ -245,6 +246,7 @@ class EngineInfo(BaseModel):
 
     name: str
     n_bits: int
+    model: str = Field(description="A digest of what makes codes: engines with the same one can be searched together.")
     items: int
     method: str
     codes: str
