@@ -158,10 +158,14 @@ def test_a_picture_and_where_hits_are(world, urls):
     assert all(hit["media"].startswith(f"{hit['shard']}/media/photos%2F") for hit in answer.hits)
 
 
-def test_a_label_that_one_service_has_is_no_error_of_the_others(urls):
+def test_a_label_that_one_service_has_is_no_error_of_the_others(world, urls):
     with ShardedClient(urls) as client:
         answer = client.search(text="a ball", labels=["lonely"])
         assert [hit["id"] for hit in answer.hits] == ["last"]
+        for where in ("not label = lonely", "label = lonely or label = red", "label = lonely and label = red"):
+            answer = client.search(text="a ball", where=where, refine=False, k=100)
+            assert found(answer.hits) == expected(world[0], text="a ball", where=where, refine=False, k=100)
+            assert answer.searched == 81
         with pytest.raises(ValueError, match="no item has the label 'lonley'"):
             client.search(text="a ball", labels=["lonley"])
         with pytest.raises(ValueError, match="radius"):

@@ -40,10 +40,6 @@ class ServiceError(ValueError):
     """A service does not do what was asked; the message says which one, and why."""
 
 
-class _RefusedError(ValueError):
-    """A service answered that a field of the request is wrong."""
-
-
 @dataclass(frozen=True)
 class ShardedAnswer:
     """What several services found.
@@ -161,14 +157,19 @@ class ShardedClient:
             "modality": modality,
         }
         fields = {name: value for name, value in given.items() if value is not None}
-        answers, missing = self._fan_out.ask(lambda service: service.search(fields, image), missing=self.missing)
-        found = {url: answer for url, answer in answers.items() if not isinstance(answer, _RefusedError)}
-        if not found:
-            raise next(answer for answer in answers.values() if isinstance(answer, _RefusedError))
-        _check_models(found)
-        first = next(iter(found.values()))
-        hits = merge_hits([answer["hits"] for answer in found.values()], MAX_HITS if radius is not None else k)
-        return ShardedAnswer(hits, sum(answer["searched"] for answer in found.values()), missing, first["message"])
+        answers, missing = self._ask(fields, image)
+        refused = [answer["error"] for answer in answers.values() if "hits" not in answer]
+        if len(refused) == len(answers):
+            raise ValueError(refused[0])
+        if refused:  # others have the label: a service that does not goes on without
+            answers, missing = self._ask({**fields, "check_labels": False}, image)
+        _check_models(answers)
+        first = next(iter(answers.values()))
+        hits = merge_hits([answer["hits"] for answer in answers.values()], MAX_HITS if radius is not None else k)
+        return ShardedAnswer(hits, sum(answer["searched"] for answer in answers.values()), missing, first["message"])
+
+    def _ask(self, fields: Mapping[str, Any], image: bytes | None) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+        return self._fan_out.ask(lambda service: service.search(fields, image), missing=self.missing)
 
 
 def merge_hits(parts: Sequence[Sequence[Mapping[str, Any]]], k: int) -> list[dict[str, Any]]:
@@ -233,15 +234,14 @@ class _Service:
             raise ValueError(f"the URL of a service is {url!r}; expected e.g. http://10.0.0.1:8000")
         self.url, self._parts, self._token, self._timeout = url.rstrip("/"), parts, token, timeout
 
-    def search(self, fields: Mapping[str, Any], image: bytes | None) -> dict[str, Any] | _RefusedError:
-        """Return the answer to a search, or the error about one of its fields.
-
-        A service that holds no item with a label refuses it, where another one may have some: the caller decides.
-        """
+    def search(self, fields: Mapping[str, Any], image: bytes | None) -> dict[str, Any]:
+        """Return the answer to a search; one without hits if no item here has a label that is asked for."""
         content_type, body = _form(fields, image) if image is not None else _json(fields)
         status, answer = self._post("/search", content_type, body)
+        if status == 422 and answer.get("reason") == "unknown_label":
+            return {"error": str(answer.get("error"))}
         if status == 422:
-            return _RefusedError(str(answer.get("error")))
+            raise ValueError(f"{self.url}: {answer.get('error')}")
         if status in (408, 429) or status >= 500:
             raise ConnectionError(f"status {status}: {answer.get('error')}")
         if status != 200:
@@ -265,7 +265,7 @@ class _Service:
         try:
             connection.request("POST", f"{self._parts.path.rstrip('/')}{path}", body, headers)
             response = connection.getresponse()
-            content, expected = bytearray(), int(response.getheader("Content-Length") or -1)
+            content, expected = bytearray(), -1 if response.length is None else response.length
             while len(content) != expected and (piece := response.read1(_PIECE)):
                 content += piece
                 if time.monotonic() > deadline:

@@ -232,3 +232,14 @@ def test_features_alone(make_client, tmp_path):
             assert "media" not in hits[0]
             Item.model_validate(client.get("/items/7?modality=text").json())
         assert np.all([hit["modality"] == "image" for hit in hits])
+
+
+def test_labels_that_no_item_has_are_an_error_unless_they_need_not_be_checked(client):
+    body = {"text": "red ball", "labels": ["nosuch"], "refine": False}
+    refused = client.post("/search", json=body)
+    assert [refused.status_code, refused.json()["reason"]] == [422, "unknown_label"]
+    assert client.post("/search", json={**body, "check_labels": False}).json()["hits"] == []
+    others = {"text": "red ball", "where": "not label = nosuch", "check_labels": False}
+    assert client.post("/search", json=others).json()["hits"]
+    wrong = client.post("/search", json={"text": "red ball", "where": "kind = nosuch", "check_labels": False})
+    assert [wrong.status_code, "reason" in wrong.json()] == [422, False]

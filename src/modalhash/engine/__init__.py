@@ -8,6 +8,7 @@ from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.data import parse_labels as parse_labels
+    from modalhash.engine._filter_check import UnknownLabelError as UnknownLabelError
     from modalhash.engine.answer import Hit as Hit
     from modalhash.engine.archive import backup_engine as backup_engine
     from modalhash.engine.archive import restore_engine as restore_engine
@@ -51,7 +52,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "ingest": ["Added"],
         "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
-        "_filter_check": ["FilterError"],
+        "_filter_check": ["FilterError", "UnknownLabelError"],
         "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],
         "sources": ["Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
         "splitting": ["split_engine"],

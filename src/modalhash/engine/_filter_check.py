@@ -10,6 +10,10 @@ from modalhash.store import KINDS, Comparison, Filter, FilterError
 MAX_HINTS = 3
 
 
+class UnknownLabelError(FilterError):
+    """No item of the engine has a label that a filter names."""
+
+
 def check_filter(
     where: Filter,
     *,
@@ -50,7 +54,7 @@ def _check_label(comparison: Comparison, labels: Mapping[str, int]) -> None:
         hint = f"labels are, for example, {', '.join(map(repr, list(labels)[:MAX_HINTS]))}"
     else:
         hint = "no item has labels"
-    raise FilterError(f"no item has the label {str(comparison.value)!r}; {hint}")
+    raise UnknownLabelError(f"no item has the label {str(comparison.value)!r}; {hint}")
 
 
 def _folded(comparison: Comparison) -> str:

@@ -30,13 +30,18 @@ ROUTING_ERRORS = {
 class HTTPError(Exception):
     """The request is answered with this status; the message says what is wrong and what to do."""
 
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, headers: Mapping[str, str] | None = None, *, reason: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.status, self.message, self.headers = status, message, headers
+        self.status, self.message, self.headers, self.reason = status, message, headers, reason
 
     def response(self) -> Response:
         """Return the JSON response."""
-        return json_response({"error": self.message, "status": self.status}, self.status, self.headers)
+        content = {"error": self.message, "status": self.status}
+        if self.reason is not None:
+            content["reason"] = self.reason
+        return json_response(content, self.status, self.headers)
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -38,7 +38,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             query, encoded = await _encode(service, body, file)
         options = body.options()
         if options.filter is not None or options.min_confidence is not None:
-            await service.in_thread("items", service.searcher.check_options, options)
+            await service.in_thread("items", service.searcher.check_options, options, body.check_labels)
         hits, searched = await service.searcher.search(encoded.request(options))
         return json_response(
             {

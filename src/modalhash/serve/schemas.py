@@ -67,6 +67,8 @@ class SearchFields(BaseModel):
         None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
     )
 
+    check_labels: bool = Field(True, description="False: a label that no item has is no error, only no item has it.")
+
     @property
     def wanted(self) -> tuple[str, ...]:
         """The modalities to search in as they were given, each once; none for all."""
@@ -292,6 +294,7 @@ class Error(BaseModel):
     error: str
     status: int
     request: int | None = Field(None, description="The number of the request in the service's log.")
+    reason: Literal["unknown_label"] | None = Field(None, description="For programs, where they may go on.")
 
 
 def item_json(item: engine.Hit) -> dict[str, object]:

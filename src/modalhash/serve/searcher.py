@@ -7,7 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from modalhash.engine import Engine, FilterError, Hit, QueryBatch, SearchOptions, SearchRequest
+from modalhash.engine import (
+    Engine,
+    FilterError,
+    Hit,
+    QueryBatch,
+    SearchOptions,
+    SearchRequest,
+    UnknownLabelError,
+)
 from modalhash.serve.batching import MicroBatcher
 from modalhash.serve.errors import HTTPError, unknown_item_error
 from modalhash.serve.settings import Limits
@@ -114,7 +122,7 @@ class Searcher:
         except ValueError as error:
             raise HTTPError(422, str(error)) from None
 
-    def check_options(self, options: SearchOptions) -> None:
+    def check_options(self, options: SearchOptions, check_labels: bool = True) -> None:
         """Raise for a label, a kind or a modality that no item has; the message begins with the field."""
         field = "where"
         try:
@@ -122,6 +130,9 @@ class Searcher:
                 self.engine.check_filter(options.where)
             field = "labels"
             self.engine.check_options(options)
+        except UnknownLabelError as error:
+            if check_labels:
+                raise HTTPError(422, f"{field}: {error}", reason="unknown_label") from None
         except FilterError as error:
             raise HTTPError(422, f"{field}: {error}") from None
         except ValueError as error:
