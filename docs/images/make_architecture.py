@@ -9,7 +9,8 @@ from pathlib import Path
 
 FLOORS = [  # from the top down: floor, [(room, what it is)]
     ("what people touch", [
-        ("cli", "a module per command"), ("serve", "HTTP API and page"), ("reproduction", "the AMSH paper"),
+        ("cli", "a module per command"), ("serve", "HTTP API and page"), ("client", "services as one"),
+        ("reproduction", "the AMSH paper"),
     ]),
     ("what joins", [("engine", "train, add, search"), ("experiments", "grids to results")]),
     ("usable alone", [
