@@ -77,6 +77,27 @@ def test_anchors_depend_on_content_and_seed_only(rng):
     assert not np.array_equal(plain.anchors_, AnchorKernel(12, random_state=2).fit(X).anchors_)
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_centres_of_clusters_are_found_whatever_the_order(rng, kind):
+    centres = 10.0 * np.eye(4)
+    X = np.repeat(centres, 25, axis=0) + 0.1 * rng.normal(size=(100, 4))
+    first = AnchorKernel(40, anchors="kmeans", random_state=0).fit(kind(X))
+    second = AnchorKernel(40, anchors="kmeans", random_state=0).fit(kind(X[rng.permutation(100)]))
+    np.testing.assert_allclose(first.anchors_, second.anchors_, atol=1e-9)
+    near = cdist(first.anchors_, centres)
+    assert set(near.argmin(axis=1)) == {0, 1, 2, 3}
+    assert near.min(axis=1).max() < 0.5
+    assert not all(np.isclose(X, anchor).all(axis=1).any() for anchor in first.anchors_), "means, not items"
+
+
+def test_equal_starting_points_are_one_centre(rng):
+    X = np.repeat(rng.normal(size=(5, 3)), 20, axis=0)
+    kernel = AnchorKernel(30, anchors="kmeans", random_state=0).fit(X)
+    assert len(kernel.anchors_) == 5
+    with pytest.raises(ValueError, match="anchors is 'medoids'"):
+        AnchorKernel(3, anchors="medoids").fit(X)
+
+
 def test_they_are_transformers(rng):
     X = data(rng)
     kernel = AnchorKernel(5, random_state=0)

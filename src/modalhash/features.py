@@ -22,6 +22,7 @@ from modalhash.validation import check_choice, check_features, check_int, check_
 
 NAME = "X"
 ROWS = ("raw", "unit", "centred unit")
+KMEANS_ITER = 100
 STRIP_BYTES = 2**18  # kernel values that stay in the second cache while they are worked on
 DENSE = 1 / 8  # share of set values above which a dense product of a CSR block is the faster one
 
@@ -160,7 +161,9 @@ class AnchorKernel(FeatureMap):
 
     Parameters
     ----------
-    n_anchors : training items drawn as anchors; capped at the number of items, with a warning
+    n_anchors : how many; capped at the number of items, with a warning
+    anchors : "random", training items drawn by content; or "kmeans", centres of training items (Lloyd's algorithm from
+        such items, at most 100 rounds)
     squared : True is the authors' code. False is the kernel as the paper prints it,
         :math:`\exp(-\lVert x - a\rVert / 2\delta^2)` with δ the mean distance
     bandwidth : s (or δ): "anchors", the mean over items and anchors; "pairs", half the mean over all pairs
@@ -186,6 +189,7 @@ class AnchorKernel(FeatureMap):
         self,
         n_anchors: int = 1500,
         *,
+        anchors: str = "random",
         squared: bool = True,
         bandwidth: float | str = "anchors",
         rows: str = "raw",
@@ -195,6 +199,7 @@ class AnchorKernel(FeatureMap):
         random_state: RandomState = None,
     ) -> None:
         self.n_anchors = n_anchors
+        self.anchors = anchors
         self.squared = squared
         self.bandwidth = bandwidth
         self.rows = rows
@@ -214,8 +219,10 @@ class AnchorKernel(FeatureMap):
         if k > n:
             warnings.warn(f"{k} anchors asked for, {n} items there: using all {n}", UserWarning, stacklevel=5)
             k = n
-        anchors = self._prepared(X, draw(X, k, root_seed(self.random_state)))
-        self.anchors_ = anchors.toarray() if sparse.issparse(anchors) else anchors
+        check_choice(self.anchors, "anchors", ("random", "kmeans"))
+        drawn = self._prepared(X, draw(X, k, root_seed(self.random_state)))
+        drawn = drawn.toarray() if sparse.issparse(drawn) else drawn
+        self.anchors_ = drawn if self.anchors == "random" else _centres(self._prepared(X, slice(0, n)), drawn)
         self._terms = {}  # of the anchors before
         if isinstance(self.bandwidth, str):
             self.bandwidth_ = self._mean_distance(X)
@@ -299,3 +306,15 @@ class AnchorKernel(FeatureMap):
             np.exp(strip, out=strip)
             strip -= mean
         return out
+
+
+def _centres(rows: Matrix, start: Array) -> Array:
+    """k-means centres from these starting points; equal points are one centre, and so there may be fewer."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    start = np.unique(start, axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than centres
+        found = KMeans(len(start), init=start, n_init=1, max_iter=KMEANS_ITER, random_state=0).fit(rows)
+    return np.ascontiguousarray(found.cluster_centers_.astype(start.dtype))
