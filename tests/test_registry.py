@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from contract import OUTSIDE
+import modalhash
+from contract import OUTSIDE, block_data, make
 from modalhash import registry
 from modalhash.base import CrossModalHasher
+from modalhash.features import AnchorKernel
 from toy_method import ClassCodes
 
 
@@ -24,6 +26,29 @@ def test_rows_say_what_the_class_says(name):
     assert cls.__doc__
     if method.reimplementation:
         assert "re-implementation" in cls.__doc__.lower(), "a reconstruction says so where it is used"
+
+
+@pytest.mark.parametrize("name", registry.METHODS)
+def test_the_map_of_the_field_has_every_method(name):
+    """Codes, kernel and growth are said of each, and the default kernel is the one that a fit uses."""
+    method = registry.info(name)
+    assert method.codes in {"discrete", "relaxed", "random"}, "say in the registry what kind of codes it learns"
+    assert method.kernel in {"anchors", "none", "anchors, or none", "none, or anchors"}, "say so in the registry"
+    assert method.growth.startswith("n"), "say in the registry how the time of a fit grows with n"
+    assert method.best_at
+    data = block_data(method)
+    model = make(method, 8).fit(data.X, data.Y, **data.fit)
+    used = any(isinstance(map_, AnchorKernel) for map_ in getattr(model, "maps_", {}).values())
+    assert method.kernel.startswith("anchors" if used else "none")
+
+
+def test_a_method_is_constructed_by_name():
+    model = modalhash.method("batch")(n_bits=32)
+    assert type(model) is registry.get("batch")
+    assert model.n_bits == 32
+    assert modalhash.method(OUTSIDE) is ClassCodes
+    with pytest.raises(ValueError, match="unknown method 'bach'; known: amsh"):
+        modalhash.method("bach")
 
 
 def test_every_module_of_methods_is_registered():

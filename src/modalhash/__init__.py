@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from modalhash.methods.amsh import AMSH as AMSH
     from modalhash.methods.rlh import RLH as RLH
     from modalhash.persistence import load as load
+    from modalhash.registry import method as method
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
@@ -33,5 +34,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "methods.amsh": ["AMSH"],
         "methods.rlh": ["RLH"],
         "persistence": ["load"],
+        "registry": ["method"],
     },
 )

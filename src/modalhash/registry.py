@@ -46,6 +46,14 @@ class Method:
     """``"1+"``, ``"2+"``, ``"2"`` or, outside the package, ``"1 to 3"``."""
     equations: str
     """Where they come from: authors' code, paper, a reconstruction (then a re-implementation), or outside."""
+    codes: str = "unknown"
+    """``"discrete"`` (±1 in every step), ``"relaxed"`` (real numbers, signs at the end) or ``"random"``."""
+    kernel: str = "unknown"
+    """``"anchors"`` (similarities to them), ``"none"``; or what a parameter chooses, the default first."""
+    growth: str = "unknown"
+    """How the time of a fit grows with the number n of training items."""
+    best_at: str = "not yet measured"
+    """What the measured tables (docs/rlh.md, docs/paired.md, docs/unpaired.md) say for it."""
     control: bool = False
     """Not a method to use but a level to compare with."""
 
@@ -69,6 +77,10 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="paper and authors' code",
+            codes="discrete",
+            kernel="anchors, or none",
+            growth="n",
+            best_at="new items of IAPR TC-12, after RLH; the method of the paper that is reproduced here",
         ),
         Method(
             name="rlh",
@@ -80,6 +92,11 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="ours",
+            codes="relaxed",
+            kernel="anchors, or none",
+            growth="n",
+            best_at="new items wherever there are labels: first on average on OpenMoji, Mfeat and IAPR TC-12, level "
+            "with the first on Wiki",
         ),
         Method(
             name="srlch",
@@ -92,6 +109,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+            best_at="no data set; among the shortest fits",
         ),
         Method(
             name="batch",
@@ -104,6 +125,11 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+            best_at="new items after training on pairs: the first of the methods that need them on OpenMoji, Mfeat and "
+            "IAPR TC-12",
         ),
         Method(
             name="dch",
@@ -116,6 +142,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="public copy derived from the authors' code",
+            codes="discrete",
+            kernel="none, or anchors",
+            growth="n",
+            best_at="no data set; a fit on Wiki takes a tenth of a second",
         ),
         Method(
             name="scratch",
@@ -128,6 +158,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+            best_at="new items of Wiki, by little",
         ),
         Method(
             name="cmfh",
@@ -140,6 +174,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="relaxed",
+            kernel="none",
+            growth="n",
+            best_at="pairs without labels: the shortest fits on Wiki",
         ),
         Method(
             name="smfh",
@@ -153,6 +191,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="relaxed",
+            kernel="none",
+            growth="n² once, for neighbours",
+            best_at="no data set",
         ),
         Method(
             name="fsh",
@@ -165,6 +207,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code (released as a re-writing of what the paper ran)",
+            codes="discrete",
+            kernel="none",
+            growth="n",
+            best_at="pairs without labels: first of its kind on new items of IAPR TC-12",
         ),
         Method(
             name="cre",
@@ -177,6 +223,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="re-implementation: derived from the paper's abstract",
+            codes="discrete",
+            kernel="anchors, or none",
+            growth="n",
+            best_at="pairs without labels: first of its kind on new items of OpenMoji, Mfeat and Wiki",
         ),
         Method(
             name="scm",
@@ -189,6 +239,9 @@ METHODS: dict[str, Method] = {
             pairing="optional",
             modalities="2",
             equations="authors' code",
+            codes="relaxed",
+            kernel="none",
+            growth="n",
         ),
         Method(
             name="alech",
@@ -202,6 +255,9 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
         ),
         Method(
             name="fcmh",
@@ -214,6 +270,9 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="discrete",
+            kernel="none",
+            growth="n",
         ),
         Method(
             name="fddh",
@@ -226,6 +285,9 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="authors' code",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
         ),
         Method(
             name="edmh",
@@ -238,6 +300,10 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="re-implementation: derived from the paper's abstract and from the authors' SCDH",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+            best_at="hashed codes of the training items themselves, on Wiki above all",
         ),
         Method(
             name="fmh",
@@ -250,6 +316,10 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="re-implementation: derived from the paper's abstract and from the code of the authors' FOMH",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+            best_at="new items of OpenMoji and Mfeat, after RLH",
         ),
         Method(
             name="gsph",
@@ -262,6 +332,10 @@ METHODS: dict[str, Method] = {
             pairing="optional",
             modalities="2+",
             equations="authors' code",
+            codes="relaxed",
+            kernel="anchors",
+            growth="n",
+            best_at="learned codes of 64 and 128 bits on IAPR TC-12, text to image",
         ),
         Method(
             name="sapmh",
@@ -274,6 +348,10 @@ METHODS: dict[str, Method] = {
             pairing="optional",
             modalities="1+",
             equations="authors' code, corrected and brought to one scale (variant='authors' is the code)",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+            best_at="no data set",
         ),
         Method(
             name="uapmh",
@@ -286,6 +364,10 @@ METHODS: dict[str, Method] = {
             pairing="optional",
             modalities="1+",
             equations="authors' code",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+            best_at="nothing without pairs: at chance there",
         ),
         Method(
             name="rucmh",
@@ -298,6 +380,10 @@ METHODS: dict[str, Method] = {
             pairing="optional",
             modalities="1+",
             equations="re-implementation: reconstructed from the paper's abstract",
+            codes="discrete",
+            kernel="anchors, or none",
+            growth="n",
+            best_at="nothing without pairs: at chance there",
         ),
         Method(
             name="ucmh",
@@ -310,6 +396,10 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="re-implementation: reconstructed from descriptions of the method",
+            codes="relaxed",
+            kernel="anchors, or none",
+            growth="n",
+            best_at="no data set",
         ),
         Method(
             name="chance",
@@ -321,6 +411,10 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="none: a hash of the item",
+            codes="random",
+            kernel="none",
+            growth="n",
+            best_at="telling what is no better than chance",
             control=True,
         ),
         Method(
@@ -334,6 +428,10 @@ METHODS: dict[str, Method] = {
             pairing="needed",
             modalities="2",
             equations="paper, with the other modality in the place of the labels",
+            codes="relaxed",
+            kernel="none",
+            growth="n",
+            best_at="telling what labels add to pairs",
             control=True,
         ),
         Method(
@@ -346,6 +444,10 @@ METHODS: dict[str, Method] = {
             pairing="none",
             modalities="1+",
             equations="none: class codes and a ridge regression",
+            codes="discrete",
+            kernel="none",
+            growth="n",
+            best_at="telling how far codes of a length can go",
             control=True,
         ),
     ]
@@ -375,9 +477,15 @@ def get(name: str) -> type[CrossModalHasher]:
     'AMSH'
     >>> get("modalhash.methods.amsh:AMSH").__name__
     'AMSH'
+    >>> get("batch")(n_bits=32)
+    BATCH(n_bits=32)
     """
     own = METHODS.get(name.lower())
     return _import_method(name, own.path if own else _path_outside(name))
+
+
+method = get
+"""What ``modalhash.method`` is: ``modalhash.method("batch")(n_bits=32)``."""
 
 
 def name_of(cls: type) -> str:
