@@ -229,6 +229,22 @@ METHODS: dict[str, Method] = {
             best_at="pairs without labels: first of its kind on new items of OpenMoji, Mfeat and Wiki",
         ),
         Method(
+            name="seph",
+            path="modalhash.methods.seph:SePH",
+            title="Semantics-Preserving Hashing",
+            year=2015,
+            citation="Z. Lin, G. Ding, M. Hu, J. Wang. Semantics-Preserving Hashing for Cross-View Retrieval. CVPR, "
+            "2015; and Z. Lin, G. Ding, J. Han, J. Wang. Cross-View Retrieval via Probability-Based "
+            "Semantics-Preserving Hashing. IEEE Transactions on Cybernetics 47(12), 2017",
+            supervised=True,
+            pairing="needed",
+            modalities="2",
+            equations="authors' code",
+            codes="relaxed",
+            kernel="anchors",
+            growth="n² up to 5,000 pairs, n beyond",
+        ),
+        Method(
             name="scm",
             path="modalhash.methods.scm:SCM",
             title="Semantic Correlation Maximization",

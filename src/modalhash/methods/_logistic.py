@@ -1,4 +1,4 @@
-r"""Kernel logistic regressions for all bits at once: GSPH's step 2.
+r"""Kernel logistic regressions for all bits at once: step 2 of SePH and of GSPH, which took it from there.
 
 For one modality, with K the kernel features of its items and K0 those of the anchors,
 
@@ -17,14 +17,70 @@ bit by bit, runs into its cap of 500.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
+from modalhash._typing import Array, Codes, Matrix, PerModality
+from modalhash.base import CrossModalHasher
 from modalhash.blocks import FeatureBlocks
+from modalhash.codes import pack_signs
+from modalhash.features import AnchorKernel, anchors_by_modality
 from modalhash.linalg import RidgeFactor
 from modalhash.methods._amsh_functions import extrapolate
+from modalhash.progress import Reporter
+from modalhash.validation import check_choice, check_int, check_memory, check_number
+
+
+class LogisticHasher(CrossModalHasher):
+    """Base of the methods whose hash functions are kernel logistic regressions: these, and the vote of a pair."""
+
+    n_anchors: PerModality[int]
+    penalty: float
+    function_iter: int
+    function_tol: float
+    precision: str
+    memory_limit: int | str | None
+    maps_: dict[str, AnchorKernel]
+    functions_: dict[str, Array]
+
+    def transform_pairs(self, X: Mapping[str, Any]) -> Codes:
+        """One hashed code per pair: row k of every modality belongs together, and all fitted modalities are there."""
+        projections = self.decision_function(X)
+        if missing := [name for name in self.functions_ if name not in projections]:
+            raise ValueError(f"X lacks {missing}; a pair has an item of every modality. For single items use transform")
+        sizes = {name: len(values) for name, values in projections.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"pairs need as many items in every modality; got {sizes}")
+        return pack_signs(sum_of(list(projections.values())))
+
+    def _kernels(self, X: Mapping[str, Matrix], seed: int, anchors: str = "random") -> dict[str, AnchorKernel]:
+        """exp(−d²/s), s the mean squared distance over all pairs of items."""
+        check_choice(self.precision, "precision", ("float32", "float64"))
+        options: dict[str, Any] = {"bandwidth": "pairs", "centred": False, "dtype": self.precision}
+        return {
+            name: AnchorKernel(k, anchors=anchors, **options, random_state=seed)
+            for name, k in anchors_by_modality(self.n_anchors, X).items()
+        }
+
+    def _regressions(
+        self, name: str, kernel: AnchorKernel, X: Matrix, B: Array, report: Reporter
+    ) -> tuple[Array, list[float], Array]:
+        """W, the trace of the objective, and the projections of the items."""
+        function_iter = check_int(self.function_iter, "function_iter", at_least=1)
+        K = kernel.fit_blocks(X, memory_limit=check_memory(self.memory_limit))
+        W, trace = logistic_regressions(
+            K,
+            kernel.map(kernel.anchors_),
+            B.astype(self.precision),
+            penalty=check_number(self.penalty, "penalty", positive=True),
+            max_iter=function_iter,
+            tol=check_number(self.function_tol, "function_tol"),
+            report=lambda step, value: report(f"functions: {name}", step, function_iter, value),
+        )
+        W = W.astype(self.precision)
+        return W, trace, K.project(W)
 
 
 def logistic_regressions(
@@ -86,3 +142,8 @@ def logistic_pass(K: FeatureBlocks, B: Array, W: Array) -> tuple[Array, float]:
         R *= B[rows]
         total += block.T @ R
     return total, loss
+
+
+def sum_of(matrices: list[Array]) -> Array:
+    """Σ of one or more matrices: of projections, the vote of a pair."""
+    return np.add.reduce(matrices)

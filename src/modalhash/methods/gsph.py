@@ -46,24 +46,23 @@ paper has two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Codes, Matrix, PerModality
-from modalhash.base import CrossModalHasher, Training
+from modalhash._typing import Array, Matrix, PerModality
+from modalhash.base import Training
 from modalhash.blocks import row_slices
 from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel, anchors_by_modality
 from modalhash.linalg import unit_rows
 from modalhash.methods._amsh_codes import label_patterns
-from modalhash.methods._logistic import logistic_regressions
+from modalhash.methods._logistic import LogisticHasher, sum_of
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_memory, check_number
+from modalhash.validation import check_choice, check_int, check_number
 
 SPARSE_BELOW = 0.15
 """Share of ones below which labels are stored as CSR."""
@@ -71,7 +70,7 @@ ROWS, COLUMNS = 1024, 8
 """What one step of a sweep works on: small enough for the cache, wide enough for a matrix product."""
 
 
-class GSPH(CrossModalHasher):
+class GSPH(LogisticHasher):
     r"""Codes whose products are the similarity by labels, after Mandal et al. (2017, 2019).
 
     Step 1 minimises
@@ -129,8 +128,6 @@ class GSPH(CrossModalHasher):
 
     objective_: dict[str, Any]
     n_iter_: dict[str, Any]
-    maps_: dict[str, AnchorKernel]
-    functions_: dict[str, Array]
 
     def __init__(
         self,
@@ -166,7 +163,7 @@ class GSPH(CrossModalHasher):
         check_choice(self.unify, "unify", (True, False))
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = self._kernels(data, seed)
+        maps = self._kernels(data.X, seed)
 
         views, items = {}, {}
         for i, (name, L) in enumerate(Y.items()):
@@ -203,41 +200,6 @@ class GSPH(CrossModalHasher):
                 "functions": {name: len(trace) for name, trace in traces.items()},
             },
         }
-
-    def transform_pairs(self, X: Mapping[str, Any]) -> Codes:
-        """One hashed code per pair: row k of every modality belongs together, and all fitted modalities are there."""
-        projections = self.decision_function(X)
-        if missing := [name for name in self.functions_ if name not in projections]:
-            raise ValueError(f"X lacks {missing}; a pair has an item of every modality. For single items use transform")
-        sizes = {name: len(values) for name, values in projections.items()}
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"pairs need as many items in every modality; got {sizes}")
-        return pack_signs(sum_of(list(projections.values())))
-
-    def _kernels(self, data: Training, seed: int) -> dict[str, AnchorKernel]:
-        check_choice(self.precision, "precision", ("float32", "float64"))
-        return {
-            name: AnchorKernel(k, bandwidth="pairs", centred=False, dtype=self.precision, random_state=seed)
-            for name, k in anchors_by_modality(self.n_anchors, data.X).items()
-        }
-
-    def _regressions(
-        self, name: str, kernel: AnchorKernel, X: Matrix, B: Array, report: Reporter
-    ) -> tuple[Array, list[float], Array]:
-        """W, the trace of the objective, and the projections of the items."""
-        function_iter = check_int(self.function_iter, "function_iter", at_least=1)
-        K = kernel.fit_blocks(X, memory_limit=check_memory(self.memory_limit))
-        W, trace = logistic_regressions(
-            K,
-            kernel.map(kernel.anchors_),
-            B.astype(self.precision),
-            penalty=check_number(self.penalty, "penalty", positive=True),
-            max_iter=function_iter,
-            tol=check_number(self.function_tol, "function_tol"),
-            report=lambda step, value: report(f"functions: {name}", step, function_iter, value),
-        )
-        W = W.astype(self.precision)
-        return W, trace, K.project(W)
 
 
 @dataclass
@@ -320,8 +282,3 @@ def objective(grams: list[Array], sums: list[Array], label_grams: list[Array]) -
             labels = q * q * float(np.vdot(label_grams[i], label_grams[j]))
             total += labels - 2 * q * float(np.vdot(sums[i], sums[j])) + float(np.vdot(grams[i], grams[j]))
     return float(np.sqrt(max(total, 0.0)))  # an exact fit leaves rounding of either sign
-
-
-def sum_of(matrices: list[Array]) -> Array:
-    """Σ of one or more matrices."""
-    return np.add.reduce(matrices)
