@@ -245,6 +245,21 @@ METHODS: dict[str, Method] = {
             growth="n² up to 5,000 pairs, n beyond",
         ),
         Method(
+            name="sdmch",
+            path="modalhash.methods.sdmch:SDMCH",
+            title="Supervised Discrete Manifold-embedded Cross-modal Hashing",
+            year=2018,
+            citation="X. Luo, X.-Y. Yin, L. Nie, X. Song, Y. Wang, X.-S. Xu. SDMCH: Supervised Discrete "
+            "Manifold-Embedded Cross-Modal Hashing. IJCAI, 2018",
+            supervised=True,
+            pairing="needed",
+            modalities="2",
+            equations="re-implementation: reconstructed from the paper's first page and a note about it",
+            codes="discrete",
+            kernel="anchors",
+            growth="n² once, for neighbours",
+        ),
+        Method(
             name="scm",
             path="modalhash.methods.scm:SCM",
             title="Semantic Correlation Maximization",

@@ -123,5 +123,7 @@ def conjugate_gradients(
         before, rz = rz, np.einsum("ij,ij->j", R, Z)
         direction = Z + rz / np.maximum(before, tiny) * direction
     worst = residual / max(size, tiny)
-    warnings.warn(f"SMFH: after {max_iter} steps the latent rows are off by {worst:.1e}", UserWarning, stacklevel=2)
+    warnings.warn(
+        f"conjugate gradients: after {max_iter} steps the latent rows are off by {worst:.1e}", UserWarning, stacklevel=2
+    )
     return X
