@@ -260,6 +260,22 @@ METHODS: dict[str, Method] = {
             growth="n² once, for neighbours",
         ),
         Method(
+            name="tech",
+            path="modalhash.methods.tech:TECH",
+            title="Two-step Cross-modal Hashing",
+            year=2019,
+            citation="Z.-D. Chen, X. Luo, Y. Wang, L. Nie, H.-Q. Li, X.-S. Xu. A Two-Step Cross-Modal Hashing by "
+            "Exploiting Label Correlations and Preserving Similarity in Both Steps. ACM Multimedia, 2019. "
+            "doi:10.1145/3343031.3350862",
+            supervised=True,
+            pairing="needed",
+            modalities="2",
+            equations="re-implementation: reconstructed from the paper's abstract, FCMH and ALECH",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+        ),
+        Method(
             name="scm",
             path="modalhash.methods.scm:SCM",
             title="Semantic Correlation Maximization",
