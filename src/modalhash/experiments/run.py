@@ -261,6 +261,7 @@ _SECONDS = {
     "fsh": (0.5, 63.5), "scratch": (1.4, 14.3), "smfh": (0.6, 48.8), "srlch": (0.2, 5.0), "edmh": (2.3, 20.0),
     "fmh": (1.1, 8.0), "gsph": (1.1, 10.0), "rucmh": (1.5, 20.0), "sapmh": (1.5, 15.0), "ucmh": (3.7, 25.0),
     "scm": (0.1, 5.4), "alech": (0.6, 5.8), "fcmh": (0.2, 9.4), "fddh": (0.3, 3.4),
+    "seph": (1.0, 18.5), "sdmch": (2.0, 40.0), "tech": (0.4, 7.0),
 }  # fmt: skip
 """CPU seconds of a fit with 64 bits on Wiki (2,173 items) and IAPR TC-12 (17,664), one thread of a 2.x GHz EPYC."""
 _SMALL, _LARGE = 2173, 17664
