@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from dask_cluster import dask_cluster  # noqa: F401  (a fixture for all)
+
 settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fixed")
 
