@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from modalhash.data.scenarios import unpaired as unpaired
     from modalhash.data.sets.openmoji import openmoji_attribution as openmoji_attribution
     from modalhash.data.sets.openmoji import write_openmoji as write_openmoji
+    from modalhash.data.shards import open_shards as open_shards
     from modalhash.data.synthetic import RECIPES as RECIPES
     from modalhash.data.synthetic import generate as generate
     from modalhash.data.synthetic import twin as twin
@@ -52,6 +53,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "limits": ["ReadLimits"],
         "scenarios": ["missing_labels", "noisy_labels", "paired", "semi_paired", "unequal", "unpaired"],
         "sets.openmoji": ["openmoji_attribution", "write_openmoji"],
+        "shards": ["open_shards"],
         "synthetic": ["RECIPES", "generate", "twin"],
         "write": ["npz_path", "write_npz"],
     },
