@@ -15,7 +15,16 @@ from threadpoolctl import threadpool_limits
 
 from modalhash import AMSH
 from modalhash._parallel import worker_threads
-from modalhash.blocks import FeatureBlocks, Parts, ordered_sum, product, row_slices
+from modalhash.blocks import (
+    GROUP_BLOCKS,
+    FeatureBlocks,
+    Parts,
+    _column_sums,
+    block_groups,
+    ordered_sum,
+    product,
+    row_slices,
+)
 from modalhash.data import generate
 from modalhash.features import AnchorKernel
 from modalhash.linalg import RidgeFactor
@@ -54,6 +63,23 @@ def test_threads_change_nothing(rng, dtype):
             np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize(("n", "block_rows", "run_rows"), [(1, 3, None), (100, 3, None), (100, 7, 21), (40, 50, 9)])
+def test_groups_cover_all_rows_and_end_with_their_run(n, block_rows, run_rows):
+    runs = block_groups(n, block_rows, run_rows)
+    blocks = [rows for run in runs for group in run for rows in group]
+    np.testing.assert_array_equal(np.concatenate([np.arange(n)[rows] for rows in blocks]), np.arange(n))
+    assert all(rows.stop - rows.start <= block_rows for rows in blocks)
+    assert all(1 <= len(group) <= GROUP_BLOCKS for run in runs for group in run)
+    assert [run[0][0].start for run in runs] == list(range(0, n, run_rows or n))
+
+
+def test_runs_are_summed_for_themselves(rng):
+    X = rng.normal(size=(100, 4))
+    phi = blocks(X, block_rows=3, run_rows=30)
+    sums = phi.run_totals(_column_sums, per_item=())
+    np.testing.assert_allclose(sums, [X[rows].sum(axis=0) for rows in row_slices(100, 30)])
+
+
 class ProcessParts(Parts):
     """The same blocks, each worked on in another process."""
 
@@ -67,6 +93,12 @@ class ProcessParts(Parts):
 
     def total(self, work, *, per_item=(), shared=()):
         return ordered_sum(self.results(work, per_item, shared))
+
+    def run_totals(self, work, *, per_item=(), shared=()):
+        return [self.total(work, per_item=per_item, shared=shared)]
+
+    def subtract(self, row):
+        raise NotImplementedError
 
     def map(self, work, *, per_item=(), shared=()):
         return np.concatenate(list(self.results(work, per_item, shared)))

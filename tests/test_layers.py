@@ -35,9 +35,10 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "randomness": {"_typing", "blocks"},
     "features": {"_typing", "blocks", "randomness", "validation"},
     "items": {"_typing", "validation"},
+    "distributed": {"_imports", "_lazy", "_typing", "base", "blocks", "validation"},  # base for types only
     "registry": {"_imports", "base"},  # base for types only
-    "persistence": {"_config", "_files", "_typing", "base", "features", "registry", "validation"},  # base for types only
-    "base": {"_typing", "blocks", "codes", "evaluation", "features", "items", "persistence", "progress", "validation"},
+    "persistence": {"_config", "_files", "_typing", "base", "distributed", "features", "registry", "validation"},  # base for types only
+    "base": {"_typing", "blocks", "codes", "distributed", "evaluation", "features", "items", "persistence", "progress", "validation"},
     "methods": {"_parallel", "_typing", "base", "blocks", "codes", "features", "items", "linalg", "progress", "randomness", "validation"},
     "data": {"_files", "_imports", "_lazy", "_typing", "blocks", "progress", "validation"},
     "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
@@ -53,7 +54,7 @@ TOPMOST = "cli"  # knows every room, and no room knows it
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
     "data": [
         "_checks _errors labels pictures",
-        "dataset formats._found limits",
+        "dataset formats._found limits shards",
         "formats._child formats._variables formats.manifest formats.matlab formats.npz scenarios sets._official synthetic",
         "_layouts formats.foreign formats.hdf5 write",
         "_assemble",
@@ -61,6 +62,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "catalog sets.wiki",
         "sets.iapr sets.openmoji",
     ],
+    "distributed": ["cluster", "parts", "arrays"],
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
     "engine": [
         "_code_length _filter_check query refinement reliability sources words",

@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from modalhash import validation
 from modalhash._typing import Array, Codes, Matrix
-from modalhash.blocks import row_slices
+from modalhash.blocks import RemoteItems, row_slices
 from modalhash.codes import pack_signs
+from modalhash.distributed import any_dask, in_memory, lazily, rows_of
 from modalhash.features import FeatureMap
 from modalhash.items import Items
 from modalhash.progress import Callback, Reporter
@@ -51,6 +52,8 @@ class CrossModalHasher(BaseEstimator, ABC):
     supervised: ClassVar[bool] = True
     needs_pairs: ClassVar[bool] = False
     max_modalities: ClassVar[int | None] = None
+    distributed: ClassVar[bool] = False
+    """Whether :meth:`fit` takes dask arrays."""
 
     n_bits: int
     codes_: dict[str, Codes]
@@ -73,7 +76,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         ----------
         X : dict or Items
             Modality name → (n, d) array or CSR; the numbers of items may differ. Or a
-            :class:`modalhash.items.Items`, which brings its own labels and pairs.
+            :class:`modalhash.items.Items`, which brings its own labels and pairs. AMSH and RLH take dask arrays as
+            well and learn on the workers of the current Dask client.
         Y : dict
             Modality name → (n, n_classes) 0/1 labels; all modalities share the columns.
         pairs : None, "aligned" or integer array
@@ -102,6 +106,9 @@ class CrossModalHasher(BaseEstimator, ABC):
             self.classes_ = np.arange(next(iter(data.Y.values())).shape[1])
         for name, value in learned.items():
             setattr(self, name, value)
+        for name, items in data.X.items():
+            if isinstance(items, RemoteItems):
+                self.codes_ = {**self.codes_, name: items.beside(self.codes_[name])}
 
     def _check_fitted(self, data: Training) -> None:
         """Refuse what was learned if it is not finite, or gives all items of unusual features the same projections."""
@@ -115,12 +122,11 @@ class CrossModalHasher(BaseEstimator, ABC):
         try:
             validation.check_learned(arrays)
             for name, values in data.X.items():
-                n = values.shape[0]
-                rows = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_SIZE)).astype(int))
-                projections = validation.check_projections(self._project(name, values[rows]), name)
+                rows, sample, largest = _sample(values)
+                projections = validation.check_projections(self._project(name, sample), name)
                 labels = None if data.Y is None or not self.supervised else data.Y[name][rows]
                 if labels is None or np.any(labels != labels[0]):
-                    validation.check_projections_vary(projections, values, name)
+                    validation.check_projections_vary(projections, largest, name)
         except ValueError as error:
             raise ValueError(f"{type(self).__name__}: {error}") from error
 
@@ -140,17 +146,25 @@ class CrossModalHasher(BaseEstimator, ABC):
         return self.fit(X, Y, pairs=pairs, callback=callback).codes_
 
     def transform(self, X: Mapping[str, Any]) -> dict[str, Codes]:
-        """Hashed codes, from features alone, for any subset of the fitted modalities."""
+        """Hashed codes, from features alone, for any subset of the fitted modalities; lazy ones of dask arrays."""
+        if any_dask(X):
+            return self._lazily(X, "transform")
         return {name: pack_signs(values) for name, values in self.decision_function(X).items()}
 
     def decision_function(self, X: Mapping[str, Any]) -> dict[str, Array]:
-        """Real-valued projections (n, n_bits); their signs are the hashed codes."""
+        """Real-valued projections (n, n_bits); their signs are the hashed codes. Lazy ones of dask arrays."""
+        if any_dask(X):
+            return self._lazily(X, "decision_function")
         check_is_fitted(self, "n_features_in_")
         clean = validation.check_features(X, expected=self.n_features_in_)
         return {
             name: validation.check_projections(self._project_blocks(name, values), name)
             for name, values in clean.items()
         }
+
+    def _lazily(self, X: Mapping[str, Any], method: str) -> dict[str, Any]:
+        check_is_fitted(self, "n_features_in_")
+        return lazily(self, X, method)
 
     def score(self, X: Mapping[str, Any] | Items, Y: Mapping[str, Any] | None = None) -> float:
         """Tie-expected mAP over the full ranking, averaged over all directions between these items.
@@ -192,11 +206,23 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Features per item after the feature map, where there is one."""
         return self.maps_[name].width if hasattr(self, "maps_") else self.n_features_in_[name]
 
+    def _check_features(self, X: Any) -> dict[str, Matrix]:
+        """Return checked features: arrays, or items on workers where dask arrays were given."""
+        if not any_dask(X):
+            return validation.check_features(X)
+        if not self.distributed:
+            raise TypeError(
+                f"{type(self).__name__} takes arrays in memory; X has dask arrays. Pass X['image'].compute() and the "
+                "like, or take AMSH or RLH, which learn from dask arrays"
+            )
+        return rows_of(X)
+
     def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
         if isinstance(X, Items):
             X, Y, pairs = X.X, X.Y if Y is None else Y, X.pairs if pairs is None else pairs
         method = type(self).__name__
-        features = validation.check_features(X)
+        features = self._check_features(X)
+        Y = in_memory(Y)
         if self.max_modalities is not None and len(features) > self.max_modalities:
             raise ValueError(f"{method} takes at most {self.max_modalities} modalities; got {len(features)}")
         if self.needs_pairs and len(features) < 2:
@@ -212,11 +238,21 @@ class CrossModalHasher(BaseEstimator, ABC):
                 f"{method} learns from pairs and got none. If row k of every modality belongs together, "
                 "pass fit(X, Y, pairs='aligned'); for unpaired data take AMSH"
             )
-        validation.check_magnitudes(features)
-        validation.check_varied(features)
+        here = {name: values for name, values in features.items() if not isinstance(values, RemoteItems)}
+        validation.check_magnitudes(here)
+        validation.check_varied(here)
         return Training(
             X=features,
             Y=labels,
             pairs=validation.check_pairs(pairs, features),
             n_bits=validation.check_n_bits(self.n_bits, features),
         )
+
+
+def _sample(values: Matrix | RemoteItems) -> tuple[Array, Matrix, float]:
+    """Numbers of a few rows spread over all, these rows, and the largest magnitude of all features."""
+    if isinstance(values, RemoteItems):
+        return *values.sample, values.largest
+    n = values.shape[0]
+    rows = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_SIZE)).astype(int))
+    return rows, values[rows], validation.largest_magnitude(values)

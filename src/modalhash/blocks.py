@@ -7,14 +7,17 @@ nowhere, so it can run in a thread, in another process or on another machine.
 :class:`FeatureBlocks` holds the features in this process. A block stays in memory while the limit allows and is
 computed anew in every pass when it does not; the result is the same. Each block is one thread's work: what is done to
 it element by element then uses all cores as well, and no core waits for another inside a product. The result does not
-depend on the number of threads, because sums are taken in the order of the blocks.
+depend on the number of threads, because sums are taken in a fixed order: blocks are added up in groups of
+:data:`GROUP_BLOCKS`, and the groups one after the other. A group is what another machine would return.
+
+:class:`RemoteRows` are items that lie elsewhere, of which only sums and a few rows come here.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,8 @@ from modalhash._typing import Array, Matrix
 BLOCK_BYTES = 8 * 2**20
 MIN_BLOCK_BYTES = 2**20
 """A block is never smaller, however small the limit: passes row by row would be slow beyond use."""
+GROUP_BLOCKS = 4
+"""Blocks that are added up before their sum is added to the total. Few enough to share out a fit among many workers."""
 PRODUCT_ROWS = 512
 DEFLATED = 4
 """Directions that a Gram matrix in float32 takes apart, see :meth:`Parts.gram`."""
@@ -34,6 +39,28 @@ def row_slices(n: int, size: int) -> Iterator[slice]:
     """Yield consecutive slices of at most ``size`` rows that cover ``range(n)``."""
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
+
+
+def rows_per_block(n: int, row_bytes: int, memory_limit: int | None) -> int:
+    """Return the rows that make a block 8 MiB, or a sixteenth of the limit, and at least 1 MiB; blocks are alike."""
+    target = BLOCK_BYTES if memory_limit is None else min(BLOCK_BYTES, memory_limit // 16)
+    rows = max(1, max(target, MIN_BLOCK_BYTES) // row_bytes)
+    return -(-n // -(-n // rows))
+
+
+def block_groups(n: int, block_rows: int, run_rows: int | None = None) -> list[list[list[slice]]]:
+    """Return the blocks of ``n`` rows: a list of runs, each a list of groups, each a list of slices.
+
+    A run has ``run_rows`` rows, all of them by default; no group and no block reaches over its end.
+    """
+    return [
+        [
+            [slice(run.start + rows.start, run.start + rows.stop) for rows in blocks[i : i + GROUP_BLOCKS]]
+            for i in range(0, len(blocks), GROUP_BLOCKS)
+        ]
+        for run in row_slices(n, run_rows or n)
+        for blocks in [list(row_slices(run.stop - run.start, block_rows))]
+    ]
 
 
 def product(A: Array, B: Array) -> Array:
@@ -56,10 +83,16 @@ class Parts(ABC):
 
     @abstractmethod
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
-        """Return the sum of the work's results over all blocks, in float64 and in the order of the blocks.
+        """Return the sum of the work's results over all blocks, in float64 and in a fixed order.
 
         Work that returns a tuple of arrays or numbers gets a tuple of sums.
         """
+
+    @abstractmethod
+    def run_totals(
+        self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Return such a sum for each run of rows that the blocks were made for; one run unless asked otherwise."""
 
     @abstractmethod
     def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:
@@ -72,6 +105,10 @@ class Parts(ABC):
     @abstractmethod
     def take(self, rows: Array) -> Array:
         """Return the features of a few rows, in the order given."""
+
+    @abstractmethod
+    def subtract(self, row: Array) -> None:
+        """Subtract a row from the features that are held so far; the map has to do so for all others."""
 
     def whole(self) -> Array:
         """Return all rows as one array, for methods that need them at once."""
@@ -159,7 +196,8 @@ class FeatureBlocks(Parts):
     width : number of features
     dtype : of the features
     memory_limit : bytes that cached blocks and those being worked on may take together; None for no limit
-    block_rows : rows per block; by default what makes a block 8 MiB, or a sixteenth of the limit, and at least 1 MiB
+    block_rows : rows per block; by default what :func:`rows_per_block` says
+    run_rows : rows after which a new block begins, for :meth:`run_totals`
     """
 
     def __init__(
@@ -171,14 +209,15 @@ class FeatureBlocks(Parts):
         dtype: np.dtype[Any],
         memory_limit: int | None = None,
         block_rows: int | None = None,
+        run_rows: int | None = None,
     ) -> None:
         self.n, self.width, self.dtype = X.shape[0], width, dtype
         row_bytes = width * np.dtype(dtype).itemsize
         if block_rows is None:
-            target = BLOCK_BYTES if memory_limit is None else min(BLOCK_BYTES, memory_limit // 16)
-            block_rows = max(1, max(target, MIN_BLOCK_BYTES) // row_bytes)
-            block_rows = -(-self.n // -(-self.n // block_rows))  # as many blocks, but alike
-        self._slices = list(row_slices(self.n, block_rows))
+            block_rows = rows_per_block(self.n, row_bytes, memory_limit)
+        runs = block_groups(self.n, block_rows, run_rows)
+        self._runs = [[len(group) for group in run] for run in runs]  # blocks of each group of each run
+        self._slices = [rows for run in runs for group in run for rows in group]
         block_bytes = block_rows * row_bytes
         in_use = min(parallel_threads(), len(self._slices))
         self._cacheable = (
@@ -211,7 +250,15 @@ class FeatureBlocks(Parts):
 
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
         """Return the sum of the work's results over all blocks; see :meth:`Parts.total`."""
-        return ordered_sum(self._results(work, per_item, shared))
+        results = self._results(work, per_item, shared)
+        return ordered_sum(ordered_sum(islice(results, size)) for run in self._runs for size in run)
+
+    def run_totals(
+        self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Return the sum of the work's results over the blocks of each run; see :meth:`Parts.run_totals`."""
+        results = self._results(work, per_item, shared)  # one stream for all runs: no thread waits at a run's end
+        return [ordered_sum(ordered_sum(islice(results, size)) for size in run) for run in self._runs]
 
     def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:
         """Return the rows that the work makes of every block; see :meth:`Parts.map`."""
@@ -242,3 +289,59 @@ class FeatureBlocks(Parts):
         """Subtract a row from the blocks that are cached so far; ``compute`` has to do so for all others."""
         for block in self._cache.values():
             block -= row
+
+
+class RemoteRows(ABC):
+    """Raw features of many items that are not in this process.
+
+    A work function is called as ``work(rows, *shared)`` with some consecutive rows as an array, where these are; see
+    :class:`Parts` for what it must be like.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def total(self, work: Callable[..., Any], *, shared: Sequence[Any] = ()) -> Any:
+        """Return the sum of the work's results over all rows, in float64 and in a fixed order."""
+
+    @abstractmethod
+    def map(self, work: Callable[..., Array], *, shared: Sequence[Any] = ()) -> Array:
+        """Return what the work makes of all rows, as one array with a row per item."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Array) -> Array:
+        """Return a few rows, in the order given."""
+
+    def mean(self) -> Array:
+        """Return the column means, in float64."""
+        return np.asarray(self.total(_column_sums) / self.shape[0])
+
+
+class PlacedRows(RemoteRows):
+    """Rows that were cut into groups of blocks, each of which stays where it is."""
+
+    @abstractmethod
+    def features(self, feature_map: Any, *, width: int, dtype: np.dtype[Any], memory_limit: int | None) -> Parts:
+        """Return the features that a map makes of these rows; it is sent to where they are, and pickles."""
+
+
+class RemoteItems(RemoteRows):
+    """The items of one modality as they were given to a fit, checked."""
+
+    sample: tuple[Array, Array]
+    """The numbers of a few rows spread over all, and these rows."""
+    largest: float
+    """The largest magnitude of a feature."""
+
+    @abstractmethod
+    def ordered(self, order: Array) -> RemoteItems:
+        """Return the rows in another order, which they get when they are placed."""
+
+    @abstractmethod
+    def placed(self, *, block_rows: int, run_rows: int | None = None) -> PlacedRows:
+        """Return the rows as the groups of :func:`block_groups`."""
+
+    @abstractmethod
+    def beside(self, values: Array) -> Any:
+        """Return an array that has a row per item in the form in which the features came."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.blocks import FeatureBlocks, row_slices
+from modalhash.blocks import FeatureBlocks, Parts, RemoteItems, RemoteRows, ordered_sum, row_slices, rows_per_block
 from modalhash.randomness import RandomState, draw, root_seed
 from modalhash.validation import check_choice, check_features, check_int, check_number, per_modality
 
@@ -54,24 +54,66 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         self.fit_blocks(check_features({NAME: X})[NAME], memory_limit=1)
         return self
 
-    def fit_blocks(self, X: Matrix, *, memory_limit: int | None = None, block_rows: int | None = None) -> FeatureBlocks:
+    def fit_blocks(
+        self,
+        X: Matrix,
+        *,
+        memory_limit: int | None = None,
+        block_rows: int | None = None,
+        run_rows: int | None = None,
+    ) -> FeatureBlocks:
         """Learn the map from checked input and return the mapped rows as blocks, centred."""
+        dtype = self._begin(X)
+        blocks = FeatureBlocks(
+            X,
+            self._compute,
+            width=self.width,
+            dtype=dtype,
+            memory_limit=memory_limit,
+            block_rows=block_rows,
+            run_rows=run_rows,
+        )
+        self._centre(blocks)
+        return blocks
+
+    def fit_parts(
+        self,
+        X: Matrix | RemoteItems,
+        *,
+        memory_limit: int | None = None,
+        block_rows: int | None = None,
+        run_rows: int | None = None,
+    ) -> Parts:
+        """Learn the map likewise from rows that may be elsewhere; the mapped ones are then there as well."""
+        if not isinstance(X, RemoteItems):
+            return self.fit_blocks(X, memory_limit=memory_limit, block_rows=block_rows, run_rows=run_rows)
+        if block_rows is None:
+            row_bytes = self.width_for(X) * np.dtype(X.dtype if self.dtype is None else self.dtype).itemsize
+            block_rows = rows_per_block(X.shape[0], row_bytes, memory_limit)
+        rows = X.placed(block_rows=block_rows, run_rows=run_rows)
+        dtype = self._begin(rows)
+        parts = rows.features(self, width=self.width, dtype=dtype, memory_limit=memory_limit)
+        self._centre(parts)
+        return parts
+
+    def _begin(self, X: Matrix | RemoteRows) -> np.dtype[Any]:
+        """Learn all but the mean of the features; return their type."""
         check_choice(self.rows, "rows", ROWS)
         dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
         self.n_features_in_ = X.shape[1]
-        self.origin_ = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel().astype(dtype)
+        mean = X.mean() if isinstance(X, RemoteRows) else X.mean(axis=0, dtype=np.float64)
+        self.origin_ = np.asarray(mean).ravel().astype(dtype)
         self._prepare(X)
         self.mean_ = np.zeros(self.width, dtype=dtype)
-        blocks = FeatureBlocks(
-            X, self._compute, width=self.width, dtype=dtype, memory_limit=memory_limit, block_rows=block_rows
-        )
+        return dtype
+
+    def _centre(self, parts: Parts) -> None:
         if self.centred:
-            mean = blocks.mean().astype(dtype)
+            mean = parts.mean().astype(parts.dtype)
             if self.bias:
                 mean[-1] = 0
-            blocks.subtract(mean)
+            parts.subtract(mean)
             self.mean_ = mean
-        return blocks
 
     def transform(self, X: Any) -> Array:
         """Return the mapped rows as one dense array."""
@@ -87,6 +129,10 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
     @abstractmethod
     def width(self) -> int:
         """Return the number of features that come out."""
+
+    @abstractmethod
+    def width_for(self, X: Matrix | RemoteRows) -> int:
+        """Return the number of features that will come out once the map is learned from these rows."""
 
     @abstractmethod
     def _prepare(self, X: Matrix) -> None:
@@ -139,6 +185,10 @@ class Linear(FeatureMap):
     def width(self) -> int:
         """Return the number of features that come in, plus the bias."""
         return self.n_features_in_ + self.bias
+
+    def width_for(self, X: Matrix | RemoteRows) -> int:
+        """Return the number of features that come in, plus the bias."""
+        return int(X.shape[1]) + self.bias
 
     def _prepare(self, X: Matrix) -> None:
         """Nothing but the mean is learned."""
@@ -208,16 +258,25 @@ class AnchorKernel(FeatureMap):
         self.dtype = dtype
         self.random_state = random_state
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_terms", None)  # made anew where they are needed
+        return state
+
     @property
     def width(self) -> int:
         """Return one feature per anchor, plus the bias."""
         return int(self.anchors_.shape[0]) + self.bias
 
+    def width_for(self, X: Matrix | RemoteRows) -> int:
+        """Return one feature per anchor, at most one per item, plus the bias."""
+        return min(self.n_anchors, int(X.shape[0])) + self.bias
+
     def _prepare(self, X: Matrix) -> None:
         n = X.shape[0]
         k = check_int(self.n_anchors, "n_anchors", at_least=1)
         if k > n:
-            warnings.warn(f"{k} anchors asked for, {n} items there: using all {n}", UserWarning, stacklevel=5)
+            warnings.warn(f"{k} anchors asked for, {n} items there: using all {n}", UserWarning, stacklevel=6)
             k = n
         check_choice(self.anchors, "anchors", ("random", "kmeans"))
         drawn = self._prepared(X, draw(X, k, root_seed(self.random_state)))
@@ -232,27 +291,28 @@ class AnchorKernel(FeatureMap):
     def _mean_distance(self, X: Matrix) -> float:
         """Mean over all items and anchors, anchors included, as in the authors' code."""
         check_choice(self.bandwidth, "bandwidth", ("anchors", "pairs"))
-        n, size = X.shape[0], max(1, 2**20 // X.shape[1])
+        n = X.shape[0]
         if self.squared:  # mean |x|² + mean |a|² − 2 mean x · mean a: no distance has to be computed
-            total, squares = np.zeros(X.shape[1]), 0.0
-            for rows in row_slices(n, size):
-                block = self._shifted(self._prepared(X, rows)).astype(np.float64)
-                total += np.asarray(block.sum(axis=0)).ravel()
-                squares += float((block.multiply(block) if sparse.issparse(block) else block * block).sum())
+            total, squares = self._sum(X, _moments, max(1, 2**20 // X.shape[1]))
             mean = total / n
             A = (self.anchors_ if sparse.issparse(X) else self._shifted(self.anchors_)).astype(np.float64)
             if self.bandwidth == "pairs":
-                result = squares / n - float(mean @ mean)
+                result = float(squares) / n - float(mean @ mean)
             else:
-                result = squares / n + float(np.einsum("ij,ij->", A, A)) / len(A) - 2 * float(mean @ A.mean(axis=0))
+                result = float(squares) / n + float(np.einsum("ij,ij->", A, A)) / len(A)
+                result -= 2 * float(mean @ A.mean(axis=0))
         else:
-            total_distance = 0.0
-            for rows in row_slices(n, max(1, 2**22 // len(self.anchors_))):
-                total_distance += float(np.sqrt(self._distances(self._prepared(X, rows))).sum(dtype=np.float64))
-            result = total_distance / (n * len(self.anchors_))
+            total = self._sum(X, _distance_sum, max(1, 2**22 // len(self.anchors_)))
+            result = float(total) / (n * len(self.anchors_))
         if not result > 0:
             raise ValueError("AnchorKernel: all items are equal; there is no distance to scale by")
         return result
+
+    def _sum(self, X: Matrix | RemoteRows, work: Callable[[Matrix, AnchorKernel], Any], size: int) -> Any:
+        """Sum of the work over all rows, ``size`` of them at a time where they are here."""
+        if isinstance(X, RemoteRows):
+            return X.total(work, shared=(self,))
+        return ordered_sum(work(X[rows], self) for rows in row_slices(X.shape[0], size))
 
     def _shifted(self, block: Matrix) -> Matrix:
         """Raw dense rows from their mean, where differences of squares lose the least."""
@@ -318,3 +378,15 @@ def _centres(rows: Matrix, start: Array) -> Array:
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than centres
         found = KMeans(len(start), init=start, n_init=1, max_iter=KMEANS_ITER, random_state=0).fit(rows)
     return np.ascontiguousarray(found.cluster_centers_.astype(start.dtype))
+
+
+def _moments(rows: Matrix, kernel: AnchorKernel) -> tuple[Array, float]:
+    """Column sums of prepared rows, and the sum of all their squares."""
+    block = kernel._shifted(kernel._prepared(rows, slice(None))).astype(np.float64)
+    squares = block.multiply(block) if sparse.issparse(block) else block * block
+    return np.asarray(block.sum(axis=0)).ravel(), float(squares.sum())
+
+
+def _distance_sum(rows: Matrix, kernel: AnchorKernel) -> float:
+    """Sum of the distances of rows to all anchors."""
+    return float(np.sqrt(kernel._distances(kernel._prepared(rows, slice(None)))).sum(dtype=np.float64))

@@ -20,6 +20,7 @@ from modalhash import registry
 from modalhash._config import config_bytes, read_config
 from modalhash._files import replace_folder
 from modalhash._typing import Array
+from modalhash.distributed import is_dask
 from modalhash.validation import check_learned
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ def _check_keys(value: Mapping[Any, Any], what: str) -> None:
 
 def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Return JSON for ``value``, with arrays moved to ``arrays`` under their path."""
+    if is_dask(value):  # codes of a fit on a cluster; they are in this process
+        value = value.compute(scheduler="synchronous")
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return {"array": path}

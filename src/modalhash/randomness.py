@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
-from modalhash.blocks import row_slices
+from modalhash.blocks import RemoteRows, row_slices
 
 RandomState = int | np.random.Generator | None
 
@@ -30,6 +30,8 @@ def root_seed(random_state: RandomState) -> int:
 
 def row_keys(X: Matrix, seed: int) -> Array:
     """A 64-bit hash of every row, the same for dense and CSR, float32 and float64 input."""
+    if isinstance(X, RemoteRows):
+        return X.map(row_keys, shared=(seed,))
     multipliers = np.random.default_rng([seed, X.shape[1]]).integers(
         2**64, size=X.shape[1], dtype=np.uint64, endpoint=False
     ) | np.uint64(1)

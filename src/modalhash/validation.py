@@ -28,14 +28,17 @@ USUAL_FEATURE = 1e5
 refused. Of usual features it says that there was nothing to learn, which is no error."""
 
 
-def check_features(X: Any, *, expected: Mapping[str, int] | None = None) -> dict[str, Matrix]:
-    """Features by modality. ``expected`` maps the fitted modalities to their feature counts."""
+def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_row: int = 0) -> dict[str, Matrix]:
+    """Features by modality. ``expected`` maps the fitted modalities to their feature counts.
+
+    ``first_row`` is the number of the first row, for errors, where these are some rows of many.
+    """
     _check_mapping(X, "X", "features")
     clean = {}
     for name, values in X.items():
         if expected is not None and name not in expected:
             raise ValueError(f"X has the modality {name!r}; the model was fitted on {_names(expected)}")
-        clean[name] = _check_matrix(values, name)
+        clean[name] = _check_matrix(values, name, first_row)
         width = clean[name].shape[1]
         if expected is not None and width != expected[name]:
             raise ValueError(
@@ -120,9 +123,9 @@ def check_projections(values: Array, name: str) -> Array:
     return values
 
 
-def check_projections_vary(values: Array, features: Matrix, name: str) -> None:
+def check_projections_vary(values: Array, largest: float, name: str) -> None:
     """Refuse projections of very large or very small features that are the same for all items, but for rounding."""
-    if 1 / USUAL_FEATURE <= _largest(features) <= USUAL_FEATURE:
+    if 1 / USUAL_FEATURE <= largest <= USUAL_FEATURE:
         return
     if len(values) > 1 and np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
         raise ValueError(
@@ -131,15 +134,33 @@ def check_projections_vary(values: Array, features: Matrix, name: str) -> None:
         )
 
 
+def check_form(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+    """Refuse what has not the two dimensions of features, or no items or features, or no real numbers."""
+    if len(shape) != 2:
+        raise ValueError(
+            f"{name!r}: got {len(shape)} dimension(s), shape {shape}; expected (items, features). "
+            "For a single item use x.reshape(1, -1)"
+        )
+    if 0 in shape:
+        raise ValueError(f"{name!r}: got an empty array of shape {shape}; expected items and features")
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name!r}: got values of type {dtype}; expected real numbers")
+
+
 def check_magnitudes(X: Mapping[str, Matrix]) -> None:
     """Refuse a modality whose features are all so small that their squares vanish."""
     for name, values in X.items():
-        largest, least = _largest(values), 1 / MAX_FEATURE
-        if 0 < largest < least:
-            raise ValueError(
-                f"{name!r}: no feature is larger than {largest:.3g}; expected some ≥ {least:g}. Scale them, e.g. "
-                "divide by the largest one"
-            )
+        check_magnitude(largest_magnitude(values), name)
+
+
+def check_magnitude(largest: float, name: str) -> None:
+    """Refuse a modality whose largest feature is so small that its square vanishes."""
+    least = 1 / MAX_FEATURE
+    if 0 < largest < least:
+        raise ValueError(
+            f"{name!r}: no feature is larger than {largest:.3g}; expected some ≥ {least:g}. Scale them, e.g. "
+            "divide by the largest one"
+        )
 
 
 def check_varied(X: Mapping[str, Matrix]) -> None:
@@ -266,7 +287,7 @@ def _check_mapping(value: Any, argument: str, what: str) -> None:
             raise TypeError(f"{argument} has the key {name!r}; a modality's name is a non-empty string")
 
 
-def _check_matrix(values: Any, name: str) -> Matrix:
+def _check_matrix(values: Any, name: str, first_row: int = 0) -> Matrix:
     if sparse.issparse(values):
         check_sparse(values, repr(name))
         matrix = sparse.csr_array(values)
@@ -281,26 +302,18 @@ def _check_matrix(values: Any, name: str) -> Matrix:
             f"{name!r}: got {_kind(values)}; expected a 2-D numpy array or a scipy CSR matrix. "
             "Convert it with numpy.asarray(..., dtype=float)"
         )
-    if matrix.ndim != 2:
-        raise ValueError(
-            f"{name!r}: got {matrix.ndim} dimension(s), shape {matrix.shape}; expected (items, features). "
-            "For a single item use x.reshape(1, -1)"
-        )
-    if 0 in matrix.shape:
-        raise ValueError(f"{name!r}: got an empty array of shape {matrix.shape}; expected items and features")
-    if not (np.issubdtype(numbers.dtype, np.number) or numbers.dtype == bool) or np.iscomplexobj(numbers):
-        raise TypeError(f"{name!r}: got values of type {numbers.dtype}; expected real numbers")
+    check_form(matrix.shape, numbers.dtype, name)
     if numbers.dtype != np.float32:
         matrix = matrix.astype(np.float64, copy=False)
-    _check_finite(matrix, name)
+    _check_finite(matrix, name, first_row)
     return matrix
 
 
-def _check_finite(matrix: Matrix, name: str) -> None:
+def _check_finite(matrix: Matrix, name: str, first_row: int) -> None:
     n, width = matrix.shape
     for rows in row_slices(n, max(1, 2**20 // width)):
         block = matrix[rows]
-        if (largest := _largest(block)) <= MAX_FEATURE:
+        if (largest := largest_magnitude(block)) <= MAX_FEATURE:
             continue
         if np.isfinite(largest):
             raise ValueError(
@@ -314,19 +327,19 @@ def _check_finite(matrix: Matrix, name: str) -> None:
         else:
             row, column = map(int, where)
         raise ValueError(
-            f"{name!r}: row {rows.start + row}, feature {column} is NaN or infinite; "
+            f"{name!r}: row {first_row + rows.start + row}, feature {column} is NaN or infinite; "
             "expected finite numbers. Impute or drop such items first"
         )
 
 
-def _largest(values: Matrix) -> float:
+def largest_magnitude(values: Matrix) -> float:
     """Return the largest magnitude; NaN where there is one."""
     numbers = values.data if sparse.issparse(values) else values
     return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
 
 def _is_finite(values: Array) -> bool:
-    return not values.size or bool(np.isfinite(_largest(values)))
+    return not values.size or bool(np.isfinite(largest_magnitude(values)))
 
 
 def _check_label_matrix(values: Any, name: str, n: int) -> Array:

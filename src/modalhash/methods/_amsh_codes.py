@@ -34,7 +34,7 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
-from modalhash.blocks import FeatureBlocks
+from modalhash.blocks import Parts
 from modalhash.linalg import balanced_procrustes, principal_directions, sign, unit_rows
 from modalhash.randomness import row_keys, stream
 
@@ -215,7 +215,7 @@ class Start:
     seed: int
 
     @classmethod
-    def of(cls, X: Matrix, labels: Array, phi: FeatureBlocks | None, n_bits: int, seed: int) -> Start:
+    def of(cls, X: Matrix, labels: Array, phi: Parts | None, n_bits: int, seed: int) -> Start:
         """``n_bits`` is the longest code wanted; ``phi`` only where the start is to be made from features."""
         keys = row_keys(X, seed) ^ row_keys(labels, seed)
         order = np.argsort(keys, kind="stable")

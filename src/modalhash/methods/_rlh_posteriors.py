@@ -27,9 +27,9 @@ is a run of rows, a sample is the first rows of every fold, and sums come out eq
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ from modalhash._typing import Array, Matrix
 from modalhash.blocks import (
     BLOCK_BYTES,
     MIN_BLOCK_BYTES,
-    FeatureBlocks,
+    Parts,
+    RemoteItems,
     _deflated_square,
     ordered_sum,
     row_slices,
@@ -169,6 +170,13 @@ class Ordered:
         return np.asarray(ordered_sum(self[rows].sum(axis=axis, dtype=dtype) for rows in slices) / self.shape[0])
 
 
+def _in_order(X: Matrix | RemoteItems, order: Array) -> Any:
+    """The rows in this order: gathered at once, when they are read, or where they are."""
+    if isinstance(X, RemoteItems):
+        return X.ordered(order)
+    return X[order] if sparse.issparse(X) else Ordered(X, order)
+
+
 @dataclass(frozen=True)
 class Folds:
     """The items of one modality by content: labelled ones first, in folds of ``size`` rows, then those without labels.
@@ -226,7 +234,7 @@ class Modality:
     """One modality's features, and the sums over them from which posteriors and functions are solved."""
 
     folds: Folds
-    phi: FeatureBlocks
+    phi: Parts
     member: Array  # pattern of every row of phi; −1 without labels
     gram: list[Array]
     cross: list[Array]
@@ -236,12 +244,11 @@ class Modality:
         cls, X: Matrix, folds: Folds, member: Array, space: LabelSpace, feature_map: FeatureMap, memory: int | None
     ) -> Modality:
         """Learn the map and sum every fold in one pass. ``member`` is the pattern of every item as given."""
-        ordered = X[folds.order] if sparse.issparse(X) else Ordered(X, folds.order)
-        width = int(getattr(feature_map, "n_anchors", X.shape[1])) + feature_map.bias
-        rows = folds.block_rows(width * np.dtype(feature_map.dtype).itemsize, memory)
-        phi = feature_map.fit_blocks(ordered, memory_limit=memory, block_rows=rows)
+        rows = folds.block_rows(feature_map.width_for(X) * np.dtype(feature_map.dtype).itemsize, memory)
+        run = None if rows is None else folds.size
+        phi = feature_map.fit_parts(_in_order(X, folds.order), memory_limit=memory, block_rows=rows, run_rows=run)
         member = member[folds.order]
-        gram, cross = fold_sums(phi, member, space, folds, rows)
+        gram, cross = fold_sums(phi, member, space, folds, whole_blocks=rows is not None)
         return cls(folds, phi, member, gram, cross)
 
     def solve(self, posterior_ridge: float, *, whole: bool, unlabelled: bool = False) -> tuple[Array, Array]:
@@ -270,27 +277,28 @@ class Modality:
 
 
 def fold_sums(
-    phi: FeatureBlocks, member: Array, space: LabelSpace, folds: Folds, block_rows: int | None
+    phi: Parts, member: Array, space: LabelSpace, folds: Folds, *, whole_blocks: bool
 ) -> tuple[list[Array], list[Array]]:
-    """Return φᵀφ and φᵀT of every fold, in float64, from one pass over the blocks; see :meth:`Parts.gram`."""
+    """Return φᵀφ and φᵀT of every fold, in float64, from one pass over the blocks; see :meth:`Parts.gram`.
+
+    ``whole_blocks``: the runs of ``phi`` are the folds. Else the rows of the folds are taken for themselves.
+    """
     Q = phi._leading()
     slices = list(row_slices(folds.n, folds.size))
-    if block_rows is None:
-        results = parallel_map(_sums_of_rows, repeat(phi), slices, repeat(member), repeat(space), repeat(Q))
-    else:  # one stream of results for all folds, so that no thread waits at a fold's end
-        results = phi._results(_sums_of_block, (member,), (space, Q))
+    results: Iterable[tuple[Any, ...]]
+    if whole_blocks:  # runs after the last fold have no labels
+        results = phi.run_totals(_sums_of_block, per_item=(member,), shared=(space, Q))[: len(slices)]
+    else:
+        parts = parallel_map(_sums_of_rows, repeat(phi), slices, repeat(member), repeat(space), repeat(Q))
+        results = (ordered_sum(iter([part])) for part in parts)
     gram, cross = [], []
-    for rows in slices:
-        blocks = 1 if block_rows is None else -(-(rows.stop - rows.start) // block_rows)
-        total, mixed, square, products = ordered_sum(islice(results, blocks))
+    for total, mixed, square, products in results:
         gram.append(_whole_gram(total, mixed, square, Q))
         cross.append(products)
-    for _ in results:  # blocks without labels
-        pass
     return gram, cross
 
 
-def gram_without_labels(phi: FeatureBlocks, member: Array) -> Array:
+def gram_without_labels(phi: Parts, member: Array) -> Array:
     """Return φᵀφ of the items without labels, likewise."""
     Q = phi._leading()
     total, mixed, square = phi.total(_squares_without_labels, per_item=(member,), shared=(Q,))
@@ -310,11 +318,11 @@ def _squares_without_labels(block: Array, member: Array, Q: Array) -> tuple[Any,
     return _deflated_square(block[unlabelled], Q) if unlabelled.any() else (0.0, 0.0, 0.0)
 
 
-def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> tuple[Array, ...]:
+def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> tuple[Any, ...]:
     labelled = member >= 0
     if not labelled.all():
         if not labelled.any():
-            return (np.zeros(0),)
+            return 0.0, 0.0, 0.0, 0.0
         block, member = block[labelled], member[labelled]
     if space.basis is None and space.Lt.nnz < DENSE_ABOVE * space.Lt.shape[0] * space.Lt.shape[1]:
         products = (space.Lt[member].astype(block.dtype).T @ block).T
@@ -323,7 +331,7 @@ def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> 
     return *_deflated_square(block, Q), products
 
 
-def _sums_of_rows(phi: FeatureBlocks, rows: slice, member: Array, space: LabelSpace, Q: Array) -> tuple[Array, ...]:
+def _sums_of_rows(phi: Parts, rows: slice, member: Array, space: LabelSpace, Q: Array) -> tuple[Any, ...]:
     return _sums_of_block(phi.take(np.arange(rows.start, rows.stop)), member[rows], space, Q)
 
 
@@ -339,7 +347,7 @@ def _posteriors_of_block(block: Array, fold: Array, W: Array) -> Array:
     return np.concatenate([block[fold == f] @ W[f] for f in range(first, last + 1)])
 
 
-def _posteriors_of_rows(phi: FeatureBlocks, rows: slice, W: Array) -> Array:
+def _posteriors_of_rows(phi: Parts, rows: slice, W: Array) -> Array:
     parts = row_slices(rows.stop - rows.start, max(1, STRIP_VALUES // phi.width))
     found = [phi.take(np.arange(rows.start + part.start, rows.start + part.stop)) @ W for part in parts]
     return np.concatenate([np.zeros((0, W.shape[1]), dtype=W.dtype), *found])

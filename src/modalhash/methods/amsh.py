@@ -38,7 +38,7 @@ from threadpoolctl import threadpool_limits
 from modalhash._parallel import parallel_map, worker_threads
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import FeatureBlocks
+from modalhash.blocks import Parts
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
 from modalhash.linalg import RidgeFactor
@@ -88,7 +88,7 @@ class AMSH(CrossModalHasher):
     cross_pairs : "unordered" or "ordered"
     precision : "float32" or "float64", of the heavy products in step 2; sums are float64 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
-        fit is computed anew in every iteration. None for no limit
+        fit is computed anew in every iteration. None for no limit. On a Dask cluster it holds for each worker
     unlabelled : "error" or "allow", for items without any label
     random_state : int, Generator or None
 
@@ -114,6 +114,8 @@ class AMSH(CrossModalHasher):
     K. Luo, C. Zhang, H. Li, X. Jia, C. Chen. Adaptive Marginalized Semantic Hashing for Unpaired
     Cross-Modal Retrieval. IEEE Transactions on Multimedia, 2023.
     """
+
+    distributed = True
 
     objective_: dict[str, Any]
     n_iter_: dict[str, Any]
@@ -214,7 +216,7 @@ class AMSH(CrossModalHasher):
         weights, ridge, seed = self._weights(data), self._ridge(data), root_seed(self.random_state)
         maps = self._feature_maps(data, seed)
         memory = check_memory(self.memory_limit)
-        phi: dict[str, FeatureBlocks] = {}
+        phi: dict[str, Parts] = {}
         Y, longest = data.Y or {}, max(lengths)
         with worker_threads():
             if self.init == "pca":  # step 1 begins with the features of all modalities
@@ -248,8 +250,8 @@ class AMSH(CrossModalHasher):
                 learned[n_bits]["n_iter_"]["functions"][name] = len(steps)
         return learned
 
-    def _features(self, feature_map: FeatureMap, X: Matrix, memory: int | None, report: Reporter) -> FeatureBlocks:
-        blocks = feature_map.fit_blocks(X, memory_limit=memory)  # Eq. (24)
+    def _features(self, feature_map: FeatureMap, X: Matrix, memory: int | None, report: Reporter) -> Parts:
+        blocks = feature_map.fit_parts(X, memory_limit=memory)  # Eq. (24)
         report("features", 1, 1)
         return blocks
 
@@ -275,7 +277,7 @@ class AMSH(CrossModalHasher):
         return solver, trace, {name: view.B.astype(np.int8)[row] for name, (view, row) in begun.items()}
 
     def _hash_functions(
-        self, name: str, phi: FeatureBlocks, codes: list[Array], ridge: float, report: Reporter
+        self, name: str, phi: Parts, codes: list[Array], ridge: float, report: Reporter
     ) -> list[tuple[Array, list[float]]]:
         """Algorithm 1, lines 9-12: F and the objective's trace for each of the codes."""
         inverse = RidgeFactor(phi.gram(), ridge).inverse()

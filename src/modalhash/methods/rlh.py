@@ -155,7 +155,7 @@ class RLH(CrossModalHasher):
     tol : stop step 2 when its objective falls by less than this share; 0 never stops early
     precision : "float32" or "float64", of kernel features, posteriors and step 2; step 1 is float32 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; what does
-        not fit is computed anew in every pass. None for no limit
+        not fit is computed anew in every pass. None for no limit. On a Dask cluster it holds for each worker
     unlabelled : for items without any label: "error"; "allow", which leaves them out and gives them codes from their
         features; or "posterior", by which they take part in step 2 with those bits of their posteriors' codes that are
         clear: at least half as far from 0 as the mean bit
@@ -187,6 +187,8 @@ class RLH(CrossModalHasher):
     Step 2: K. Luo, C. Zhang, H. Li, X. Jia, C. Chen. Adaptive Marginalized Semantic Hashing for Unpaired Cross-Modal
     Retrieval. IEEE Transactions on Multimedia, 2023. Step 1 is of this project.
     """
+
+    distributed = True
 
     objective_: dict[str, Any]
     n_iter_: dict[str, Any]

@@ -1,0 +1,122 @@
+"""The Dask cluster of a fit: who works, what all workers need, and results that are waited for without hanging.
+
+A worker that dies takes its results with it. Dask makes them anew from the tasks that made them, which it can only for
+results of tasks: what all workers need is therefore submitted as a task of its own (:meth:`Cluster.share`), never
+scattered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, TypeVar
+
+from modalhash._imports import require
+
+T = TypeVar("T")
+
+ASK_EVERY = 2.0
+"""Seconds after which someone who waits for a result asks whether there are workers left."""
+PATIENCE = 30.0
+"""Seconds without any worker after which a fit gives up. A nanny starts a new worker in a few."""
+
+
+class ClusterError(RuntimeError):
+    """A fit cannot go on: no client, no workers, or no scheduler. The message says what to do."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker process."""
+
+    address: str
+    threads: int
+    memory_limit: int  # bytes; 0 for none
+
+
+class Cluster:
+    """The cluster of the current Dask client."""
+
+    def __init__(self) -> None:
+        distributed = require("distributed", extra="dask", why="a fit on dask arrays")
+        try:
+            self.client: Any = distributed.default_client()
+        except ValueError:
+            raise ClusterError(
+                "dask arrays were given, and there is no Dask client to work with. Make one before the fit: "
+                "client = distributed.Client('tcp://scheduler:8786'), or distributed.Client() for workers on this "
+                "machine. To fit in this process instead, pass arrays: X['image'].compute()"
+            ) from None
+        if self.client.asynchronous:
+            raise ClusterError("the current Dask client is asynchronous; a fit needs distributed.Client(...) without")
+
+    def workers(self) -> list[Worker]:
+        """Return the workers there are now, by address; waits a while for the first one."""
+        begin = monotonic()
+        while True:
+            if found := self._ask(self.client.scheduler_info, n_workers=-1)["workers"]:
+                return [Worker(name, found[name]["nthreads"], found[name]["memory_limit"]) for name in sorted(found)]
+            try:
+                self.client.wait_for_workers(1, timeout=ASK_EVERY)
+            except TimeoutError:
+                if monotonic() - begin > PATIENCE:
+                    raise self._no_workers() from None
+            except (OSError, CancelledError) as error:
+                raise self._lost() from error
+
+    def share(self, value: Any) -> Any:
+        """Return a future of a value that tasks on any worker may take, and that outlives every worker."""
+        return self.submit(identity, value)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, worker: str | None = None) -> Any:
+        """Return a future of the function's value. ``worker`` is where it should be, unless that one is gone."""
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        return self.client.submit(function, *arguments, pure=False, **where)
+
+    def result(self, future: Any) -> Any:
+        """Return a future's value; raise :class:`ClusterError` when nobody is left to make it."""
+        begin, timeout = None, ASK_EVERY
+        while True:
+            try:
+                return future.result(timeout=timeout)
+            except TimeoutError:
+                if future.status == "finished":
+                    timeout *= 2  # it is made, and takes its time on the way
+            except CancelledError as error:
+                raise self._lost() from error
+            if self._ask(self.client.nthreads):
+                begin = None
+            else:
+                begin = begin or monotonic()
+                if monotonic() - begin > PATIENCE:
+                    raise self._no_workers()
+
+    def results(self, futures: Iterable[Any]) -> list[Any]:
+        """Return the values of futures, in their order."""
+        return [self.result(future) for future in futures]
+
+    def _ask(self, question: Callable[..., Any], **options: Any) -> Any:
+        """The scheduler's answer."""
+        try:
+            return question(**options)
+        except (OSError, CancelledError) as error:  # a TimeoutError is an OSError
+            raise self._lost() from error
+
+    def _lost(self) -> ClusterError:
+        return ClusterError(
+            "the connection to the Dask scheduler was lost during the fit. Start a scheduler and workers, make a new "
+            "client, and fit again"
+        )
+
+    def _no_workers(self) -> ClusterError:
+        return ClusterError(
+            f"the Dask scheduler {self.client.scheduler.address} has had no workers for {PATIENCE:.0f} s: all of them "
+            "died or were stopped. Look into their logs (too little memory?), start workers, and fit again"
+        )
+
+
+def identity(value: T) -> T:
+    """Return the value: a task whose result Dask can make anew."""
+    return value
