@@ -123,3 +123,18 @@ def test_threads_wait_quietly():
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "passive"
+
+
+def test_lists_that_find_too_little_are_refused(codes):
+    index = FaissIndex(N_BITS, n_lists=200, n_probe=1)
+    index.add(np.arange(len(codes)), codes)
+    queries = np.random.default_rng(1).integers(0, 256, (50, codes.shape[1]), dtype=np.uint8)
+    queries[:, -1] &= 0xF0
+    with pytest.raises(ValueError, match=r"stay exact: .*recall@10 against exact 0\.\d+.*expected at least 0\.95"):
+        index.build(queries=queries, k=10)
+    assert index.report == {}
+    exact = index.exact.search(codes[:20], 10)
+    np.testing.assert_array_equal(index.search(codes[:20], 10).ids, exact.ids)
+    for recall in (0.5, 1.5):
+        with pytest.raises(ValueError, match=r"expected 0\.95 to 1"):
+            FaissIndex(N_BITS, recall=recall)

@@ -29,6 +29,7 @@ from modalhash.validation import check_int, check_number
 MIN_ITEMS_FOR_LISTS = 10_000  # of a group: a smaller one is searched exactly in any case
 TRAINING_CODES_PER_LIST = 40  # to learn the centres from
 MIN_CODES_PER_LIST = 39  # below which FAISS warns that centres are poor
+MIN_RECALL = 0.95  # of the exact answer on the codes of the index itself; lists that find less are refused
 MISSING_DISTANCE = np.iinfo(np.int32).max  # FAISS's distance where the lists it read hold fewer than k items
 
 
@@ -36,9 +37,9 @@ class FaissIndex:
     """An exact :class:`~modalhash.index.hamming.HammingIndex` with FAISS's inverted lists beside it.
 
     Until :meth:`build` is called every search is exact. Afterwards the k nearest come from the lists, with the recall
-    that :attr:`report` states; searches by radius or in an id set, and groups of fewer than 10,000 items, stay
-    exact, and so does a query whose lists hold fewer than k items. Items are added and removed without rebuilding;
-    build again when the index has grown several times over.
+    that :attr:`report` states, measured on the codes of the index and at least 0.95; searches by radius or in an id
+    set, and groups of fewer than 10,000 items, stay exact, and so does a query whose lists hold fewer than k items.
+    Items are added and removed without rebuilding; build again when the index has grown several times over.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class FaissIndex:
     n_probe : int, optional
         Lists read per query; by default as few (of 1, 2, 4, …) as reach ``recall``.
     recall : float
-        Recall to reach if ``n_probe`` is not given.
+        Recall to reach if ``n_probe`` is not given, at least 0.95.
     n_threads : int, optional
         Threads of exact searches; FAISS has its own (``OMP_NUM_THREADS``).
     """
@@ -69,6 +70,8 @@ class FaissIndex:
         self.n_lists = None if n_lists is None else check_int(n_lists, "n_lists", at_least=1)
         self.n_probe = None if n_probe is None else check_int(n_probe, "n_probe", at_least=1)
         self.recall = check_number(recall, "recall", positive=True)
+        if not MIN_RECALL <= self.recall <= 1:
+            raise ValueError(f"recall is {recall}; expected {MIN_RECALL} to 1: lists that find less are refused")
         self.report: dict[int, BuildReport] = {}
         self._lists: dict[int, Any] = {}
         self._lock = threading.RLock()  # FAISS may not be searched while it is changed
@@ -124,6 +127,11 @@ class FaissIndex:
         -------
         dict
             A report for each group that has lists now; also in :attr:`report`.
+
+        Raises
+        ------
+        ValueError
+            If ``n_probe`` lists find less than 0.95 of the exact answer in some group. Searches are then exact.
         """
         check_int(k, "k", at_least=1)
         with self._lock:
@@ -137,6 +145,12 @@ class FaissIndex:
                 if items >= MIN_ITEMS_FOR_LISTS and len(queries):
                     self._lists[group] = self._new_lists(group)
                     self.report[group] = self._tune(group, queries, k)
+            if poor := [report for report in self.report.values() if report.recall < MIN_RECALL]:
+                self._lists, self.report = {}, {}
+                raise ValueError(
+                    f"the lists are refused, and searches stay exact: {poor[0]}; expected at least {MIN_RECALL}. Leave "
+                    "n_probe out, or read more lists"
+                )
             return dict(self.report)
 
     def search(
