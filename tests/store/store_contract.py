@@ -411,6 +411,8 @@ class StoreContract:
             (Record("c\0", "text", b"12"), ValueError, "without NUL"),
             (record("c", labels=("sea\0",)), ValueError, "item 'c': the label 'sea.x00' has a NUL"),
             (record("c", uri="a\0"), ValueError, "without NUL"),
+            (record("c", text="a\0"), ValueError, "item 'c': the text has a NUL"),
+            (record("c", extra={"x": ["a\0"]}), ValueError, "item 'c': extra has a NUL"),
             (record("c", text="\ud800"), ValueError, "text has half a character"),
             (record("c", uri="\udcff.jpg"), ValueError, "uri has half a character"),
             (record("c", labels=("\ud800",)), ValueError, "labels has half a character"),

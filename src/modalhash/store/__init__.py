@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from modalhash.store.base import StoreBusyError as StoreBusyError
     from modalhash.store.base import StoreError as StoreError
     from modalhash.store.base import StoreFullError as StoreFullError
+    from modalhash.store.base import StoreUnavailableError as StoreUnavailableError
+    from modalhash.store.base import StoreUncertainError as StoreUncertainError
     from modalhash.store.base import check_storable as check_storable
     from modalhash.store.filters import And as And
     from modalhash.store.filters import Comparison as Comparison
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from modalhash.store.filters import Or as Or
     from modalhash.store.filters import all_of as all_of
     from modalhash.store.filters import any_value as any_value
+    from modalhash.store.postgres import PostgresStore as PostgresStore
+    from modalhash.store.postgres import drop_schema as drop_schema
     from modalhash.store.sqlite import SqliteStore as SqliteStore
 
 __getattr__, __dir__, __all__ = lazy_exports(
@@ -42,9 +46,12 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "StoreBusyError",
             "StoreError",
             "StoreFullError",
+            "StoreUnavailableError",
+            "StoreUncertainError",
             "check_storable",
         ],
         "filters": ["And", "Comparison", "Filter", "FilterError", "Not", "Or", "all_of", "any_value"],
+        "postgres": ["PostgresStore", "drop_schema"],
         "sqlite": ["SqliteStore"],
     },
 )

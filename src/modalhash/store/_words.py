@@ -128,8 +128,12 @@ def quoted_words(query: str) -> list[str]:
 
     Nothing else of that language passes, whatever is typed.
     """
-    words = list(dict.fromkeys(_WORD.findall(query.casefold())))[:MAX_WORDS]
-    return [f'"{word[:-1]}" *' if word.endswith("*") else f'"{word}"' for word in words]
+    return [f'"{word[:-1]}" *' if word.endswith("*") else f'"{word}"' for word in query_words(query)]
+
+
+def query_words(query: str) -> list[str]:
+    """Return the different words of a query in lower case, ``dino*`` with its star."""
+    return list(dict.fromkeys(_WORD.findall(query.casefold())))[:MAX_WORDS]
 
 
 def _match(counts: Mapping[str, int]) -> str:

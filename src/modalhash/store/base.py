@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -26,6 +27,9 @@ MAX_DEPTH = 100
 SEARCHED_FIELDS = ("title", "caption", "description")
 """The fields of ``extra`` whose words are searched, unless a store is told otherwise."""
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+_NUL_IN_JSON = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # a backslash before it may itself be escaped
+
 Key = tuple[str, str]
 """The modality and the id of an item, which together name it in a store."""
 
@@ -40,6 +44,14 @@ class StoreBusyError(StoreError):
 
 class StoreFullError(StoreError):
     """The disk is full; the change did not happen, everything before it is there."""
+
+
+class StoreUnavailableError(StoreError):
+    """The server of the store cannot be reached now; the change did not happen. The next call tries again."""
+
+
+class StoreUncertainError(StoreUnavailableError):
+    """The server was lost while it confirmed a change: whether that happened is unknown, until somebody looks."""
 
 
 class Revision(NamedTuple):
@@ -227,7 +239,7 @@ def check_keys(keys: Iterable[Key]) -> list[Key]:
 
 def to_json(value: Any) -> str:
     """Return labels or other fields of an item as JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _JSON.encode(value)
 
 
 def check_storable(record: Record) -> None:
@@ -250,6 +262,8 @@ def check_storable(record: Record) -> None:
             raise TypeError(f"{name} is {type(value).__name__}; expected a text or None")
     if "\0" in (record.uri or ""):
         raise ValueError(f"uri is {record.uri!r}; expected a text without NUL")
+    if "\0" in (record.text or ""):
+        raise ValueError("the text has a NUL")
     if isinstance(record.labels, str) or not all(
         isinstance(label, str | int) and not isinstance(label, bool) for label in record.labels
     ):
@@ -258,11 +272,16 @@ def check_storable(record: Record) -> None:
         if isinstance(label, str) and "\0" in label:
             raise ValueError(f"the label {label!r} has a NUL")
     written: dict[str, str] = {name: getattr(record, name) or "" for name in ("id", "modality", "text", "uri")}
+    written |= {"labels": "", "extra": ""}
     for name, value in (("labels", list(record.labels)), ("extra", dict(record.extra))):
+        if not value:
+            continue
         try:
             written[name] = to_json(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise TypeError(f"{name} cannot be written as JSON: {error}") from None
+    if _NUL_IN_JSON.search(written["extra"]):
+        raise ValueError("extra has a NUL in a text")
     if _depth(record.extra) > MAX_DEPTH:
         raise ValueError(f"extra has more than {MAX_DEPTH} lists and mappings in each other")
     for name, text in written.items():
@@ -287,6 +306,9 @@ def _check_record(record: Any, n_bits: int) -> Record:
         what = f"{len(refinement)} bytes" if isinstance(refinement, bytes) else type(refinement).__name__
         raise ValueError(f"item {record.id!r}: its refinement is {what}; expected 1 to {MAX_REFINEMENT} bytes, or None")
     code = record.code
+    unused = -n_bits % 8
+    if isinstance(code, bytes) and 8 * len(code) == n_bits + unused and not code[-1] % 2**unused:
+        return record  # the usual case, without an array for every item
     row = np.frombuffer(code, dtype=np.uint8) if isinstance(code, bytes) else np.asarray(code)
     packed = check_codes(row[None], n_bits, f"item {record.id!r}: code").tobytes()
     return record if isinstance(code, bytes) else replace(record, code=packed)

@@ -1,0 +1,79 @@
+"""A filter as a condition of SQL over the tables of :mod:`modalhash.store.postgres`.
+
+Values, and the names of fields in ``extra``, are parameters; the text of the condition is made of constants alone. No
+condition is ever NULL, so ``NOT`` is the complement. What passes is what :mod:`modalhash.store._filter_sql` lets pass.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from modalhash.store.filters import And, Comparison, Filter, Not, Or
+
+CREATE_ATOMS = """
+CREATE FUNCTION {schema}.atoms(value json) RETURNS TABLE (kind text, atom text) LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog AS $$
+    SELECT json_typeof(part), part #>> '{{}}' FROM (
+        SELECT json_array_elements(value) AS part WHERE json_typeof(value) = 'array'
+        UNION ALL SELECT (json_each(value)).value WHERE json_typeof(value) = 'object'
+        UNION ALL SELECT value WHERE json_typeof(value) NOT IN ('array', 'object')
+    ) AS parts
+    WHERE json_typeof(part) IN ('string', 'number', 'boolean')
+$$
+"""  # the values of a field of extra: its own, or those of its list or mapping
+
+_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?)?")
+_OWN_COLUMNS = ("kind", "id", "text", "uri")
+_NUMBER_TEST = r"""CASE
+    WHEN kind = 'number' THEN atom::numeric {operator} %s
+    WHEN kind = 'string' AND atom ~ '^-?(0|[1-9]\d{{0,250}})(\.\d{{1,250}})?([eE][-+]?\d{{1,3}})?$'
+    THEN atom::numeric {operator} %s
+END"""  # a number of a CSV file is a text
+_DATE_TEST = """CASE WHEN kind = 'string' AND atom ~ '^[0-9]{{4}}-[0-9]{{2}}'
+    THEN substr(replace(atom, ' ', 'T'), 1, {length}) COLLATE "C" {operator} %s
+END"""  # 2024-01-31 is the whole day, also its evening
+
+
+def condition(where: Filter) -> tuple[str, list[Any]]:
+    """Return a condition on ``item``, and its parameters."""
+    if isinstance(where, Comparison):
+        sql, values = _test(where, "=" if where.operator == "!=" else where.operator)
+        return (f"NOT {sql}" if where.operator == "!=" else sql), values
+    if isinstance(where, Not):
+        sql, values = condition(where.part)
+        return f"NOT {sql}", values
+    assert isinstance(where, And | Or)
+    parts = [condition(part) for part in where.parts]
+    word = " AND " if isinstance(where, And) else " OR "
+    return f"({word.join(sql for sql, _ in parts)})", [value for _, values in parts for value in values]
+
+
+def _test(where: Comparison, operator: str) -> tuple[str, list[Any]]:
+    text = str(where.value).lower() if isinstance(where.value, bool) else str(where.value)
+    if where.field == "label":
+        return "item.folded_labels @> ARRAY[%s::text]", [text.casefold()]
+    if where.field == "modality":
+        return "coalesce(item.modality = (SELECT number FROM modality WHERE name = %s), false)", [text]
+    if where.field in _OWN_COLUMNS:
+        return f"coalesce(item.{where.field} {operator} %s, false)", [text]
+    test, values = _json_test(where.value, operator)
+    names = where.field.removeprefix("extra.")
+    paths = list(dict.fromkeys(((names,), tuple(names.split(".")))))  # under its name, or inside of others
+    sql = " OR ".join(
+        f"EXISTS (SELECT 1 FROM atoms(item.extra{' -> %s::text' * len(path)}) WHERE {test})" for path in paths
+    )
+    return f"({sql})", [value for path in paths for value in (*path, *values)]
+
+
+def _json_test(value: Any, operator: str) -> tuple[str, list[Any]]:
+    """Return a test of one value of ``atoms``, and its parameters."""
+    if isinstance(value, bool):
+        texts = "CASE kind WHEN 'string' THEN lower(atom) WHEN 'boolean' THEN atom END"
+        return f"{texts} = %s" if operator == "=" else f'{texts} COLLATE "C" {operator} %s', [str(value).lower()]
+    if isinstance(value, int | float):
+        return _NUMBER_TEST.format(operator=operator), [Decimal(repr(value))] * 2
+    if _DATE.fullmatch(value):
+        return _DATE_TEST.format(operator=operator, length=len(value)), [value.replace(" ", "T")]
+    return f"kind <> 'boolean' AND atom COLLATE \"C\" {operator} %s", [value]

@@ -1,0 +1,405 @@
+"""The store in PostgreSQL: the contract, connections that are cut, formats, roles, and what SQL sees."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+from store_contract import N_BITS, StoreContract, ids_of, record, texts
+
+from modalhash.engine import refresh
+from modalhash.index import HammingIndex
+from modalhash.store import (
+    Filter,
+    PostgresStore,
+    Record,
+    Revision,
+    SqliteStore,
+    StoreError,
+    StoreUnavailableError,
+    StoreUncertainError,
+    drop_schema,
+)
+from modalhash.store import postgres as module
+from modalhash.store._postgres_connections import Connections, shown_url
+
+PAGE = Path(__file__).parents[2] / "docs" / "postgres.md"
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'modalhash'"
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, postgres, schema, monkeypatch):
+        monkeypatch.setattr("modalhash.store.postgres._PAGE_ROWS", 35)  # so that reading takes several pages
+        return lambda n_bits=None, timeout=60.0: PostgresStore(
+            postgres.url, schema=schema, n_bits=n_bits, timeout=timeout
+        )
+
+    @pytest.fixture
+    def block_writers(self, postgres, schema):
+        @contextmanager
+        def block():
+            with psycopg.connect(postgres.url) as connection:
+                connection.execute(f"SELECT * FROM {schema}.counter FOR UPDATE")
+                yield
+
+        return block
+
+
+@pytest.fixture
+def store(postgres, schema):
+    with PostgresStore(postgres.url, schema=schema, n_bits=16) as opened:
+        yield opened
+
+
+# -- revisions are in the order of commits
+
+
+def test_a_follower_misses_nothing_of_writers_that_overlap(postgres, schema, store):
+    index, reached, stop = HammingIndex(16), None, threading.Event()
+    names = count()
+
+    def write():
+        with PostgresStore(postgres.url, schema=schema) as own:
+            for _ in range(15):
+                own.add([record(f"{next(names):04}") for _ in range(3)])
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    watcher = threading.Thread(target=lambda: ([one.join() for one in writers], stop.set()))
+    for thread in (*writers, watcher):
+        thread.start()
+    while not stop.is_set():
+        reached = refresh(index, store, reached)
+    refresh(index, store, reached)
+    watcher.join()
+    assert index.dump()[0].tolist() == list(range(1, 136))
+
+
+def test_old_removals_are_forgotten(store, monkeypatch):
+    monkeypatch.setattr("modalhash.store.postgres._KEPT_REMOVALS", 5)
+    store.add([record(f"{n:02}") for n in range(40)])
+    index = HammingIndex(16)
+    start = refresh(index, store)
+    for n in range(0, 30, 2):
+        store.remove(texts(f"{n:02}"))
+    assert store.removed(start, store.revision()).tolist() == list(range(1, 31, 2))
+    refresh(index, store, start)
+    assert index.dump()[0].tolist() == store.matching().tolist()
+    assert store._rows("SELECT count(*) FROM removed")[0][0] < 15
+
+
+# -- connections that are cut
+
+
+def test_a_read_survives_a_cut_connection_and_a_change_begins_anew(postgres, store):
+    store.add([record("a")])
+    postgres.execute(CUT)
+    assert store.count() == 1
+    postgres.execute(CUT)
+    assert store.add([record("b")]).tolist() == [2], "the idle connection was cut, nothing was under way"
+
+
+def test_a_change_that_was_cut_did_not_happen(postgres, store, monkeypatch):
+    monkeypatch.setattr(module, "_count_labels", lambda *_: postgres.execute(CUT))  # in the middle of the transaction
+    with pytest.raises(StoreUnavailableError, match="Nothing was changed; try again"):
+        store.add([record("a")])
+    monkeypatch.undo()
+    assert [store.count(), store.revision()] == [0, Revision()]
+    assert store.add([record("a")]).tolist() == [1]
+
+
+class _LostCommit:
+    """A connection whose COMMIT reaches the server, or not, and whose confirmation never comes back."""
+
+    def __init__(self, connection, *, reached):
+        self._connection, self._reached = connection, reached
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, sql, *values):
+        if sql != "COMMIT":
+            return self._connection.execute(sql, *values)
+        if self._reached:
+            self._connection.execute(sql)
+        self._connection.close()
+        raise psycopg.OperationalError("the connection is lost")
+
+
+@pytest.mark.parametrize(
+    ("reached", "answers", "error"),
+    [(True, True, None), (False, True, StoreUnavailableError), (True, False, StoreUncertainError)],
+)
+def test_the_server_is_asked_about_a_confirmation_that_was_cut_off(store, monkeypatch, reached, answers, error):
+    begin = Connections._begin
+    monkeypatch.setattr(Connections, "_begin", lambda self: _LostCommit(begin(self), reached=reached))
+    if not answers:
+        monkeypatch.setattr("modalhash.store._postgres_connections.ASK_SECONDS", 0.0)
+    if error is None:
+        assert store.add([record("a")]).tolist() == [1]
+    else:
+        message = "unknown; look before you repeat it" if error is StoreUncertainError else "Nothing was changed"
+        with pytest.raises(error, match=message) as raised:
+            store.add([record("a")])
+        assert type(raised.value) is error
+    monkeypatch.undo()
+    assert store.count() == int(reached)
+
+
+def test_an_index_is_as_before_if_a_refresh_is_cut(store, monkeypatch):
+    monkeypatch.setattr(module, "_PAGE_ROWS", 10)
+    store.add([record(f"{n:02}") for n in range(35)])
+    index, read_rows = HammingIndex(16), module.read_rows
+
+    def cut(connection, sql, *more):
+        if "number > 20" in sql:
+            raise psycopg.OperationalError("cut")
+        return read_rows(connection, sql, *more)
+
+    monkeypatch.setattr(module, "read_rows", cut)
+    with pytest.raises(StoreUnavailableError):
+        refresh(index, store)
+    assert len(index) == 0
+    monkeypatch.setattr(module, "read_rows", read_rows)
+    refresh(index, store)
+    assert index.dump()[0].tolist() == list(range(1, 36))
+
+
+def test_a_server_that_is_not_there(tmp_path):
+    url = f"postgresql://me:s3cret@/items?host={tmp_path}"
+    with pytest.raises(StoreUnavailableError, match=r"postgresql:///items \(schema mine\) cannot be reached") as raised:
+        PostgresStore(url, schema="mine")
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:s3cret@db:5433/items?sslmode=require", "postgresql://db:5433/items"),
+        ("postgresql://me:s3%63ret@db/items", "postgresql://db/items"),
+        ("postgresql:///items?user=me&password=s3cret", "postgresql:///items"),
+        ("host=db password=s3cret", "postgresql://"),
+    ],
+)
+def test_no_message_has_a_password(url, shown):
+    assert shown_url(url) == shown
+    connections = Connections(url, "mine", read_only=True)
+    with pytest.raises(StoreError) as raised:
+        connections._raise(psycopg.OperationalError(f"cannot connect to {url} with s3cret"))
+    assert not re.search("s3cret|s3%63ret", str(raised.value))
+
+
+# -- what is in the schema
+
+
+def test_another_model_is_refused(postgres, schema):
+    PostgresStore(postgres.url, schema=schema, n_bits=16).close()
+    PostgresStore(postgres.url, schema=schema, model="a" * 64).close()
+    PostgresStore(postgres.url, schema=schema, model="a" * 64, read_only=True).close()
+    with pytest.raises(StoreError, match=r"holds codes of another model \(digest aaaaaaaaaaaa…, not bbbbbbbbbbbb…\)"):
+        PostgresStore(postgres.url, schema=schema, model="b" * 64)
+
+
+def test_schemas_that_are_no_stores(postgres, schema):
+    with pytest.raises(StoreError, match="is not there: it was dropped"):
+        PostgresStore(postgres.url, schema=schema)
+    postgres.execute(f"CREATE SCHEMA {schema}")
+    with pytest.raises(StoreError, match="is not a store of modalhash"):
+        PostgresStore(postgres.url, schema=schema, n_bits=16)
+    for name in ("Big", "a-b", "", "x" * 64, "a; drop"):
+        with pytest.raises(ValueError, match="lower-case letters"):
+            PostgresStore(postgres.url, schema=name)
+
+
+def test_formats(postgres, schema, store, monkeypatch):
+    store.add([record("a", labels=("sea",))])
+    monkeypatch.setattr(module, "FORMAT", 2)
+    step = ("ALTER TABLE {schema}.item ADD COLUMN colour text", "UPDATE item SET colour = 'blue'")
+    monkeypatch.setattr(module, "_MIGRATIONS", {1: step})
+    with pytest.raises(StoreError, match="has format 1; open it once for writing, which brings it to 2"):
+        PostgresStore(postgres.url, schema=schema, read_only=True)
+    threads = [threading.Thread(target=lambda: PostgresStore(postgres.url, schema=schema).close()) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with PostgresStore(postgres.url, schema=schema, read_only=True) as new:
+        assert new._rows("SELECT colour FROM item") == [("blue",)]
+        assert ids_of(new) == ["a"]
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match=r"has format 2; this version reads up to 1\. Upgrade"):
+        PostgresStore(postgres.url, schema=schema)
+
+
+def test_a_migration_that_fails_changes_nothing(postgres, schema, store, monkeypatch):
+    monkeypatch.setattr(module, "FORMAT", 2)
+    monkeypatch.setattr(module, "_MIGRATIONS", {1: ("ALTER TABLE item ADD COLUMN colour text", "SELECT nonsense")})
+    with pytest.raises(StoreError, match="nonsense"):
+        PostgresStore(postgres.url, schema=schema)
+    monkeypatch.undo()
+    assert postgres.execute(f"SELECT value FROM {schema}.meta WHERE key = 'format'") == [("1",)]
+    with pytest.raises(StoreError, match="colour"):
+        store._rows("SELECT colour FROM item")
+
+
+def test_two_create_at_once(postgres, schema):
+    opened = []
+    threads = [
+        threading.Thread(target=lambda: opened.append(PostgresStore(postgres.url, schema=schema, n_bits=16)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one.count() for one in opened] == [0] * 4
+    for one in opened:
+        one.close()
+
+
+def test_damage_is_found(postgres, schema, store):
+    store.add([record(f"{n}", text="a red boat", labels=("sea",)) for n in range(5)])
+    store.remove(texts("4"))
+    assert store.damage() == []
+    for change in (
+        "code = 'xx'",
+        "text = 'a blue boat'",
+        "searched = 'car'",
+        "folded_labels = '{}'",
+        "kind = 'learned'",
+    ):
+        postgres.execute(f"CREATE TABLE {schema}.kept AS SELECT code, text, searched, folded_labels, kind FROM "
+                         f"{schema}.item WHERE number = 2")  # fmt: skip
+        postgres.execute(f"UPDATE {schema}.item SET {change} WHERE number = 2")
+        assert store.damage() == ["the item '1' of 'text' is not as it was written"], change
+        postgres.execute(
+            f"UPDATE {schema}.item SET (code, text, searched, folded_labels, kind) = (SELECT * FROM {schema}.kept) "
+            f"WHERE number = 2; DROP TABLE {schema}.kept"
+        )
+    postgres.execute(f"DELETE FROM {schema}.item WHERE number = 3")
+    assert [text.partition(",")[0] for text in store.damage()] == [
+        "3 items with 12 words",
+        "the counts of labels are not those of the items",
+    ]
+    with pytest.raises(StoreError, match="is damaged"):
+        store.check()
+
+
+def test_other_fields_are_searched(postgres, schema, store):
+    store.add([record("a", extra={"name": "herring", "title": "red"}), record("b")])
+    assert [store.words("red").tolist(), store.words("herring").tolist()] == [[1], []]
+    with PostgresStore(postgres.url, schema=schema, searched_fields=["name"]) as other:
+        assert [other.words("red").tolist(), other.words("herring").tolist()] == [[], [1]]
+        assert other.damage() == []
+
+
+def test_a_very_long_text(store):
+    long = " ".join(f"word{n}" for n in range(100_000))
+    store.add([record("long", text=long), record("b", text="a boat")])
+    assert store.words("word7").tolist() == [1]
+    assert store.get("long", modality="text").text == long
+    assert store.damage() == []
+
+
+def test_words_are_ordered_as_in_sqlite(store, tmp_path):
+    rng = np.random.default_rng(0)
+    words = [f"w{n}" for n in range(60)]
+    batch = [record(f"{n:03}", text=" ".join(rng.choice(words, rng.integers(1, 12)))) for n in range(200)]
+    store.add(batch)
+    with SqliteStore(tmp_path / "items.db", n_bits=16) as sqlite:
+        sqlite.add(batch)
+        for query in ("w1", "w2 w3", "w4 w5 w6", "w7*", "w8 nosuch"):
+            for where in (None, Filter.parse("id < 100")):
+                found = store.words(query, where=where, limit=10).tolist()
+                assert found == sqlite.words(query, where=where, limit=10).tolist(), query
+
+
+def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_PAGE_ROWS", 50)
+    store.add([record(f"{n:02}", text="boat", labels=("sea", n), extra={"n": n}) for n in range(30)])
+    before, page = list(store.scan()), module._page
+
+    def changed(*arguments, **options):  # somebody else writes between two pages
+        if store.count() < 33:
+            store.add([record(f"new-{store.revision().items}")])
+            store.remove(texts(f"{29 - store.revision().removals:02}"))
+        return page(*arguments, **options)
+
+    monkeypatch.setattr(module, "_page", changed)
+    store.backup(tmp_path / "copy.db")
+    assert store.revision() != Revision(30, 0)
+    with SqliteStore(tmp_path / "copy.db") as copy:
+        assert list(copy.scan()) == before
+        assert copy.damage() == []
+
+
+def test_a_schema_in_use_is_not_dropped(postgres, schema, store):
+    store.count()
+    assert drop_schema(postgres.url, schema) is False
+    store.close()
+    assert drop_schema(postgres.url, schema, only_look=True) is True
+    assert drop_schema(postgres.url, schema) is True
+    assert drop_schema(postgres.url, schema) is None
+
+
+# -- what SQL sees, and who may do what: the statements of docs/postgres.md
+
+
+def sql_of_page(heading):
+    section = PAGE.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```sql\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+
+
+def test_codes_are_bits_for_sql(postgres, schema):
+    with PostgresStore(postgres.url, schema=schema, n_bits=12) as store:
+        store.add([Record("a", "text", b"\xf0\xf0", labels=("sea",)), Record("b", "image", b"\x00\x10")])
+    assert postgres.execute(f"SELECT id, modality, code::text, labels FROM {schema}.items ORDER BY number") == [
+        ("a", "text", "111100001111", ["sea"]),
+        ("b", "image", "000000000001", []),
+    ]
+    plain, with_pgvector = sql_of_page("SQL on codes")
+    values = {"modalhash_0123456789abcdef": schema, "B'…'": "B'111100001110'"}
+    for statement in (plain, with_pgvector):
+        for name, value in values.items():
+            statement = statement.replace(name, value)
+        try:
+            rows = postgres.execute(statement)
+        except psycopg.errors.FeatureNotSupported:
+            continue  # this server has no pgvector
+        assert [(row[0], int(row[-1])) for row in rows] == [("a", 1), ("b", 8)]
+
+
+def test_roles_of_the_page(postgres, schema):
+    """The owner creates, the writer adds and removes and creates nothing, the reader reads."""
+    owner, writer, reader = (f"modalhash_{name}" for name in ("owner", "writer", "reader"))
+    postgres.execute("".join(sql_of_page("Roles")).replace("DATABASE items", "DATABASE postgres"))
+    try:
+        PostgresStore(postgres.url_of(owner), schema=schema, n_bits=N_BITS).close()
+        with PostgresStore(postgres.url_of(writer), schema=schema, model="a") as store:
+            store.add([record("a", text="a boat"), record("b")])
+            store.remove(texts("b"))
+            assert store.words("boat").tolist() == [1]
+        with pytest.raises(StoreError, match="the role may not do this"):
+            PostgresStore(postgres.url_of(writer), schema=f"{schema}_2", n_bits=N_BITS)
+        with pytest.raises(StoreError, match="the role may not do this"):
+            drop_schema(postgres.url_of(writer), schema)
+        with PostgresStore(postgres.url_of(reader), schema=schema, read_only=True) as store:
+            assert ids_of(store) == ["a"]
+            assert store.matching(Filter.parse("year = 3 or id = a")).tolist() == [1]
+            with pytest.raises(StoreError, match="read-only"):
+                store.add([record("c")])
+        with (
+            PostgresStore(postgres.url_of(reader), schema=schema) as store,
+            pytest.raises(StoreError, match="the role may not do this"),
+        ):
+            store.add([record("c")])
+    finally:
+        postgres.execute(f"DROP SCHEMA {schema} CASCADE")
+        for role in (writer, reader, owner):
+            postgres.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
