@@ -44,7 +44,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
     "encoders": {"_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
-    "store": {"_lazy", "_typing", "codes", "validation"},
+    "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},
     "engine": {"_config", "_files", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
@@ -69,6 +69,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "feedback ordering",
         "confidence",
         "answer folder",
+        "place",
         "archive checkup ingest splitting",
         "near_duplicates training",
         "engine",
@@ -96,12 +97,13 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "store": [
         "filters",
-        "_filter_sql base",
-        "_labels _words",
-        "_sqlite_schema",
+        "_filter_sql _postgres_copy _postgres_filters base",
+        "_labels _postgres_connections _words",
+        "_postgres_words _sqlite_schema",
         "_sqlite_rows",
         "_sqlite_open",
         "sqlite",
+        "postgres",
     ],
 }
 MODULES = {

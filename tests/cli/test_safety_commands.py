@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from little_world import make_world
 from modalhash.cli import app
+from postgres_server import postgres  # noqa: F401
 
 
 def run(*arguments):
@@ -100,3 +101,22 @@ def test_the_rest_of_an_export_that_was_killed_is_swept_by_the_next_one(engine, 
     left.write_text("half")
     assert run("export", engine, "-o", tmp_path / "items.jsonl").exit_code == 0
     assert not left.exists()
+
+
+def test_items_move_into_a_database_and_back(engine, tmp_path, postgres, monkeypatch):  # noqa: F811
+    with_password = postgres.url.replace("postgres@", "postgres:s3cret@", 1)
+    assert run("backup", engine, tmp_path / "engine.tar").exit_code == 0
+    done = run("restore", tmp_path / "engine.tar", engine, "--overwrite", "--store", "postgresql")
+    assert [done.exit_code, "set the variable MODALHASH_DATABASE_URL" in done.stderr] == [2, True]
+    monkeypatch.setenv("MODALHASH_DATABASE_URL", with_password)
+    assert run("restore", tmp_path / "engine.tar", engine, "--overwrite", "--store", "postgresql").exit_code == 0
+    facts = json.loads(run("info", engine, "--json").stdout)
+    assert [facts["items"], facts["store"]["kind"]] == [120, "postgresql"]
+    assert run("search", engine, "red ball", "--read-only").exit_code == 0
+    assert run("verify", engine).exit_code == 0
+    done = run("restore", tmp_path / "engine.tar", engine, "--overwrite", "--store", "sqlite")
+    assert [done.exit_code, run("verify", engine, "--repair").exit_code] == [0, 0]
+    assert postgres.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", facts["store"]["schema"]) == []
+    bad = run("train", tmp_path / "none.csv", "-o", tmp_path / "new", "--store", "mysql://me:s3cret@db/items")
+    assert [bad.exit_code, "s3cret" in bad.stderr] == [2, False]
+    assert "s3cret" not in (tmp_path / "engine.audit.jsonl").read_text()

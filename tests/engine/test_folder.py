@@ -104,7 +104,7 @@ def test_an_engine_that_cannot_be_opened_leaves_no_store_open(world, monkeypatch
         def revision(self):
             raise StoreError("unreadable")
 
-    monkeypatch.setattr("modalhash.engine.engine.SqliteStore", Watched)
+    monkeypatch.setattr("modalhash.engine.place.SqliteStore", Watched)
     with pytest.raises(StoreError, match="unreadable"):
         Engine.open(world / "engine")
     with pytest.raises(StoreError, match="is closed"):

@@ -53,6 +53,24 @@ ReadOnly = Annotated[
     typer.Option("--read-only", help="Write nothing into the engine's folder, which may lie on a read-only disk."),
 ]
 
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STORE",
+        help="Where the items go: [b]sqlite[/b], a file in the folder; or a PostgreSQL database, as its URL, or better "
+        "[b]postgresql[/b] for the URL in the variable. By default as in an engine that is replaced, else a file.",
+        show_default=False,
+    ),
+]
+StoreVariable = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The environment variable that has the URL of the database; MODALHASH_DATABASE_URL by default.",
+        show_default=False,
+    ),
+]
+
 
 def _set_variable(name: str, text: str | None) -> None:
     """Set a variable for this process and those it starts, if an option gives it."""

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from modalhash.cli._common import EngineFolder, audited, say
+from modalhash.cli._common import EngineFolder, Store, StoreVariable, audited, say
 
 
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive that modalhash backup wrote.")],
     engine: EngineFolder,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    store: Store = None,
+    store_variable: StoreVariable = None,
 ) -> None:
     """Make an engine of a backup. It appears when it is whole, and every file is as it was.
 
@@ -24,9 +26,11 @@ def restore(
     modalhash restore engine.tar engine
 
     modalhash restore backups/monday.tar.gz engine --overwrite
+
+    modalhash restore engine.tar engine --store postgresql
     """
     from modalhash.engine import restore_engine
 
     with audited("restore", engine, sources=[str(file)]):
-        restore_engine(file, engine, overwrite=overwrite)
+        restore_engine(file, engine, overwrite=overwrite, store=store, store_variable=store_variable)
     say(f"{engine} restored from {file}")

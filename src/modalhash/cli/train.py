@@ -14,6 +14,8 @@ from modalhash.cli._common import (
     Field,
     ReadMemory,
     ReadSeconds,
+    Store,
+    StoreVariable,
     Strict,
     Workers,
     audited,
@@ -69,6 +71,8 @@ def train(
         LearnFrom,
         typer.Option(help="Hold items out as their field [b]split[/b] says, to measure by them; or learn from all."),
     ] = LearnFrom.training,
+    store: Store = None,
+    store_variable: StoreVariable = None,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
     strict: Strict = False,
@@ -100,6 +104,8 @@ def train(
     modalhash train items.csv -o engine --method mymodule:Mine --param ridge=0.1
 
     modalhash train openmoji -o emoji
+
+    MODALHASH_DATABASE_URL=postgresql://… modalhash train items.csv -o engine --store postgresql
     """
     from modalhash.engine import Engine
 
@@ -119,6 +125,8 @@ def train(
             fields=key_values(field, "--field"),
             codes=codes.value,
             learn_from=learn_from.value,
+            store=store,
+            store_variable=store_variable,
             strict=strict,
             workers=workers,
             overwrite=overwrite,
@@ -143,6 +151,9 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
     say(f"{output}: {sizes}; {facts['classes']} labels ({seconds})")
     say(describe_codes(facts))
+    if facts["store"]["kind"] == "postgresql":
+        place = facts["store"]
+        say(f"Its items are in the schema {place['schema']}; whoever opens it needs the URL in {place['variable']}")
     others = [name for name in facts["modalities"] if name != "text"]
     query = '"some words"' if "text" in facts["modalities"] else "--image photo.jpg"
     say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")

@@ -11,6 +11,7 @@ import tarfile
 import warnings
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -31,8 +32,9 @@ from modalhash.engine.folder import (
     recover_engine,
     write_config,
 )
+from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import FILE as REFINEMENT
-from modalhash.store import SqliteStore
+from modalhash.store import SEARCHED_FIELDS, SqliteStore, StoreError
 
 FORMAT = 1
 KIND = "modalhash backup"
@@ -41,15 +43,21 @@ MAX_CONTENTS = 2**28
 """The most bytes of the list of members: about two million of them."""
 _PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE)
 _ATTEMPTS = 3
+_MOVED_TOGETHER = 10_000
+"""Items that are put into a database in one transaction."""
 
 
-def backup_engine(folder: str | Path, file: str | Path) -> None:
+def backup_engine(folder: str | Path, file: str | Path, *, database: str | None = None) -> None:
     """Write an engine as it is at this moment into one archive, while others go on using it.
 
     Parameters
     ----------
     folder : of the engine
     file : to be written, whole or not at all; compressed if its name ends in ``.gz`` or ``.tgz``
+    database : the URL of its database, if its items are in one, instead of that of the variable which it names
+
+    Items in a database are in the archive as in any other: as a file, which :func:`restore_engine` puts where it is
+    told to.
 
     A warning tells of items that are damaged, or whose saved picture is missing; they are in the archive as they are.
     """
@@ -60,15 +68,14 @@ def backup_engine(folder: str | Path, file: str | Path) -> None:
         with scratch_folder(file) as scratch:
             stage = scratch / "new"
             try:
-                missing = _stage(folder, stage)
-            except (OSError, EngineError):
+                missing = _stage(folder, stage, database)
+            except (OSError, EngineError, StoreError):
                 if generation.is_current():
                     raise
                 continue
             if not generation.is_current():
                 continue  # another engine took its place meanwhile
-            with SqliteStore(stage / ITEMS, read_only=True) as store:
-                found = store.damage() + [f"{uri} is missing" for uri in missing]
+            found = _damage(folder, stage, database) + [f"{uri} is missing" for uri in missing]
             for ending in ("-wal", "-shm"):
                 (stage / f"{ITEMS}{ending}").unlink(missing_ok=True)
             write_atomically(file, partial(_write_archive, stage, compress=file.suffix in (".gz", ".tgz")))
@@ -79,7 +86,14 @@ def backup_engine(folder: str | Path, file: str | Path) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
-def restore_engine(file: str | Path, folder: str | Path, *, overwrite: bool = False) -> None:
+def restore_engine(
+    file: str | Path,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    store: str | None = None,
+    store_variable: str | None = None,
+) -> None:
     """Make an engine of an archive that :func:`backup_engine` wrote; its folder appears when it is whole.
 
     Every file is compared with its digest, and nothing is written outside the folder. The engine has a generation of
@@ -90,9 +104,13 @@ def restore_engine(file: str | Path, folder: str | Path, *, overwrite: bool = Fa
     file : the archive
     folder : to be made
     overwrite : replace an engine that is there, with the pictures saved in it
+    store, store_variable : where the items go, as for :meth:`Engine.train`
     """
     file, folder = Path(file), Path(folder)
-    with new_folder(folder, overwrite=overwrite, keep_media=False) as fresh:
+    with (
+        new_place(folder, store, variable=store_variable) as place,
+        new_folder(folder, overwrite=overwrite, keep_media=False) as fresh,
+    ):
         try:
             with tarfile.open(file, "r:*") as archive:
                 _extract(archive, fresh, file)
@@ -100,30 +118,59 @@ def restore_engine(file: str | Path, folder: str | Path, *, overwrite: bool = Fa
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise EngineError(f"{file} is no backup, or is damaged: {error}") from error
-        write_config(fresh, {**read_config(fresh), "generation": new_generation()})
+        config = read_config(fresh)
+        if place.kind != SQLITE:
+            _move_items(fresh, config, place)
+        write_config(fresh, {**config, **place.to_config(), "generation": new_generation()})
+
+
+def _move_items(fresh: Path, config: Mapping[str, Any], place: Place) -> None:
+    """Put the items of a restored engine into a database."""
+    fields = config.get("searched_fields", SEARCHED_FIELDS)
+    with (
+        SqliteStore(fresh / ITEMS, read_only=True) as source,
+        place.create(fresh, n_bits=source.n_bits, searched_fields=fields, model=config["model"]) as target,
+    ):
+        records = source.scan()
+        while batch := list(islice(records, _MOVED_TOGETHER)):
+            target.add(batch)
+    for ending in ("", "-wal", "-shm"):
+        (fresh / f"{ITEMS}{ending}").unlink(missing_ok=True)
 
 
 # -- writing
 
 
-def _stage(folder: Path, stage: Path) -> list[str]:
+def _damage(folder: Path, stage: Path, database: str | None) -> list[str]:
+    """Return what is wrong with the items of a backup; a database has its checksums itself."""
+    place = Place.of(read_config(folder), database=database)
+    with SqliteStore(stage / ITEMS, read_only=True) as copy:
+        found = copy.damage()
+    if place.kind != SQLITE:
+        with place.open(folder, read_only=True) as store:
+            found += store.damage()
+    return found
+
+
+def _stage(folder: Path, stage: Path, database: str | None) -> list[str]:
     """Copy an engine with the store of one moment, and what its items have; return the saved pictures that are missing.
 
     Pictures are never changed, but may be deleted at any time. Those that were there before the store was copied have a
     second name in the stage by then; where one that came in between is gone already, the store is copied anew.
     """
-    read_config(folder)
+    place = Place.of(read_config(folder), database=database)
     stage.mkdir()
     for name in _PARTS:
         if (folder / name).is_dir():
             shutil.copytree(folder / name, stage / name)
         elif (folder / name).exists():
             shutil.copy2(folder / name, stage / name)
+    write_config(stage, {name: value for name, value in read_config(stage).items() if name != "store"})
     used: set[str] = set()
     for _ in range(_ATTEMPTS):
         link_tree(folder / MEDIA, stage / MEDIA)
         (stage / ITEMS).unlink(missing_ok=True)
-        with SqliteStore(folder / ITEMS, read_only=True) as store:
+        with place.open(folder, read_only=True) as store:
             store.backup(stage / ITEMS)
         link_tree(folder / MEDIA, stage / MEDIA)
         with SqliteStore(stage / ITEMS, read_only=True) as copy:

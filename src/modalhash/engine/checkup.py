@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from modalhash._files import recover_folder, scratch_folders, shared_lock, sweep, temporary_files
-from modalhash.engine.folder import ITEMS, MEDIA, EngineError, is_saved_media, read_parts
-from modalhash.store import SqliteStore, Store, StoreError
+from modalhash.engine.folder import MEDIA, EngineError, is_saved_media, read_config, read_parts
+from modalhash.engine.place import Place, drop_leftover
+from modalhash.store import Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -27,20 +29,27 @@ class Finding:
         return f"{self.path}: {self.message}"
 
 
-def verify_engine(folder: str | Path, *, repair: bool = False, trust: bool = False) -> list[Finding]:
+def verify_engine(
+    folder: str | Path, *, repair: bool = False, trust: bool = False, database: str | None = None
+) -> list[Finding]:
     """Read all of an engine and return what is wrong with it; an empty list if nothing is.
 
     Digests of all parts, the pages of the store, a checksum for every item, saved pictures that are missing or that no
-    item has, and what killed processes left in the folder or beside it. Others may use the engine meanwhile.
+    item has, what killed processes left in the folder or beside it, and schemas of engines that this one replaced in a
+    database. Others may use the engine meanwhile.
 
     Parameters
     ----------
     folder : of the engine
     repair : remove leftovers. Damage cannot be undone; restore a backup (:func:`restore_engine`)
     trust : import encoders of other packages if the engine names some; that runs their code
+    database : the URL of its database, if its items are in one, instead of that of the variable which it names
     """
     folder = Path(folder)
     found = []
+    place = Place()
+    with suppress(EngineError):
+        place = Place.of(read_config(folder), database=database)
     if recover_folder(folder):
         message = "a process that was replacing this engine was killed; the previous engine was put back"
         found.append(Finding("leftover", str(folder), message, repaired=True))
@@ -48,22 +57,24 @@ def verify_engine(folder: str | Path, *, repair: bool = False, trust: bool = Fal
         read_parts(folder, trust=trust)
     except (EngineError, OSError) as error:
         found.append(Finding("damage", str(folder), str(error)))
-    found += _leftovers(scratch_folders(folder), "the remains of an engine that was being made", repair)
+    scratch = [path for path in scratch_folders(folder) if not repair or _drop_schema_of(path, place)]
+    found += _leftovers(scratch, "the remains of an engine that was being made", repair)
     places = (folder, folder / MEDIA, folder.absolute().parent)  # exports and backups are often put beside an engine
     left = [path for place in places for path in temporary_files(place)]
     found += _leftovers(left, "the remains of a file that was being written", repair)
     try:
-        with SqliteStore(folder / ITEMS, read_only=not repair) as store:
-            found += (Finding("damage", str(folder / ITEMS), message) for message in store.damage())
+        with place.open(folder, read_only=not repair) as store:
+            found += (Finding("damage", place.name(folder), message) for message in store.damage())
             found += _check_media(folder, store, repair)
-    except (StoreError, OSError) as error:
-        found.append(Finding("damage", str(folder / ITEMS), str(error)))
+        found += _replaced_schemas(place, repair)
+    except (EngineError, StoreError, OSError) as error:
+        found.append(Finding("damage", place.name(folder), str(error)))
     return found
 
 
-def sweep_leftovers(folder: Path, store: Store) -> None:
+def sweep_leftovers(folder: Path, store: Store, place: Place) -> None:
     """Remove what killed processes left of an engine and in it; warn of an engine that was being made."""
-    if left := scratch_folders(folder):
+    if left := [path for path in scratch_folders(folder) if _drop_schema_of(path, place)]:
         sweep(left)
         warnings.warn(
             f"{folder}: a process that was replacing this engine was killed; what it left beside it "
@@ -91,6 +102,25 @@ def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Pa
             for path in unused:
                 path.unlink(missing_ok=True)
     return unused
+
+
+def _drop_schema_of(scratch: Path, place: Place) -> bool:
+    """Drop what a killed process put into a database; return whether nothing of it is left there."""
+    try:
+        return drop_leftover(scratch, place.database, keep=place.schema)
+    except (EngineError, StoreError):
+        return False
+
+
+def _replaced_schemas(place: Place, repair: bool) -> list[Finding]:
+    """Find the schemas of engines that this one replaced, which nobody has open any more."""
+    found = []
+    for schema in place.replaces:
+        free = place.drop(schema, only_look=not repair)
+        if free:
+            message = "the schema of an engine that was replaced, which nobody uses any more"
+            found.append(Finding("leftover", f"schema {schema} of ${place.variable}", message, repaired=repair))
+    return found
 
 
 def _leftovers(paths: Iterable[Path], what: str, repair: bool) -> list[Finding]:

@@ -18,7 +18,6 @@ from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, Judge, answer_requests
 from modalhash.engine.checkup import sweep_leftovers
 from modalhash.engine.folder import (
-    ITEMS,
     EngineError,
     Generation,
     Parts,
@@ -27,7 +26,7 @@ from modalhash.engine.folder import (
     read_parts,
     recover_engine,
 )
-from modalhash.engine.ingest import Added, Ingester
+from modalhash.engine.ingest import NOT_SHARED, Added, Ingester
 from modalhash.engine.near_duplicates import (
     DUPLICATE_RADIUS,
     DUPLICATE_THRESHOLD,
@@ -36,6 +35,7 @@ from modalhash.engine.near_duplicates import (
     DuplicateGroup,
 )
 from modalhash.engine.ordering import Ranker
+from modalhash.engine.place import SQLITE, Place
 from modalhash.engine.query import (
     OptionValues,
     QueryBatch,
@@ -50,7 +50,7 @@ from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
 from modalhash.progress import Callback
-from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, SqliteStore, Store, StoreError
+from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 from modalhash.validation import check_int, check_number
 
 
@@ -62,7 +62,8 @@ def refresh(index: Index, store: Store, since: Revision | None = None) -> Revisi
     caller at a time.
 
     The target is fixed first and no lock is held. An item that is removed while codes are read is either seen, and
-    removed by the next call, or not seen, and then the next call finds nothing to remove.
+    removed by the next call, or not seen, and then the next call finds nothing to remove. If the store fails halfway,
+    what was added is taken out again, so that the next call can repeat it.
 
     Examples
     --------
@@ -85,12 +86,21 @@ def refresh(index: Index, store: Store, since: Revision | None = None) -> Revisi
         return target
     if since is not None:
         index.remove(store.removed(since, target), missing="ignore")
-    for numbers, groups, codes in store.codes(since=since, until=target):
-        index.add(numbers, codes, group=groups)
+    added = []
+    try:
+        for numbers, groups, codes in store.codes(since=since, until=target):
+            index.add(numbers, codes, group=groups)
+            added.append(numbers)
+    except BaseException:
+        for numbers in added:
+            index.remove(numbers)
+        raise
     return target
 
 
-def _open_folder(folder: Path, *, trust: bool, read_only: bool) -> tuple[Generation, Parts, Store]:
+def _open_folder(
+    folder: Path, *, trust: bool, read_only: bool, database: str | None
+) -> tuple[Generation, Parts, Place, Store]:
     """Return the parts and the store of one engine, also where another one takes its place just then."""
     if not read_only:
         recover_engine(folder)
@@ -99,13 +109,15 @@ def _open_folder(folder: Path, *, trust: bool, read_only: bool) -> tuple[Generat
         try:
             parts = read_parts(folder, trust=trust)
             fields = parts.config.get("searched_fields", SEARCHED_FIELDS)
-            store = SqliteStore(folder / ITEMS, searched_fields=fields, read_only=read_only)
+            place = Place.of(parts.config, database=database)
+            model = str(parts.config["model"])
+            store = place.open(folder, searched_fields=fields, read_only=read_only, model=model)
         except (EngineError, StoreError, OSError):
             if generation.is_current():
                 raise
             continue
         if generation.is_current():
-            return generation, parts, store
+            return generation, parts, place, store
         store.close()
 
 
@@ -133,6 +145,7 @@ class Engine:
         n_threads: int | None = None,
         trust: bool = False,
         read_only: bool = False,
+        database: str | None = None,
     ) -> None:
         self.path, self.read_only = Path(path), read_only
         self._options: dict[str, Any] = {
@@ -140,8 +153,11 @@ class Engine:
             "n_threads": n_threads,
             "trust": trust,
             "read_only": read_only,
+            "database": database,
         }
-        self._generation, parts, self.store = _open_folder(self.path, trust=trust, read_only=read_only)
+        self._generation, parts, self._place, self.store = _open_folder(
+            self.path, trust=trust, read_only=read_only, database=database
+        )
         self.config = parts.config
         self.model = parts.model
         self.encoders = parts.encoders
@@ -164,13 +180,12 @@ class Engine:
         self._duplicates = DuplicateFinder(self.store, parts.refinement, self.path)
         try:
             if self.store.n_bits != self.n_bits:
-                raise EngineError(
-                    f"{self.path / ITEMS} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}"
-                )
+                name = self._place.name(self.path)
+                raise EngineError(f"{name} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}")
             if not read_only:
-                sweep_leftovers(self.path, self.store)
+                sweep_leftovers(self.path, self.store, self._place)
             self.refresh()
-            self.index.build()
+            self._index_reports = self.index.build()
         except BaseException:
             self.store.close()
             raise
@@ -184,6 +199,7 @@ class Engine:
         n_threads: int | None = None,
         trust: bool = False,
         read_only: bool = False,
+        database: str | None = None,
     ) -> Self:
         """Open an engine that :meth:`train` made.
 
@@ -194,10 +210,12 @@ class Engine:
         n_threads : the number of threads of one large search
         trust : import encoders of other packages if the engine names some; that runs their code
         read_only : never write into the folder, which may then lie on a read-only disk; changes raise
+        database : the URL of the PostgreSQL database that has its items, if they are in one; by default that of the
+            environment variable which the engine names
 
         What processes that were killed left in the folder or beside it is removed, unless ``read_only``.
         """
-        return cls(path, backend=backend, n_threads=n_threads, trust=trust, read_only=read_only)
+        return cls(path, backend=backend, n_threads=n_threads, trust=trust, read_only=read_only, database=database)
 
     @classmethod
     def train(
@@ -219,6 +237,8 @@ class Engine:
         on_problem: Report | None = None,
         searched_fields: Sequence[str] = SEARCHED_FIELDS,
         learn_from: str = "training",
+        store: str | None = None,
+        store_variable: str | None = None,
     ) -> Self:
         """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
 
@@ -247,6 +267,11 @@ class Engine:
         searched_fields : the fields of the manifest, besides texts and ids, in which the words of a query are searched
         learn_from : ``"training"`` holds items out as their field ``split`` says, to measure by them; ``"all"`` learns
             from them too, which is what to search with once that is measured
+        store : where the items go: ``"sqlite"``, a file in the folder; or a PostgreSQL database (extra ``postgres``),
+            as its URL, or ``"postgresql"`` for that of the variable. By default the same as that of an engine that is
+            replaced, else ``"sqlite"``
+        store_variable : the environment variable that has the URL whenever the engine is opened, by default
+            ``MODALHASH_DATABASE_URL``; the folder names it, and never holds the URL
 
         Items without labels, or held out, are not learned from; they are hashed, and are found.
         """
@@ -266,9 +291,11 @@ class Engine:
             callback=callback,
             searched_fields=searched_fields,
             learn_from=learn_from,
+            store=store,
+            store_variable=store_variable,
         )
         problems.warn()
-        engine = cls(folder, trust=True)
+        engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
         engine.problems = tuple(problems.problems)
         return engine
 
@@ -316,6 +343,11 @@ class Engine:
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     @property
+    def saves_media(self) -> bool:
+        """Whether pictures that come as bytes can be saved in the folder: not where other machines share the items."""
+        return self._place.kind == SQLITE
+
+    @property
     def generation(self) -> str | None:
         """The id of this engine, which another one that takes its place does not have."""
         return self._generation.id
@@ -332,9 +364,9 @@ class Engine:
     def refresh(self) -> None:
         """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
         with self._lock:
-            since, self._revision = self._revision, refresh(self.index, self.store, self._revision)
+            self._revision = refresh(self.index, self.store, self._revision)
             if self._ranker is not None:
-                self._ranker.refresh(self.store, since, self._revision)
+                self._ranker.refresh(self.store, self._revision)
 
     # -- changes
 
@@ -354,7 +386,8 @@ class Engine:
 
         Items are stored in batches, each whole or not at all. One whose id is there already is left out and
         reported, or replaces the old one with ``replace``. With ``keep``, pictures given as bytes
-        (``{"data": …}``) are saved in the engine's folder, and deleted when their item is removed.
+        (``{"data": …}``) are saved in the engine's folder, and deleted when their item is removed. An engine whose
+        items are in a database leaves them out: other machines that share the items do not have this folder.
         """
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
@@ -365,7 +398,8 @@ class Engine:
             problems,
             replace,
             workers,
-            media_folder=self.path if keep else None,
+            media_folder=self.path if keep and self.saves_media else None,
+            data_problem=NOT_SHARED if keep and not self.saves_media else None,
             refinement=self.refinement,
             check_current=self._generation.check,
         )
@@ -600,8 +634,12 @@ class Engine:
         ``conflicting`` (less than half of their labels in common) or even ``disjoint`` (none), and how many of the
         training ``items`` are ``misplaced``: their code is that of items with conflicting labels, rather than of their
         own kind. Both are None where the method does not learn from labels, or the engine is older than these numbers.
+        ``approximate`` is there where the index is, with the recall that it has on the codes of the engine.
         """
-        return describe_engine(self.path, self.config, self.store.counts())
+        facts = describe_engine(self.path, self.config, self.store.counts())
+        if self._index_reports:
+            facts["approximate"] = [str(report) for report in self._index_reports.values()]
+        return facts
 
     def labels(self) -> dict[str, int]:
         """Return how many items have each label, the most frequent first; numbers are texts here."""

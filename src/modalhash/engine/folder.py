@@ -5,7 +5,8 @@
 ``model/``         the hasher, as :mod:`modalhash.persistence` writes it
 ``encoders/``      what each encoder learned, as :mod:`modalhash.encoders.lookup` writes it: ``0/``, ``1/`` …
 ``refinement.safetensors``  what makes refinement vectors (:mod:`modalhash.engine.refinement`)
-``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`)
+``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`), unless they are in a database
+                   (:mod:`modalhash.engine.place`)
 ``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================
 
@@ -189,7 +190,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
     from modalhash.persistence import ModelFileError, load
 
     config = read_config(folder)
-    if not (folder / ITEMS).is_file():
+    if "store" not in config and not (folder / ITEMS).is_file():
         raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied whole")
     try:
         model = load(folder / MODEL, trust=trust)
@@ -262,6 +263,7 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         },
         "created": config.get("created"),
         "generation": config.get("generation"),
+        "store": config.get("store", {"kind": "sqlite"}),
         "seconds": config.get("seconds", {}),
         "bytes": sum(file.stat().st_size for file in files),
         "format": config["format"],
@@ -321,4 +323,4 @@ def _replaceable(target: Path) -> bool:
     names = {entry.name for entry in target.iterdir()}
     own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE}
     own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
-    return not names or (names <= own and ITEMS in names)
+    return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))

@@ -26,6 +26,13 @@ BATCH_SIZE = 1024
 """Items that are encoded and stored together: what a killed process may have to do again."""
 
 
+NOT_SHARED = (
+    "the items of this engine are in a database that other machines share, and they would not have the picture: put it "
+    "where all of them find it, and add it by its path"
+)
+"""Why such an engine saves no picture."""
+
+
 @dataclass(frozen=True)
 class Added:
     """What :meth:`modalhash.engine.Engine.add` did with the items of its source."""
@@ -67,6 +74,8 @@ class Ingester:
     workers: int | None = None
     media_folder: Path | None = None
     """The engine's folder, if pictures that come as bytes are to be saved in it."""
+    data_problem: str | None = None
+    """Why pictures that come as bytes cannot be saved, if they were to be."""
     refinement: Refinement | None = None
     """Makes the vectors that order hits, if the engine has such."""
     check_current: Callable[[], None] = lambda: None
@@ -90,6 +99,10 @@ class Ingester:
         from modalhash.encoders import encode_items
 
         existing = set() if self.replace else self._report_existing(batch.items)
+        if self.data_problem is not None:
+            for item in (item for item in batch.items if item.data is not None and item.key not in existing):
+                self.report(item.problem(ProblemCode.NOT_SHARED, self.data_problem))
+                existing = existing | {item.key}
         rows = [row for row, item in enumerate(batch.items) if item.key not in existing]
         if not rows:
             return 0, 0

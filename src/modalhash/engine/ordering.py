@@ -60,9 +60,15 @@ class Ranker:
         self._class_names = class_names
         self._vectors = VectorTable(MAX_REFINEMENT, folder=folder)
         self._sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads)
+        self._revision: Revision | None = None
+        self._last_added = 0
 
-    def refresh(self, store: Store, since: Revision | None, until: Revision) -> None:
-        """Take in what was added to and removed from a store between two revisions. One caller at a time."""
+    def refresh(self, store: Store, until: Revision) -> None:
+        """Take in what was added to and removed from a store since the last call. One caller at a time.
+
+        If the store fails halfway, the next call goes on where this one stopped.
+        """
+        since = self._revision
         if since == until:
             return
         if since is not None:
@@ -70,10 +76,13 @@ class Ranker:
             self._vectors.remove(gone)
             self._sketches.remove(gone, missing="ignore")
         for numbers, groups, vectors, present in store.refinements(since=since, until=until):
+            present &= numbers > self._last_added
             numbers, groups, vectors = numbers[present], groups[present], vectors[present]
             self._vectors.add(numbers, vectors, group=groups)
             embedded = self._embedding(vectors).any(axis=1)  # one without any known feature is near nothing
             self._sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
+            self._last_added = max(self._last_added, *numbers[-1:].tolist(), 0)
+        self._revision = until
 
     def similar(self, vector: Array, group: int, k: int) -> Array:
         """Return the numbers of items in a group whose features are nearest to the query's, with ties."""

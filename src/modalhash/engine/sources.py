@@ -100,6 +100,8 @@ class ProblemCode(StrEnum):
     """The engine has no such modality."""
     NEEDS_FEATURES = "needs_features"
     """The modality was trained on given features, and the item is a text or a file."""
+    NOT_SHARED = "not_shared"
+    """A picture that came as bytes, and the engine has no place for it that all machines share."""
     MALFORMED = "malformed"
     """The line is not what a manifest may hold."""
 

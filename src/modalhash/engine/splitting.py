@@ -60,7 +60,8 @@ def _copy_parts(engine: Engine, fresh: Path) -> None:
     for name in (REFINEMENT, CONFIDENCE):
         if (engine.path / name).exists():
             shutil.copy2(engine.path / name, fresh / name)
-    write_config(fresh, {**engine.config, "generation": new_generation()})
+    config = {name: value for name, value in engine.config.items() if name != "store"}  # a shard has a file of its own
+    write_config(fresh, {**config, "generation": new_generation()})
 
 
 def _copy_picture(source: Path, fresh: Path, uri: str | None) -> None:

@@ -18,12 +18,13 @@ from modalhash.codes import pack_signs
 from modalhash.data import label_matrix, label_names
 from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import MIN_HELD_OUT, Confidence, hold_out, learn_confidence
-from modalhash.engine.folder import ITEMS, new_folder, write_parts
+from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
+from modalhash.engine.place import new_place
 from modalhash.engine.refinement import learn_refinement
 from modalhash.engine.sources import Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
-from modalhash.store import SEARCHED_FIELDS, SqliteStore, Store
+from modalhash.store import SEARCHED_FIELDS, Store
 from modalhash.validation import check_choice
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def train_engine(
     callback: Callback | None,
     searched_fields: Sequence[str] = SEARCHED_FIELDS,
     learn_from: str = "training",
+    store: str | None = None,
+    store_variable: str | None = None,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
     n_bits = check_n_bits(n_bits)
@@ -64,7 +67,10 @@ def train_engine(
     check_choice(learn_from, "learn_from", ("training", "all"))
     hasher = _make_hasher(method, parameters)
     begin = time.perf_counter()
-    with new_folder(folder, overwrite=overwrite) as fresh:  # first: a folder that is taken is refused before the work
+    with (
+        new_place(folder, store, variable=store_variable) as place,
+        new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
+    ):
         opened = open_source(source)
         chosen = choose_encoders(opened, encoders)
         seconds: dict[str, float] = {}
@@ -88,17 +94,18 @@ def train_engine(
             "codes": codes,
             "class_names": data.class_names,
             "searched_fields": _check_names(searched_fields),
+            **place.to_config(),
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        with SqliteStore(fresh / ITEMS, n_bits=hasher.n_bits, searched_fields=searched_fields) as store:
+        with place.create(fresh, n_bits=hasher.n_bits, searched_fields=searched_fields) as items:
             progress = Reporter(callback)
             for modality, part in encoded.items():
                 kinds, packed = _codes_of(hasher, modality, part, training[modality], codes)
                 vectors = learned.refinement.vectors(modality, part.features)
                 own = learned.training_posteriors(modality, labels=codes == "learned")
                 vectors[training[modality], : own.shape[1]] = own
-                _store_all(store, CodedItems(part.items, packed, vectors), kinds, progress)
+                _store_all(items, CodedItems(part.items, packed, vectors), kinds, progress)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(

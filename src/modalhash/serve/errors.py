@@ -15,10 +15,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from modalhash.serve.batching import QueueFullError
-from modalhash.store import StoreBusyError, StoreError, StoreFullError
+from modalhash.store import StoreBusyError, StoreError, StoreFullError, StoreUnavailableError, StoreUncertainError
 
 RETRY_SECONDS = 1
 DISK_FULL = "the disk of the service is full; nothing was changed"
+UNAVAILABLE = "the database of the service cannot be reached; nothing was changed. Try again in a moment"
+UNCERTAIN = "the database was lost while it confirmed the change, which may have happened; look before you repeat it"
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 ROUTING_ERRORS = {
     404: "there is no such route; the page is at /, all routes are described at /docs",
@@ -104,6 +106,10 @@ def add_handlers(app: FastAPI) -> None:
             return HTTPError(507, DISK_FULL).response()
         if isinstance(error, StoreBusyError):
             return busy_error("another process is writing").response()
+        if isinstance(error, StoreUncertainError):
+            return HTTPError(503, UNCERTAIN, {"Retry-After": str(RETRY_SECONDS)}).response()
+        if isinstance(error, StoreUnavailableError):
+            return HTTPError(503, UNAVAILABLE, {"Retry-After": str(RETRY_SECONDS)}).response()
         raise error
 
     app.add_exception_handler(HTTPError, on_error)

@@ -139,7 +139,8 @@ def _store_item(engine: Engine, item: Item) -> None:
         raise HTTPError(
             409, f"there is an item with the id {id!r} in {modality!r}; remove it first, or give another id"
         )
-    raise HTTPError(422 if what == "text" else 415, f"{what}: {problems[0].reason}")
+    unshared = problems[0].code is ProblemCode.NOT_SHARED
+    raise HTTPError(422 if what == "text" or unshared else 415, f"{what}: {problems[0].reason}")
 
 
 def _remove_item(service: Service, client: Client, id: str, modality: str | None) -> dict[str, int]:
