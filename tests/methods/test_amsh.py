@@ -277,3 +277,17 @@ def test_more_bits_than_directions_start_as_noise():
     X = {"image": rng.normal(size=(100, 3)), "text": rng.normal(size=(90, 2))}
     Y = {name: np.eye(4)[rng.integers(4, size=len(values))] for name, values in X.items()}
     assert small(kernel=None, n_bits=20, init="pca").fit(X, Y).codes_["text"].shape == (90, 3)
+
+
+def test_fit_path_refuses_weights_that_are_not_finite(monkeypatch):
+    data = generate(n_items=60, seed=0)
+    learn = AMSH._fit_lengths
+
+    def spoiled(self, *args):
+        learned = learn(self, *args)
+        learned[16]["functions_"]["text"][0, 0] = np.nan
+        return learned
+
+    monkeypatch.setattr(AMSH, "_fit_lengths", spoiled)
+    with pytest.raises(ValueError, match="AMSH: functions_/text has NaN or infinite values"):
+        AMSH(n_anchors=20, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))

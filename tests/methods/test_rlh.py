@@ -608,3 +608,17 @@ def test_wrong_parameters_are_refused(data, parameters, message):
     with pytest.raises((ValueError, TypeError), match=message):
         model.fit(data.X, data.Y)
     assert not hasattr(model, "codes_")
+
+
+def test_fit_path_refuses_weights_that_are_not_finite(monkeypatch):
+    data = generate(n_items=60, seed=0)
+    learn = RLH._fit_lengths
+
+    def spoiled(self, *args):
+        learned = learn(self, *args)
+        learned[16]["functions_"]["text"][0, 0] = np.nan
+        return learned
+
+    monkeypatch.setattr(RLH, "_fit_lengths", spoiled)
+    with pytest.raises(ValueError, match="RLH: functions_/text has NaN or infinite values"):
+        RLH(n_anchors=20, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))

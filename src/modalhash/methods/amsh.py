@@ -206,6 +206,7 @@ class AMSH(CrossModalHasher):
         data = models[max(lengths)]._check(X, Y, pairs)
         for bits, learned in self._fit_lengths(data, lengths, Reporter(callback)).items():
             models[bits]._remember(data, learned)
+            models[bits]._check_fitted(data)
         return models
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
