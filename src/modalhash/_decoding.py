@@ -13,6 +13,10 @@ from typing import Any, BinaryIO
 
 MAX_SIDE = 65_500
 """Pixels along one side: the most that a JPEG can have. Longer and thinner ones cost far more than their area says."""
+MAX_PIXELS = 64_000_000
+"""More than any camera of today in its usual mode; decoded, a picture of this size takes about 200 MB."""
+PROGRAMS = {"EPS", "WMF"}
+"""Formats that Pillow hands to another program: not for files of unknown origin."""
 MAX_SECONDS = 20.0
 """For one picture; the largest allowed takes two or three on a slow machine."""
 PIECE_BYTES = 4 * 1024
@@ -55,6 +59,23 @@ class TimedFile(io.RawIOBase):
     def seekable(self) -> bool:
         """Return True."""
         return True
+
+
+def refusal(picture: Any, max_pixels: int = MAX_PIXELS) -> str | None:
+    """Return why an opened picture is not to be decoded, by its header; None if it may be."""
+    if picture.format in PROGRAMS:
+        return f"{picture.format} pictures are programs and are not run; convert it to PNG or JPEG"
+    width, height = picture.size
+    if width * height > max_pixels:
+        return (
+            f"{width:,} × {height:,} pixels, more than the limit of {max_pixels:,}; "
+            "make it smaller, or raise max_pixels if you trust it"
+        )
+    if max(width, height) > MAX_SIDE:
+        return f"{width:,} × {height:,} pixels; a side may have at most {MAX_SIDE:,}. Cut it into pieces"
+    if not width or not height:
+        return f"{width} × {height} pixels; there is nothing to see"
+    return None
 
 
 def in_pieces(picture: Any) -> Any:

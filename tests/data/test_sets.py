@@ -7,7 +7,7 @@ import official_trees as trees
 import pytest
 from scipy import sparse
 
-from modalhash.data import convert, read
+from modalhash.data import ReadError, convert, read
 from modalhash.data.sets import nuswide
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*published count")
@@ -150,3 +150,47 @@ def test_refuses(tmp_path):
         convert("nuswide10", tmp_path, colour=1)
     with pytest.raises(ValueError, match="n_query is 99; there are 27 items"):
         convert("nuswide10", trees.nuswide(tmp_path), n_query=99)
+
+
+def _thin(path):
+    from PIL import Image
+
+    Image.new("1", (70_000, 8)).save(path, "PNG")
+
+
+def _large(path):
+    from little_world import huge_png
+
+    path.write_bytes(huge_png(9000))
+
+
+def _program(path):
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (_thin, "a side may have at most 65,500"),
+        (_large, "more than the limit of 64,000,000"),
+        (_program, "are programs"),
+    ],
+)
+def test_pictures_of_official_files_are_bounded(tmp_path, write, reason):
+    from modalhash.data.sets._official import features_of_files
+
+    write(tmp_path / "im1.jpg")
+    with pytest.raises(ReadError, match=rf"im1\.jpg: .*{reason}"):
+        features_of_files([tmp_path / "im1.jpg"], 1)
+
+
+def test_a_picture_of_official_files_that_takes_too_long(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from modalhash.data.sets._official import features_of_files
+
+    Image.effect_noise((300, 300), 90).convert("RGB").save(tmp_path / "im1.jpg", progressive=True)
+    assert features_of_files([tmp_path / "im1.jpg"], 1).any()
+    monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", -1.0)
+    with pytest.raises(ReadError, match=r"im1\.jpg: .*not decoded in"):
+        features_of_files([tmp_path / "im1.jpg"], 1)

@@ -15,15 +15,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from modalhash._decoding import MAX_SIDE, SlowPictureError, TimedFile, in_pieces
+from modalhash._decoding import MAX_PIXELS, SlowPictureError, TimedFile, in_pieces, refusal
 from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.encoders.base import ItemError
 
-MAX_PIXELS = 64_000_000
-"""More than any camera of today in its usual mode; decoded, a picture of this size takes about 200 MB."""
-PROGRAMS = {"EPS", "WMF"}
-"""Formats that Pillow hands to another program: not for files of unknown origin."""
 EMPTY = "the file is empty (0 bytes)"
 TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 """EXIF orientation to ``PIL.Image.Transpose``."""
@@ -47,7 +43,8 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, size: int, max_pixel
     where, file = _opened(source)
     try:
         with file, image.open(TimedFile(file)) as picture:
-            _check(picture, max_pixels)
+            if reason := refusal(picture, max_pixels):
+                raise ItemError(reason)
             if picture.format in ("JPEG", "MPO"):
                 picture.draft(None, (2 * size, 2 * size))
             whole = _rgb(in_pieces(picture))
@@ -80,21 +77,6 @@ def _opened(source: Any) -> tuple[str | None, BinaryIO]:
         return str(path), path.open("rb")
     except OSError as error:
         raise ItemError(_reason(error), str(path)) from error
-
-
-def _check(picture: Any, max_pixels: int) -> None:
-    if picture.format in PROGRAMS:
-        raise ItemError(f"{picture.format} pictures are programs and are not run; convert it to PNG or JPEG")
-    width, height = picture.size
-    if width * height > max_pixels:
-        raise ItemError(
-            f"{width:,} × {height:,} pixels, more than the limit of {max_pixels:,}; "
-            "make it smaller, or raise max_pixels if you trust it"
-        )
-    if max(width, height) > MAX_SIDE:
-        raise ItemError(f"{width:,} × {height:,} pixels; a side may have at most {MAX_SIDE:,}. Cut it into pieces")
-    if not width or not height:
-        raise ItemError(f"{width} × {height} pixels; there is nothing to see")
 
 
 def _orientation(picture: Any) -> int:

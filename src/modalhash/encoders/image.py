@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from scipy import fft
 
+from modalhash._decoding import MAX_PIXELS
 from modalhash._typing import Array
 from modalhash.data.pictures import CELLS, GRID, ORIENTATIONS, colour_moments, gradient_histogram
-from modalhash.encoders._pictures import MAX_PIXELS, read_picture
+from modalhash.encoders._pictures import read_picture
 from modalhash.encoders.base import EncoderBase, State
 from modalhash.validation import check_int
 

@@ -12,10 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from modalhash._decoding import MAX_PIXELS
 from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
-from modalhash.encoders._pictures import MAX_PIXELS, read_picture
+from modalhash.encoders._pictures import read_picture
 from modalhash.encoders.base import EncoderBase, State
 from modalhash.encoders.text import words_of
 from modalhash.validation import check_int

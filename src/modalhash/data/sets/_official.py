@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from modalhash._decoding import TimedFile, in_pieces, refusal
 from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.data._errors import ReadError
@@ -65,13 +66,18 @@ def random_split(ids: Array, n_query: int, seed: int) -> Split:
 
 
 def features_of_files(paths: Iterable[Path], n: int) -> Array:
-    """Compute gradient and colour features of picture files of any kind, each converted to RGB."""
+    """Compute gradient and colour features of picture files of any kind, each converted to RGB.
+
+    Sides, area and time of each are bounded, as for pictures of unknown origin.
+    """
     image = require("PIL.Image", extra="demo", why="reading the pictures")
     out = np.empty((n, N_FEATURES), dtype=np.float32)
     for row, path in enumerate(paths):
         try:
-            with image.open(path) as picture:
-                out[row] = picture_features(np.asarray(picture.convert("RGB").resize((128, 128))))
+            with path.open("rb") as file, image.open(TimedFile(file)) as picture:
+                if reason := refusal(picture):
+                    raise ValueError(reason)
+                out[row] = picture_features(np.asarray(in_pieces(picture).convert("RGB").resize((128, 128))))
         except Exception as error:  # a broken file can make a decoder fail in any way
             raise ReadError(path, f"not a readable picture ({error})") from error
     return out
