@@ -11,7 +11,7 @@ import pytest
 
 from little_world import make_world
 from modalhash import Engine
-from modalhash.data import Dataset
+from modalhash.data import Dataset, ReadError
 from modalhash.engine import Item, ProblemCode, default_id
 
 
@@ -169,3 +169,16 @@ def test_an_item_of_a_data_set_that_no_store_can_hold_is_reported(engine):
     problems = []
     assert engine.add(data, replace=True, on_problem=problems.append).added == 2
     assert [problem.id for problem in problems] == ["b"]
+
+
+def test_labels_beyond_the_limit_are_refused_before_the_work(tmp_path, monkeypatch):
+    path = tmp_path / "many.jsonl"
+    lines = [{"id": k, "text": f"a text {k}", "labels": [f"label {k}"]} for k in range(1200)]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    monkeypatch.setenv("MODALHASH_READ_MEMORY", "1MB")
+    monkeypatch.setattr("modalhash.encoders.text.TfidfEncoder.fit", lambda *args: pytest.fail("that is the work"))
+    with pytest.raises(
+        ReadError, match=r"many\.jsonl: a matrix of 1,200 labels of 1,200 items would take 1\.4 MB, .*--read-m"
+    ):
+        Engine.train(path, tmp_path / "engine", n_bits=8)
+    assert not (tmp_path / "engine").exists()

@@ -15,7 +15,7 @@ import numpy as np
 from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
-from modalhash.data import label_matrix, label_names
+from modalhash.data import ReadLimits, label_matrix, label_names
 from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import MIN_HELD_OUT, Confidence, hold_out, learn_confidence
 from modalhash.engine.folder import new_folder, write_parts
@@ -74,8 +74,9 @@ def train_engine(
         opened = open_source(source)
         chosen = choose_encoders(opened, encoders)
         seconds: dict[str, float] = {}
+        limit = LabelLimit(opened) if type(hasher).supervised else None
         encoded = _encode_all(
-            opened, chosen, report, fields=fields, workers=workers, callback=callback, every=learn_from == "all"
+            opened, chosen, report, limit, fields=fields, workers=workers, callback=callback, every=learn_from == "all"
         )
         seconds["encode"] = time.perf_counter() - begin
         training = {modality: _training_rows(part, hasher) for modality, part in encoded.items()}
@@ -135,6 +136,7 @@ def _encode_all(
     source: Any,
     encoders: Mapping[str, Encoder],
     report: Report,
+    limit: LabelLimit | None,
     *,
     fields: Mapping[str, str] | None,
     workers: int | None,
@@ -154,6 +156,8 @@ def _encode_all(
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
         rows = [row for row, item in enumerate(batch.items) if item.training]
+        if limit is not None:
+            limit.take(batch.items[row] for row in rows)  # before the work
         encoder.fit(batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows))
         encoded = encode_items(
             encoder, batch.contents, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
@@ -166,6 +170,32 @@ def _encode_all(
     if not by_modality:
         raise ValueError("no usable item: every line was left out, for the reasons reported")
     return by_modality
+
+
+class LabelLimit:
+    """Refuses manifests whose labels would take too much memory as a matrix: a line of few bytes may have a new one.
+
+    Parameters
+    ----------
+    source : an opened source; what is no file may have as many labels as fit
+    """
+
+    def __init__(self, source: Any) -> None:
+        paths = source if isinstance(source, list) and all(isinstance(one, Path) for one in source) else []
+        self._files = [path for path in paths if path.is_file()]
+        self._names: set[str] = set()
+        self._n_items = 0
+
+    def take(self, items: Iterable[Item]) -> None:
+        """Count the labels of some items; raise a ReadError if there are too many."""
+        if not self._files:
+            return
+        for item in items:
+            self._names.update(item.labels)
+            self._n_items += bool(item.labels)
+        largest = max(self._files, key=lambda path: path.stat().st_size)
+        what = f"a matrix of {len(self._names):,} labels of {self._n_items:,} items"
+        ReadLimits().check(self._n_items * len(self._names), largest, what)
 
 
 class TrainingData(NamedTuple):
