@@ -133,3 +133,65 @@ def test_wiki(monkeypatch):
         > row["unseen"]["mean"]
         > 1.3 * row["chance (unseen)"]
     )
+
+
+def _bad_arrays(name):
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, n in (("tr", 40), ("te", 9)):
+        arrays |= {
+            f"I_{part}": rng.random((n, 7)),
+            f"T_{part}": rng.random((n, 5)),
+            f"L_{part}": np.eye(3)[np.arange(n) % 3],
+        }
+    if name == "nan.npz":
+        arrays["I_tr"][3, 2] = np.nan
+    elif name == "huge.npz":
+        arrays["I_tr"] *= 1e300
+    elif name == "equal.npz":
+        arrays["I_tr"] *= 0
+    elif name == "complex.npz":
+        arrays["I_tr"] = arrays["I_tr"] + 1j
+    elif name == "sevens.npz":
+        arrays["L_tr"] *= 7
+    elif name == "rows.npz":
+        arrays["L_tr"] = arrays["L_tr"][:7]
+    elif name == "unlabelled.npz":
+        del arrays["L_tr"], arrays["L_te"]
+    elif name == "object.npz":
+        arrays = {"I_tr": np.array([{}], dtype=object)}
+    return arrays
+
+
+BAD_FILES = {
+    **dict.fromkeys(
+        ["nan.npz", "huge.npz", "equal.npz", "complex.npz", "sevens.npz", "rows.npz", "unlabelled.npz", "object.npz"]
+    ),
+    "empty.mat": b"",
+    "page.mat": b"<html>404</html>" * 40,
+    "header.npy": b"\x93NUMPY\x01\x00\xff\xff{",
+    "nonsense.h5": b"\x89HDF\r\n\x1a\n" + b"\xff" * 90,
+    "what.xyz": b"hello",
+    "columns.csv": b"id,text\n1\n",
+    "latin.csv": b"id,text\n1,\xe9\n",
+    "texts.csv": b"id,text,labels\n1,a,x\n2,b,y\n",
+    "cut.jsonl": b'{"id": 1, "te',
+    "deep.jsonl": b"[" * 5000,
+    "nothing.jsonl": b"",
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_one_line_with_its_name(tmp_path, name):
+    path = tmp_path / name
+    if BAD_FILES[name] is None:
+        np.savez(path, **_bad_arrays(name))
+    else:
+        path.write_bytes(BAD_FILES[name])
+    result = CliRunner().invoke(app, ["evaluate", str(path), "--bits", "8", "--seeds", "1"])
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit), "no traceback"
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {path}")
+    assert len(line) > len(f"error: {path}: ")

@@ -88,7 +88,11 @@ def evaluate(
     if modalities:
         data = data.only(*modalities.split(","))
     report = partial(console(stderr=True).print, soft_wrap=True)
-    runs = study(data, method, lengths, scenario, range(seeds), rules, test_share=test_share, report=report)
+    try:
+        check_measurable(data)
+        runs = study(data, method, lengths, scenario, range(seeds), rules, test_share=test_share, report=report)
+    except ValueError as error:  # what a method says of its features does not say whose they are
+        raise ValueError(f"{dataset}: {error}") from error
     table = summarise(runs, data.name, scenario, rules, test_share=None if data.split else test_share)
     if as_json:
         text = json.dumps(
@@ -102,6 +106,16 @@ def evaluate(
         typer.echo(text.rstrip())
     else:
         console().print(table.to_rich())
+
+
+def check_measurable(dataset: Dataset) -> None:
+    """Refuse a data set without features or labels."""
+    if not dataset.features:
+        raise ValueError(
+            "there are no features, only texts or paths of pictures; `modalhash train` makes an engine of such a file"
+        )
+    if not dataset.labels:
+        raise ValueError("there are no labels, and without them nothing is relevant to a query")
 
 
 def study(
