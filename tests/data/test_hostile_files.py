@@ -18,7 +18,7 @@ from scipy.io import savemat
 
 from broken_sparse import BROKEN, whole
 from modalhash.data import ReadError, ReadLimits, read
-from modalhash.data.formats import foreign
+from modalhash.data.formats import _child, foreign
 
 N = 12
 LABELS = one_hot(np.arange(N) % 3, 3)
@@ -389,3 +389,60 @@ def test_the_reading_process_is_light():
     code = "import sys; import modalhash.data.formats._child; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"scipy", "sklearn", "numba", "joblib", "threadpoolctl", "h5py"}
+
+
+# -- systems without fork, or without limits
+
+
+WITHOUT_FORK = """
+import os, sys
+del os.fork
+if "resource" in sys.argv:
+    sys.modules["resource"] = None
+from modalhash.data.formats import _child, npz
+load = npz.load
+def odd(path, name, budget):
+    if name == "XAll" and path.stem == "crash":
+        os.kill(os.getpid(), 11)
+    if name == "XAll" and path.stem == "hang":
+        os.read(os.pipe()[0], 1)
+    return load(path, name, budget)
+npz.load = odd
+_child.main()
+"""
+
+
+@pytest.fixture
+def without_fork(monkeypatch):
+    foreign._Worker.stop_idle()
+    monkeypatch.setattr(foreign, "_PROGRAM", ("-c", WITHOUT_FORK))
+    monkeypatch.delattr("os.killpg")
+    yield
+    foreign._Worker.stop_idle()
+
+
+def test_without_fork_the_process_itself_reads(tmp_path, without_fork):
+    np.savez(tmp_path / "a.npz", XAll=np.ones((N, 2)), LAll=LABELS)
+    savemat(tmp_path / "b.mat", {"XAll": np.ones((N, 3)), "LAll": LABELS})
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
+    assert read(tmp_path / "a.npz").features["image"].shape == (N, 2)
+    (worker,) = foreign._Worker._idle
+    with pytest.raises(ReadError, match=r"cut\.npz: cannot be read as a NumPy file"):
+        read(tmp_path / "cut.npz")
+    assert read(tmp_path / "b.mat").features["image"].shape == (N, 3)
+    assert foreign._Worker._idle == [worker], "one process reads all of them"
+
+
+def test_without_fork_a_crash_or_a_hang_is_an_error_and_the_next_file_is_read(tmp_path, without_fork):
+    for name in ("crash", "hang", "fine"):
+        np.savez(tmp_path / f"{name}.npz", XAll=np.ones((N, 2)), LAll=LABELS)
+    with pytest.raises(ReadError, match=r"crash\.npz, variable 'XAll': the process that reads it crashed \(SIGSEGV\)"):
+        read(tmp_path / "crash.npz")
+    with pytest.raises(ReadError, match=r"hang\.npz, variable 'XAll': not read in 0\.3 s"):
+        read(tmp_path / "hang.npz", limits=ReadLimits(seconds=0.3))
+    assert read(tmp_path / "fine.npz").sizes == {"image": N}
+
+
+def test_without_limits_of_the_system_the_time_is_bounded(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert _child._limit({"seconds": 1, "memory": 1}) is None

@@ -37,6 +37,7 @@ from modalhash.validation import check_sparse
 
 _HEADER_BYTES = 2**28
 _LOADABLE = ("numbers", "sparse", "texts")
+_PROGRAM = ("-m", "modalhash.data.formats._child")
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Reading needs no BLAS, and its threads would take address space from the limit."""
 _NO_PLUGINS = {"HDF5_PLUGIN_PRELOAD": "::"}
@@ -225,7 +226,7 @@ class _Worker:
         here = {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
         passed = {key: value for key, value in os.environ.items() if not key.startswith("HDF5_")}
         process = self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "modalhash.data.formats._child"],  # -P: not from the current folder
+            [sys.executable, "-P", *_PROGRAM],  # -P: not from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
