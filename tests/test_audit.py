@@ -96,3 +96,9 @@ def test_the_user_is_not_what_a_variable_says(monkeypatch):
 def test_many_ids_are_counted_and_the_first_listed():
     ids = [str(n) for n in range(MAX_IDS + 5)]
     assert listed(ids) == {"n": MAX_IDS + 5, "ids": ids[:MAX_IDS]}
+
+
+def test_a_line_of_somebody_else_is_left_out_however_deep(tmp_path):
+    log = AuditLog(tmp_path / "log")
+    log.path.write_bytes(b"[" * 100_000 + b'\n{"state": "done"}\n' + b"9" * 5000 + b"\n")
+    assert log.tail(10) == [{"state": "done"}]

@@ -42,6 +42,7 @@ def test_damage_to_any_value_is_noticed(tmp_path):
         (b'{"kind": "modalhash th', r"thing\.json is truncated or not JSON"),
         (b"\xff\xfe", r"thing\.json is truncated or not JSON"),
         (b"[" * 100_000, r"thing\.json is truncated or not JSON"),
+        (b'{"kind": ' + b"9" * 5000 + b"}", r"thing\.json is truncated or not JSON"),
         (b"[1]", r"thing\.json was not written by modalhash \(no 'kind': 'modalhash thing' in it\)"),
         (b'{"format": 1}', "was not written by modalhash"),
         (b'{"kind": ["x"]}', "was not written by modalhash"),

@@ -68,6 +68,9 @@ def edit(folder, **changes):
         ({"method": "nosuch"}, "unknown method 'nosuch'"),
         ({"parameters": {"bits": 3}}, "cannot be read as a 'amsh' model"),
         ({"state": {"functions_": {"array": "missing"}}}, "cannot be read"),
+        ({"state": [1]}, "cannot be read"),
+        ({"state": {"functions_": "array"}}, "cannot be read"),
+        ({"sha256": 7}, "is truncated or not the file"),
         ({"state": {"maps_": {"map": "os.system", "parameters": {}, "state": {}}}}, "unknown feature map"),
     ],
 )

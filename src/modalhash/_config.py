@@ -10,6 +10,8 @@ from typing import Any
 
 DIGEST = "digest_of_this"
 """The key of a configuration's own digest; absent in files of earlier versions."""
+NONSENSE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What following a file may raise whose content is not what modalhash writes, whatever it is instead."""
 
 
 def config_bytes(config: Mapping[str, Any]) -> bytes:
@@ -41,7 +43,7 @@ def read_config(
         config = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise error(f"{path.parent} holds no {what}: {path.name} is missing") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as problem:
+    except (ValueError, RecursionError) as problem:  # not UTF-8, not JSON, a number of too many digits, too deep
         raise error(f"{path} is truncated or not JSON: {problem}") from None
     own = config.get("kind") if isinstance(config, dict) else None
     if own != kind and str(own).startswith("modalhash "):
@@ -54,7 +56,11 @@ def read_config(
             "Upgrade: pip install --upgrade modalhash"
         )
     expected = config.pop(DIGEST, None)
-    if expected is not None and expected != _digest(config):
+    try:
+        own_digest = None if expected is None else _digest(config)
+    except RecursionError:  # deeper than can be written, though not than can be read
+        own_digest = ""
+    if expected != own_digest:
         raise error(f"{path} was damaged or changed since modalhash wrote it: its digest is another. Copy it anew")
     if lacking := sorted(set(required) - config.keys()):
         raise error(f"{path} lacks {', '.join(lacking)}")

@@ -100,7 +100,7 @@ class AuditLog:
                 break
             try:
                 value = json.loads(line)
-            except ValueError:  # cut off by a full disk, or where the tail begins
+            except (ValueError, RecursionError):  # cut off by a full disk, where the tail begins, or of somebody else
                 continue
             if isinstance(value, dict):
                 found.append(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,10 @@ def link(name, target, kind):
         (lambda members: [listing(["../evil"]), (tarfile.TarInfo("../evil"), b"evil")], "no part of one"),
         (lambda members: [listing(["/tmp/evil"]), (tarfile.TarInfo("/tmp/evil"), b"evil")], "no part of one"),
         (lambda members: [listing(["media/../../evil"])], "no part of one"),
+        (lambda members: [listing(["."])], "no part of one"),
+        (lambda members: [listing([f"media/{'a' * 300}"])], "no part of one"),
+        (lambda members: [listing(["media", "media/a"])], "'media' is a file and a folder"),
+        (lambda members: [listing(["media/a\0b"])], "no part of one"),
         (lambda members: [listing(["media/a"]), link("media/a", "/etc/passwd", tarfile.SYMTYPE)], "is not among"),
         (lambda members: [listing(["media/a"]), link("media/a", "config.json", tarfile.LNKTYPE)], "is not among"),
         (lambda members: [listing(["media/a"]), link("media/a", "", tarfile.FIFOTYPE)], "is not among"),
@@ -178,3 +183,18 @@ def test_an_engine_opened_read_only_is_searched_and_not_changed(engine):
             assert again.read_only
     assert {path: path.read_bytes() for path in before} == before
     assert (engine.path / CONFIG).exists()
+
+
+@pytest.mark.parametrize("name", ["engine.tar.gz", "engine.tar.xz", "engine.tar.bz2"])
+def test_damage_within_a_compressed_archive_is_told(backup, tmp_path, name):
+    import bz2
+    import gzip
+    import lzma
+
+    compress = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}[Path(name).suffix]
+    data = bytearray(compress(backup.read_bytes()))
+    data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(EngineError, match=name):
+        restore_engine(tmp_path / name, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
@@ -179,3 +180,13 @@ def test_a_damaged_file_is_told(sure_world, tmp_path):
     path.unlink()
     with pytest.raises(EngineError, match=r"confidence\.json is missing"):
         Engine.open(tmp_path / "engine")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"[" * 100_000, b"{}", b"7", b'{"curves": [], "usual": 7}', b'{"curves": ["x"], "usual": {}}'],
+)
+def test_a_file_that_is_another_is_told_though_its_digest_fits(tmp_path, content):
+    (tmp_path / module.FILE).write_bytes(content)
+    with pytest.raises(module.ConfidenceError, match=r"confidence\.json cannot be read"):
+        module.load_confidence(tmp_path, {"sha256": hashlib.sha256(content).hexdigest()})

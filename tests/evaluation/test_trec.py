@@ -77,6 +77,7 @@ def test_run_is_cut_at_k(case, tmp_path):
         ({"query_ids": np.arange(11)}, r"query_ids have shape \(11,\)"),
         ({"database_ids": np.zeros(400)}, "database_ids: some occur twice"),
         ({"query_ids": [f"q {i}" for i in range(12)]}, "'q 0' is empty or has a space"),
+        ({"query_ids": ["\ud800", *map(str, range(11))]}, "half of a UTF-16 pair"),
         ({"tag": "two words"}, "tag is 'two words'"),
     ],
 )
@@ -85,3 +86,9 @@ def test_bad_input_writes_nothing(case, tmp_path, change, match):
     with pytest.raises(ValueError, match=match):
         write_run(tmp_path / "run", rank(*case), **given)
     assert not (tmp_path / "run").exists()
+
+
+def test_ids_are_written_as_they_are(case, tmp_path):
+    ids = [f"q{i}\0" for i in range(12)]  # numpy's texts end before a NUL
+    write_run(tmp_path / "run", rank(*case), k=1, query_ids=ids, database_ids=np.arange(400))
+    assert [line.split()[0] for line in (tmp_path / "run").read_text().split("\n")[:-1]] == ids

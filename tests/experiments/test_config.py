@@ -85,3 +85,26 @@ def test_mistakes_are_named_with_the_file(tmp_path, text, message):
 def test_scenarios_are_read():
     assert Scenario.parse("unpaired").steps == (("unpaired", None),)
     assert Scenario.parse("missing_labels:0.2").steps == (("paired", None), ("missing_labels", 0.2))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["quick = 3", "full = [1]", "rows = 3", "sweeps = [1]", "datasets = 3", "bits = [{}]"]
+)
+def test_a_value_of_another_kind_is_named_with_the_file(tmp_path, wrong):
+    path = tmp_path / "grid.toml"
+    key = wrong.split()[0]
+    lines = {"datasets": 'datasets = ["wiki"]', "bits": "bits = [16]", key: wrong}
+    path.write_text("\n".join(lines.values()) + "\n[full.wiki]\nbits = [{}]\n" * (key == "bits"))
+    with pytest.raises(ValueError, match=r"grid\.toml: "):
+        load_grid(path)
+
+
+def test_a_number_beyond_all_bounds_is_named_with_the_file(tmp_path):
+    path = tmp_path / "grid.toml"
+    number = "9" * 400
+    path.write_text(
+        'datasets = ["wiki"]\nbits = [16]\n[[rows]]\nlabel = "A"\nmethod = "amsh"\n'
+        f'[[sweeps]]\nname = "s"\ntitle = "t"\nvalues = {{intra = [{number}]}}\nsymbols = {{intra = "λ"}}\n'
+    )
+    with pytest.raises(ValueError, match=r"grid\.toml: OverflowError"):
+        load_grid(path)

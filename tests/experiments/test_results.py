@@ -119,6 +119,37 @@ def test_a_packed_file_writes_nowhere_else(tmp_path):
         unpack(lzma.compress(b"../outside.json\t{}"), tmp_path / "here")
     with pytest.raises(ValueError, match="expected cells/ and datasets/"):
         unpack(lzma.compress(b"cells/../../outside.json\t{}"), tmp_path / "here")
+    with pytest.raises(ValueError, match="expected cells/ and datasets/"):
+        unpack(lzma.compress(b"datasets/a.json\t{}\ncells/../x.json\t{}"), tmp_path / "here")
+    assert not (tmp_path / "here").exists(), "nothing, where one file is none"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xff",
+        b"cells/a/b.json\t{",
+        b"cells/a/b.json\t" + b"[" * 100_000,
+        b'datasets/a.json\t{"format": 2}',
+        b"datasets/a.json\t7",
+    ],
+)
+def test_packed_results_that_are_none(tmp_path, text):
+    import lzma
+
+    (tmp_path / "a.json.xz").write_bytes(lzma.compress(text))
+    with pytest.raises(ValueError, match=r"a\.json\.xz"):
+        Results(tmp_path / "a.json.xz")
+    for content in (b"", b"no", lzma.compress(b"cells/a/b.json\t{}")[:-9]):
+        with pytest.raises(ValueError, match="not packed results"):
+            unpack(content, tmp_path / "here")
+
+
+def test_a_file_of_results_that_is_damaged_is_named(tmp_path):
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "a.json").write_bytes(b'{"format": 2, "name": "\xff')
+    with pytest.raises(ValueError, match=r"a\.json: damaged"):
+        Results(tmp_path).datasets()
 
 
 def test_a_report_shows_what_other_code_measured_and_a_run_does_not_take_it(tmp_path, grid, plan):

@@ -71,3 +71,25 @@ def test_a_picture_with_endless_passes_is_not_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", 0.1)
     with pytest.raises(HTTPError, match=r"not decoded in 0\.1 s"):
         make_thumbnail(tmp_path / "a.jpg", 64, 10**7)
+
+
+def test_a_damaged_avif_is_no_error_of_the_service(tmp_path):
+    """Pillow raises a RuntimeError for some of them, when it opens or when it decodes them."""
+    from PIL import features
+
+    from modalhash.serve.errors import HTTPError
+    from modalhash.serve.media import check_picture, make_thumbnail
+
+    if not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    whole, statuses = picture(kind="AVIF"), set()
+    for place in range(80, len(whole), 2):
+        damaged = whole[:place] + b"\xff" + whole[place + 1 :]
+        (tmp_path / "a.avif").write_bytes(damaged)
+        try:
+            check_picture(damaged, 10**6)
+            make_thumbnail(tmp_path / "a.avif", 64, 10**6)
+        except HTTPError as error:
+            statuses.add(error.status)
+    assert statuses <= {413, 415}
+    assert 415 in statuses

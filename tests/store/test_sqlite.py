@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -731,3 +731,32 @@ def test_killed_while_adding(path):
         assert set(found.values()) == {size}, "no batch is there in part"
         assert committed <= set(found), "what was committed is there"
         assert len(set(found) - committed) <= attempt + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ("UPDATE item SET modality = 77 WHERE number = 1", lambda store: store.count()),
+        ("UPDATE item SET labels = '[1' WHERE number = 1", lambda store: list(store.scan())),
+        ("UPDATE item SET extra = 7 WHERE number = 1", lambda store: list(store.scan())),
+        ("UPDATE item SET extra = 'x' WHERE number = 1", lambda store: store.get("a", modality="text")),
+        ("UPDATE item SET extra = 'x' WHERE number = 1", lambda store: store.records([1])),
+        ("UPDATE item SET refinement = zeroblob(999) WHERE number = 1", lambda store: list(store.refinements())),
+        ("UPDATE sqlite_sequence SET seq = 'x' WHERE name = 'item'", lambda store: store.revision()),
+        ("UPDATE meta SET value = '²' WHERE key = 'n_bits'", lambda store: None),
+        ("UPDATE meta SET value = '0' WHERE key = 'n_bits'", lambda store: None),
+        ("UPDATE meta SET value = 'x' WHERE key = 'words'", lambda store: None),
+        ("DROP TABLE item_word; DROP TABLE meta", lambda store: None),
+    ],
+)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_rows_that_are_none_are_the_stores_error(tmp_path, change, read, read_only):
+    path = tmp_path / "items.db"
+    with SqliteStore(path, n_bits=8) as store:
+        store.add([Record("a", "text", b"x", text="red", labels=("l",), extra={"title": "t"}, refinement=b"12")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.executescript(change)
+        connection.commit()
+    with pytest.raises(StoreError, match=r"items\.db"), SqliteStore(path, read_only=read_only) as store:
+        read(store)

@@ -170,7 +170,10 @@ def unpack_results(
     """Write the folder of results that a packed file was made of."""
     from modalhash.experiments import unpack
 
-    unpack(file.read_bytes(), folder)
+    try:
+        unpack(file.read_bytes(), folder)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 @app.command("keys")

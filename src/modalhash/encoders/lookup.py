@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._config import config_bytes, read_config
+from modalhash._config import NONSENSE, config_bytes, read_config
 from modalhash._files import write_atomically
 from modalhash._imports import import_class
 from modalhash.encoders.base import Encoder, State
@@ -134,7 +134,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
         required=("encoder", "name", "version", "dim", "digest", "config"),
         error=EncoderFileError,
     )
-    name = description["encoder"]
+    name = str(description["encoder"])
     if name not in ENCODERS and not trust:
         raise EncoderFileError(
             f"{folder} was written by the encoder {name!r}, which is none of modalhash's. "
@@ -147,7 +147,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
         problems = mismatch(encoder, description)
     except FileNotFoundError:
         raise EncoderFileError(f"{folder / ARRAYS} is missing; the encoder was not copied whole") from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, *NONSENSE) as error:
         raise EncoderFileError(f"{folder} cannot be read as the encoder {name!r}: {error}") from error
     if problems:
         raise EncoderFileError(f"{folder} does not give the encoder that was saved: {'; '.join(problems)}")

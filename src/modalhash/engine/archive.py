@@ -6,9 +6,11 @@ the files of the engine's folder (:mod:`modalhash.engine.folder`), of ``media/``
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import tarfile
 import warnings
+import zlib
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
@@ -114,7 +116,9 @@ def restore_engine(
         try:
             with tarfile.open(file, "r:*") as archive:
                 _extract(archive, fresh, file)
-        except (tarfile.TarError, EOFError, OSError) as error:
+        except EngineError:
+            raise
+        except (tarfile.TarError, EOFError, OSError, ValueError, LookupError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise EngineError(f"{file} is no backup, or is damaged: {error}") from error
@@ -248,6 +252,8 @@ def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Pat
         _is_own(name) and isinstance(one, Mapping) and isinstance(one.get("bytes"), int) for name, one in listed.items()
     ):
         raise EngineError(f"{file} is no backup of an engine: it lists what is no part of one")
+    if twice := {parent.as_posix() for name in listed for parent in PurePosixPath(name).parents} & listed.keys():
+        raise EngineError(f"{file} is no backup of an engine: {min(twice)!r} is a file and a folder in it")
     return dict(listed)
 
 
@@ -260,5 +266,7 @@ def _is_own(name: str) -> bool:
         and ".." not in path.parts
         and "\\" not in name
         and ":" not in name
-        and path.parts[0] in (*_PARTS, ITEMS, MEDIA)
+        and "\0" not in name
+        and len(name.encode("utf-8", "surrogatepass")) < 255
+        and path.parts[:1] in {(one,) for one in (*_PARTS, ITEMS, MEDIA)}
     )

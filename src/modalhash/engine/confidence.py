@@ -29,6 +29,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
+from modalhash._config import NONSENSE
 from modalhash._files import write_atomically
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
@@ -454,6 +455,9 @@ def load_confidence(folder: Path, config: Mapping[str, Any]) -> Confidence:
         data = (folder / FILE).read_bytes()
     except FileNotFoundError:
         raise ConfidenceError(f"{folder / FILE} is missing; the engine was not copied whole") from None
-    if sha256(data).hexdigest() != config.get("sha256"):
+    if not isinstance(config, Mapping) or sha256(data).hexdigest() != config.get("sha256"):
         raise ConfidenceError(f"{folder / FILE} is truncated or not the file this engine was written with")
-    return Confidence.from_config(json.loads(data))
+    try:
+        return Confidence.from_config(json.loads(data))
+    except NONSENSE as error:
+        raise ConfidenceError(f"{folder / FILE} cannot be read ({type(error).__name__}: {error})") from error

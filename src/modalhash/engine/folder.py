@@ -201,6 +201,8 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
             f"{folder / MODEL} is not the model this engine was trained with: codes of its items would mean nothing. "
             "Put the right one back, or train anew"
         )
+    if not isinstance(config["modalities"], dict):
+        raise EngineError(f"{folder / CONFIG}: modalities are none; the file is not one that modalhash wrote")
     encoders = {
         modality: _read_encoder(folder, number, modality, expected, trust)
         for number, (modality, expected) in enumerate(config["modalities"].items())
@@ -223,7 +225,7 @@ def _read_encoder(folder: Path, number: int, modality: str, expected: dict[str, 
         problems = mismatch(encoder, expected)
     except EncoderFileError as error:
         raise EngineError(f"the encoder of {modality!r}: {error}") from error
-    except KeyError as error:
+    except (KeyError, TypeError) as error:
         raise EngineError(f"{folder / CONFIG}: {modality!r} lacks {error}") from None
     if problems:
         raise EngineError(

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from modalhash._config import NONSENSE
 from modalhash._files import write_atomically
 from modalhash._parallel import parallel_map, worker_threads
 from modalhash._typing import Array, Matrix
@@ -391,14 +392,14 @@ def load_refinement(folder: Path, config: Mapping[str, Any], model: CrossModalHa
         tensors = (folder / FILE).read_bytes()
     except FileNotFoundError:
         raise RefinementError(f"{folder / FILE} is missing; the engine was not copied whole") from None
-    if sha256(tensors).hexdigest() != config.get("sha256"):
+    if not isinstance(config, Mapping) or sha256(tensors).hexdigest() != config.get("sha256"):
         raise RefinementError(f"{folder / FILE} is truncated or not the file this engine was written with")
     try:
         arrays = from_bytes(tensors)
         check_learned(arrays)
         learned = {name: restore(config["state"][name], name, arrays) for name in _SAVED}
         return Refinement(**learned, model=model)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, *NONSENSE) as error:
         raise RefinementError(f"{folder / FILE} cannot be read: {error}") from error
 
 

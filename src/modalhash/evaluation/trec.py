@@ -73,12 +73,24 @@ def _ids(query_ids: Any, database_ids: Any, ranking: Ranking) -> tuple[Array, Ar
         ("query", query_ids, ranking.n_queries),
         ("database", database_ids, ranking.n_items),
     ):
-        texts = np.asarray(ids).astype(str)
-        if texts.shape != (n,):
-            raise ValueError(f"{name}_ids have shape {texts.shape}; expected one id for each of {n} items")
+        given = np.asarray(ids, dtype=object)  # numpy's own texts lose a NUL at their end
+        if given.shape != (n,):
+            raise ValueError(f"{name}_ids have shape {given.shape}; expected one id for each of {n} items")
+        texts = np.array([one.decode() if isinstance(one, bytes) else str(one) for one in given], dtype=object)
         if len(np.unique(texts)) != n:
             raise ValueError(f"{name}_ids: some occur twice; every id must occur once")
-        if bad := [text for text in texts.tolist() if text.split() != [text]]:
-            raise ValueError(f"{name}_ids: {bad[0]!r} is empty or has a space; the format separates by spaces")
+        if bad := [text for text in texts.tolist() if text.split() != [text] or not _is_utf8(text)]:
+            raise ValueError(
+                f"{name}_ids: {bad[0]!r} is empty or has a space, by which the format separates, "
+                "or half of a UTF-16 pair"
+            )
         out.append(texts)
     return out[0], out[1]
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

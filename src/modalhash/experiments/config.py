@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from modalhash import registry
+from modalhash._config import NONSENSE
 from modalhash.evaluation import Protocol
 from modalhash.experiments.inputs import Input
 from modalhash.validation import check_choice, check_int
@@ -190,7 +191,7 @@ def load_grid(path: str | Path) -> Grid:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         return make_grid(content, path)
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except NONSENSE as error:
         raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
 
 

@@ -102,7 +102,7 @@ class Results:
         if self._packed is not None:
             return self._packed.get(name)
         path = self.path / name
-        return _checked(json.loads(path.read_text(encoding="utf-8")), path) if path.is_file() else None
+        return _parsed(path.read_text(encoding="utf-8", errors="replace"), path) if path.is_file() else None
 
     def _all(self, pattern: str) -> Iterator[Result]:
         if self._packed is not None:
@@ -130,6 +130,8 @@ def _coarse(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
 def _checked(content: Any, path: Path) -> Result:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{path}: not a result of this version (format {FORMAT}); take another folder of results")
+    if not (isinstance(content.get("configuration"), dict) or isinstance(content.get("name"), str)):
+        raise ValueError(f"{path}: neither a cell nor a data set; the file is damaged")
     return content
 
 
@@ -145,21 +147,47 @@ def pack(folder: str | Path) -> bytes:
 
 
 def unpack(content: bytes, folder: str | Path) -> None:
-    """Write the files that :func:`pack` read."""
-    for line in lzma.decompress(content).decode().split("\n"):
-        name, _, text = line.partition("\t")
-        if ".." in name.split("/") or not name.startswith(("cells/", "datasets/")):
+    """Write the files that :func:`pack` read; ValueError, and nothing is written, if it is no such file."""
+    parts = _lines(content)
+    for name, _ in parts:
+        if not _is_own(name):
             raise ValueError(f"packed results hold a file {name!r}; expected cells/ and datasets/ only")
+    for name, text in parts:
         write_atomically(Path(folder) / name, text.encode())
 
 
 def _unpacked(content: bytes, path: Path) -> dict[str, Result]:
     try:
+        parts = _lines(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return {name: _parsed(text, path) for name, text in parts}
+
+
+def _lines(content: bytes) -> list[tuple[str, str]]:
+    """Return the names and contents of the files in a packed one."""
+    try:
         lines = lzma.decompress(content).decode().split("\n")
-    except lzma.LZMAError as error:
-        raise ValueError(f"{path}: not packed results ({error})") from error
-    parts = (line.partition("\t") for line in lines)
-    return {name: _checked(json.loads(text), path) for name, _, text in parts}
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+        raise ValueError(f"not packed results ({error})") from error
+    return [(name, text) for name, _, text in (line.partition("\t") for line in lines)]
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a file is named like one of a results folder, and lies in it."""
+    kind, *parts = name.split("/")
+    return len(parts) == {"cells": 2, "datasets": 1}.get(kind) and not any(
+        part.strip(".") == "" or set(part) & set("\\\0") for part in parts
+    )
+
+
+def _parsed(text: str, path: Path) -> Result:
+    """Return what a file says that :class:`Results` wrote."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: damaged, or no results of modalhash ({error})") from error
+    return _checked(content, path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,10 @@ THUMBNAIL_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Longest sides of thumbnails: few, so that cached ones are used again."""
 FILE_GONE = "the file of this item is no longer where it was; restore it, or remove the item"
 NOT_A_PICTURE = f"not a picture of a supported format ({', '.join(name for name in CONTENT_TYPES if name != 'MPO')})"
-DAMAGED = (OSError, ValueError, SyntaxError, ArithmeticError, LookupError, TypeError, EOFError, struct.error)
+DAMAGED = (
+    OSError, ValueError, SyntaxError, ArithmeticError, LookupError, TypeError, EOFError, struct.error, RuntimeError,
+    AttributeError, AssertionError,
+)  # fmt: skip
 """What Pillow raises for pictures with broken content."""
 
 

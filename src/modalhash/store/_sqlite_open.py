@@ -31,6 +31,8 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as the store's, with what to do about them."""
     try:
         yield
+    except UnicodeDecodeError as error:  # SQLite's message names a table whose name is none
+        raise _damaged(path, error) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -42,16 +44,29 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         if code == sqlite3.SQLITE_NOTADB:
             raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
         if code == sqlite3.SQLITE_CORRUPT:
-            raise StoreError(
-                f"{path} is damaged ({error}). Restore it from a copy, or save what can be read with "
-                f"`sqlite3 {path.name} .recover`"
-            ) from error
+            raise _damaged(path, error) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             raise StoreError(
                 f"{path} cannot be opened for writing ({error}). To search only, open it read-only: read_only=True, "
                 "or --read-only"
             ) from error
         raise StoreError(f"{path}: {error}") from error
+
+
+@contextmanager
+def tell_damage(path: Path) -> Iterator[None]:
+    """Raise as the store's error what rows lead to that are not as they were written."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{path} is damaged ({type(error).__name__}: {error}). Restore it from a copy, or save what can be read with "
+        f"`sqlite3 {path.name} .recover`"
+    )
 
 
 def connect(

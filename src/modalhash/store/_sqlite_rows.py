@@ -27,6 +27,9 @@ def to_row(record: Record, modality: int) -> tuple[Any, ...]:
 def from_row(row: tuple[Any, ...]) -> Record:
     """Return the record of a row of ``COLUMNS``."""
     id, modality, code, kind, text, uri, labels, extra, refinement = row
+    fields = json.loads(extra) if extra else {}
+    if not isinstance(fields, dict):
+        raise TypeError(f"the fields of the item {id!r} are {type(fields).__name__}")
     return Record(
         id=id,
         modality=modality,
@@ -35,7 +38,7 @@ def from_row(row: tuple[Any, ...]) -> Record:
         text=text,
         uri=uri,
         labels=_parse_labels(labels) if labels else (),
-        extra=json.loads(extra) if extra else {},
+        extra=fields,
         refinement=refinement,
     )
 

@@ -17,6 +17,7 @@ Opening an older file brings it to the present format in one transaction.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -172,7 +173,7 @@ def check_n_bits(connection: sqlite3.Connection, path: Path, n_bits: int | None)
     if not format_of(connection):
         raise StoreError(f"{path} is empty: no store was created in it; give n_bits to create one")
     row = connection.execute("SELECT value FROM meta WHERE key = 'n_bits'").fetchone()
-    if row is None or not row[0].isdigit():
+    if row is None or not re.fullmatch(r"[0-9]{1,6}", str(row[0])) or not int(row[0]):
         raise StoreError(f"{path} does not say how many bits its codes have; it is damaged")
     if n_bits is not None and n_bits != int(row[0]):
         raise StoreError(f"{path} holds codes of {row[0]} bits; n_bits is {n_bits}. Use another file for other codes")

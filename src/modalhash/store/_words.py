@@ -155,7 +155,10 @@ def _as_json(fields: Iterable[str]) -> str:
 
 
 def _reached(connection: sqlite3.Connection) -> int:
-    return int(_get(connection, "words") or 0)
+    reached = _get(connection, "words") or "0"
+    if not re.fullmatch("[0-9]{1,19}", reached):
+        raise sqlite3.DatabaseError(f"the index of words says it has items up to {reached[:40]!r}")
+    return int(reached)
 
 
 def _get(connection: sqlite3.Connection, key: str) -> str | None:

@@ -28,7 +28,7 @@ from modalhash.codes import n_bytes
 from modalhash.store import _words
 from modalhash.store._filter_sql import condition
 from modalhash.store._labels import add_labels, count_sql, find_labelled, forget_labels, is_by_labels, rising
-from modalhash.store._sqlite_open import connect, connect_read_only, translate_sqlite_errors
+from modalhash.store._sqlite_open import connect, connect_read_only, tell_damage, translate_sqlite_errors
 from modalhash.store._sqlite_rows import COLUMNS, FROM, INSERT, from_row, to_row
 from modalhash.store._sqlite_schema import CHECKED, FIRST_WITH_COUNTS, format_of, transaction
 from modalhash.store.base import MAX_REFINEMENT, Key, Record, Revision, StoreError, check_keys, check_records
@@ -97,9 +97,14 @@ class SqliteStore:
             self._connection, self.n_bits = connect(
                 self.path, n_bits=n_bits, timeout=timeout, searched_fields=searched_fields
             )
-        words = _words.has_words(self._connection)
-        self._has_words = words and (not read_only or _words.is_current(self._connection, None))
-        self._counts_labels = format_of(self._connection) >= FIRST_WITH_COUNTS
+        try:
+            with translate_sqlite_errors(self.path):
+                words = _words.has_words(self._connection)
+                self._has_words = words and (not read_only or _words.is_current(self._connection, None))
+                self._counts_labels = format_of(self._connection) >= FIRST_WITH_COUNTS
+        except BaseException:
+            self._connection.close()
+            raise
         self._lock = threading.RLock()
         self._closed = self._warned = False
         self._matching: dict[str, tuple[Revision, Array]] = {}
@@ -186,7 +191,8 @@ class SqliteStore:
         rows = self._rows(f"SELECT {COLUMNS} {FROM} WHERE modality.name = ? AND item.id = ?", modality, id)
         if not rows:
             raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.path}")
-        return from_row(rows[0])
+        with tell_damage(self.path):
+            return from_row(rows[0])
 
     def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return the numbers of the items with these keys, without those that are not in the store."""
@@ -201,7 +207,9 @@ class SqliteStore:
             f"SELECT item.number, {COLUMNS} FROM json_each(?) AS wanted CROSS JOIN item ON item.number = wanted.value "
             f"JOIN modality ON modality.number = item.modality WHERE {test}"
         )
-        return {row[0]: from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
+        rows = self._rows(sql, wanted, *values)
+        with tell_damage(self.path):
+            return {row[0]: from_row(row[1:]) for row in rows}
 
     def matching(self, where: Filter | None = None) -> Array:
         """Return the numbers, rising, of the items that pass the filter.
@@ -248,7 +256,9 @@ class SqliteStore:
         sql += " AND modality.name = ?" if modality is not None else ""
         more = () if modality is None else (modality,)
         while rows := self._rows(f"{sql} ORDER BY item.number LIMIT {_PAGE_ROWS}", last, stop, *more):
-            yield from (from_row(row[1:]) for row in rows)
+            with tell_damage(self.path):
+                records = [from_row(row[1:]) for row in rows]
+            yield from records
             last = rows[-1][0]
 
     def codes(
@@ -260,7 +270,9 @@ class SqliteStore:
         are still there.
         """
         for numbers, groups, codes in self._pages("code", modality, since, until):
-            yield numbers, groups, np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(-1, n_bytes(self.n_bits))
+            with tell_damage(self.path):
+                packed = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(len(codes), n_bytes(self.n_bits))
+            yield numbers, groups, packed
 
     def refinements(
         self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
@@ -270,8 +282,9 @@ class SqliteStore:
         Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
         """
         for numbers, groups, rows in self._pages("refinement", modality, since, until):
-            padded = b"".join((row or b"").ljust(MAX_REFINEMENT, b"\0") for row in rows)
-            vectors = np.frombuffer(padded, dtype=np.int8).reshape(-1, MAX_REFINEMENT)
+            with tell_damage(self.path):
+                padded = b"".join((row or b"").ljust(MAX_REFINEMENT, b"\0") for row in rows)
+                vectors = np.frombuffer(padded, dtype=np.int8).reshape(len(rows), MAX_REFINEMENT)
             yield numbers, groups, vectors, np.array([row is not None for row in rows], dtype=bool)
 
     def removed(self, since: Revision, until: Revision) -> Array:
@@ -292,7 +305,9 @@ class SqliteStore:
         sql = (
             "SELECT iif(name = 'item', 'items', 'removals'), seq FROM sqlite_sequence WHERE name IN ('item', 'removed')"
         )
-        return Revision(**dict(self._rows(sql)))
+        rows = self._rows(sql)
+        with tell_damage(self.path):
+            return Revision(**{name: int(step) for name, step in rows})
 
     def modalities(self) -> dict[str, int]:
         """Return the number of each modality by name; a number never changes."""
@@ -306,7 +321,9 @@ class SqliteStore:
         """Return the number of items by modality and kind of code; zeros are left out."""
         sql = "SELECT modality, kind, count(*) FROM item GROUP BY modality, kind"
         names = {number: name for name, number in self.modalities().items()}
-        return {(names[number], kind): n for number, kind, n in self._rows(sql)}
+        rows = self._rows(sql)
+        with tell_damage(self.path):
+            return {(names[number], kind): n for number, kind, n in rows}
 
     def uris(self, part: str) -> set[str]:
         """Return the URIs that have this text in them, of all items; reads all items."""
@@ -432,7 +449,9 @@ class SqliteStore:
         more = () if group is None else (group,)
         while rows := self._rows(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
             numbers, groups, values = zip(*rows, strict=True)
-            yield np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), values
+            with tell_damage(self.path):
+                page = np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), values
+            yield page
             last = numbers[-1]
 
     def _numbers(self, keys: list[Key]) -> dict[Key, int]:
