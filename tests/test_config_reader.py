@@ -24,6 +24,12 @@ def test_what_is_whole_is_returned_as_it_is(tmp_path, format):
     assert read(tmp_path / "thing.json") == config
 
 
+def test_half_of_a_pair_is_written_and_read(tmp_path):
+    config = {"kind": "modalhash thing", "format": 2, "a": "\ud800", "b": "ü"}
+    (tmp_path / "thing.json").write_bytes(config_bytes(config))
+    assert read(tmp_path / "thing.json") == config
+
+
 def test_damage_to_any_value_is_noticed(tmp_path):
     path, config = tmp_path / "thing.json", {"kind": "modalhash thing", "format": 2, "a": 0.1, "b": "ü", "more": [7]}
     path.write_bytes(config_bytes(config))

@@ -17,7 +17,10 @@ NONSENSE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
 def config_bytes(config: Mapping[str, Any]) -> bytes:
     """Return a configuration as it is written, with its own digest."""
     signed = {**config, DIGEST: _digest(config)}
-    return f"{json.dumps(signed, indent=1, ensure_ascii=False)}\n".encode()
+    try:
+        return f"{json.dumps(signed, indent=1, ensure_ascii=False)}\n".encode()
+    except UnicodeEncodeError:  # half of a UTF-16 pair, which JSON can hold and UTF-8 cannot
+        return f"{json.dumps(signed, indent=1)}\n".encode("ascii")
 
 
 def read_config(
