@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def environment() -> dict[str, Any]:
 
 def commit() -> str:
     """The commit that was measured, and "changed" if the sources are no longer those; empty outside of git."""
-    root = Path(__file__).parents[2]
+    root = Path(find_spec("modalhash").origin).parents[2]
 
     def git(*args: str) -> str:
         return subprocess.run(["git", *args], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
