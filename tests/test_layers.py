@@ -46,7 +46,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},
-    "engine": {"_config", "_files", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
+    "engine": {"_config", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_config", "_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
     "serve": {"_decoding", "_files", "_imports", "_lazy", "audit", "codes", "engine", "store"},
 }  # fmt: skip
@@ -65,10 +65,10 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "distributed": ["cluster", "parts", "arrays"],
     "encoders": ["base", "_pictures encode lookup precomputed text", "image neural"],
     "engine": [
-        "_code_length _filter_check query refinement reliability sources words",
-        "feedback ordering",
-        "confidence",
-        "answer folder",
+        "_code_length _filter_check _urls query refinement reliability sources words",
+        "code_files feedback listing ordering tar_samples",
+        "confidence encoding",
+        "answer encode_run folder",
         "place",
         "archive checkup ingest splitting",
         "near_duplicates training",

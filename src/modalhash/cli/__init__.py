@@ -14,6 +14,7 @@ from modalhash.cli import (
     datasets,
     demo,
     duplicates,
+    encode_to,
     evaluate,
     experiment,
     export,
@@ -65,6 +66,7 @@ ENGINE = "A search engine of your own"
 app.command()(demo.demo)
 app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(add.add)
+app.command(rich_help_panel=ENGINE)(encode_to.encode)
 app.command(rich_help_panel=ENGINE)(remove.remove)
 app.command(rich_help_panel=ENGINE)(search.search)
 app.command(rich_help_panel=ENGINE)(duplicates.duplicates)

@@ -274,6 +274,27 @@ def progress_bars(
         yield show
 
 
+def rate_and_time_left(progress: Progress) -> str:
+    """Return a note for :func:`progress_bars`: how much is done per second, and how long the rest will take."""
+    if not progress.step or progress.seconds <= 0:
+        return ""
+    rate, left = progress.step / progress.seconds, progress.total - progress.step
+    return f"{rate:,.0f} a second" + (f", {describe_seconds(left / rate)} left" if left else "")
+
+
+def describe_seconds(seconds: float) -> str:
+    """Write a time for a person.
+
+    Examples
+    --------
+    >>> describe_seconds(42.3), describe_seconds(185), describe_seconds(9000)
+    ('42 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def describe_codes(facts: dict[str, Any]) -> str:
     """Say how long the codes of an engine are and how its label sets share them, from :meth:`Engine.info`."""
     text, shared = f"{facts['n_bits']} bits", facts["collisions"]
@@ -294,7 +315,8 @@ def show_problems(problems: tuple[Problem, ...], sources: list[str]) -> None:
     """Print which items were left out and why, by line."""
     if not problems:
         return
-    say(f"{len(problems):,} left out of {', '.join(sources)}:", colour="yellow")
+    more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
+    say(f"{len(problems):,} left out of {', '.join(sources[:3])}{more}:", colour="yellow")
     for problem in sorted(problems, key=lambda one: (one.source or "", one.line or 0))[:MAX_PROBLEMS]:
         say(f"  {printable(str(problem))}")
     if len(problems) > MAX_PROBLEMS:

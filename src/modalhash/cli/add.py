@@ -42,7 +42,8 @@ def add(
     """Add items to an engine, without training.
 
     They are stored in portions: if the command is stopped, what it had stored
-    is there, and running it again adds the rest.
+    is there, and running it again adds the rest. Parquet files that
+    [b]modalhash encode[/b] wrote are taken in as they are, without encoding.
 
     Exit code: 0; 1 if items were left out, each with its line and the reason;
     2 for an error.
@@ -52,6 +53,8 @@ def add(
     modalhash add engine new.csv more-photos/
 
     modalhash add engine new.jsonl --replace
+
+    modalhash add engine codes/*.parquet
     """
     with (
         open_engine(engine, trust=trust) as opened,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from modalhash.engine.checkup import Finding as Finding
     from modalhash.engine.checkup import verify_engine as verify_engine
     from modalhash.engine.confidence import Confidence as Confidence
+    from modalhash.engine.encode_run import EncodedSource as EncodedSource
+    from modalhash.engine.encode_run import EncodeError as EncodeError
     from modalhash.engine.engine import Engine as Engine
     from modalhash.engine.engine import refresh as refresh
     from modalhash.engine.folder import EngineError as EngineError
@@ -47,6 +49,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "archive": ["backup_engine", "restore_engine"],
         "checkup": ["Finding", "verify_engine"],
         "confidence": ["Confidence"],
+        "encode_run": ["EncodeError", "EncodedSource"],
         "engine": ["Engine", "refresh"],
         "folder": ["EngineError", "EngineReplacedError"],
         "ingest": ["Added"],

@@ -17,6 +17,9 @@ from modalhash._typing import Matrix
 from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, Judge, answer_requests
 from modalhash.engine.checkup import sweep_leftovers
+from modalhash.engine.code_files import engine_identity
+from modalhash.engine.encode_run import EncodedSource, encode_source
+from modalhash.engine.encoding import Coder
 from modalhash.engine.folder import (
     EngineError,
     Generation,
@@ -27,6 +30,7 @@ from modalhash.engine.folder import (
     recover_engine,
 )
 from modalhash.engine.ingest import NOT_SHARED, Added, Ingester
+from modalhash.engine.listing import PART_SIZE
 from modalhash.engine.near_duplicates import (
     DUPLICATE_RADIUS,
     DUPLICATE_THRESHOLD,
@@ -388,6 +392,8 @@ class Engine:
         reported, or replaces the old one with ``replace``. With ``keep``, pictures given as bytes
         (``{"data": …}``) are saved in the engine's folder, and deleted when their item is removed. An engine whose
         items are in a database leaves them out: other machines that share the items do not have this folder.
+
+        Parquet files that :meth:`encode_to` wrote are taken in as they are; files of another engine are refused.
         """
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
@@ -401,6 +407,7 @@ class Engine:
             media_folder=self.path if keep and self.saves_media else None,
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
             refinement=self.refinement,
+            identity=engine_identity(self.config),
             check_current=self._generation.check,
         )
         try:
@@ -409,6 +416,53 @@ class Engine:
             self.refresh()
         problems.warn()
         return Added(added, replaced, tuple(problems.problems))
+
+    def encode_to(
+        self,
+        source: Any,
+        out: str | Path,
+        *,
+        fields: Mapping[str, str] | None = None,
+        root: str | Path | None = None,
+        scheduler: Any = None,
+        workers: int | None = None,
+        part_size: int = PART_SIZE,
+        callback: Callback | None = None,
+    ) -> EncodedSource:
+        """Encode pictures and texts into Parquet files, on as many machines as there are, without adding them.
+
+        There is one row per input, with its code or with what is wrong with it. :meth:`add` takes the files in, of
+        this engine or of a copy. Files that are there are passed over: who was stopped goes on from there.
+
+        Parameters
+        ----------
+        source : a folder (pictures, and ``.txt`` files as texts), a manifest (``.jsonl``, ``.csv``, ``.tsv``), a
+            Parquet file with columns as a manifest's, or a ``.tar`` as WebDataset has them; a path, an fsspec URL, a
+            pattern with ``*``, or a list of such
+        out : a folder for the files, a path or a URL; new, or begun by the same call
+        fields : the names of a manifest's fields, as for :meth:`train`
+        root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
+        scheduler : the address of a Dask scheduler, e.g. ``"tcp://10.0.0.1:8786"``, or a ``distributed.Client``; its
+            workers have to see ``source`` and ``out``
+        workers : without a scheduler, processes of this machine: one per core by default, from 2,000 inputs on; 1 is
+            this process itself
+        part_size : inputs of one file, which is one task; a tar is one file whatever its size
+        callback : called with the progress
+
+        Needs the extra ``dask``. In a script, processes of this machine need ``if __name__ == "__main__":``.
+        """
+        coder = Coder(engine_identity(self.config), self.model, self.encoders, self.refinement)
+        return encode_source(
+            coder,
+            source,
+            out,
+            fields=fields,
+            root=root,
+            scheduler=scheduler,
+            workers=workers,
+            part_size=part_size,
+            callback=callback,
+        )
 
     def remove(self, ids: Iterable[str], *, modality: str | None = None, missing: str = "error") -> int:
         """Remove items by id, in all modalities or in one, and return how many there were.

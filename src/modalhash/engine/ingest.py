@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modalhash._files import shared_lock
 from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
+from modalhash.engine.code_files import Identity, code_files, count_rows, read_codes
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
@@ -78,11 +79,17 @@ class Ingester:
     """Why pictures that come as bytes cannot be saved, if they were to be."""
     refinement: Refinement | None = None
     """Makes the vectors that order hits, if the engine has such."""
+    identity: Identity | None = None
+    """What codes in files have to be made with."""
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
 
     def add(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> tuple[int, int]:
         """Add the items of a source; return how many were added, and how many of these replaced others."""
+        if (files := code_files(source)) is not None:
+            if fields:
+                raise ValueError("fields say what a manifest calls things; files of codes have columns of their own")
+            return self._add_codes(files, Reporter(callback))
         opened = open_source(source)
         progress, total = Reporter(callback), count_items(opened)
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
@@ -94,6 +101,38 @@ class Ingester:
         if total:
             progress("add", total, total)
         return added, replaced
+
+    def _add_codes(self, files: list[str], progress: Reporter) -> tuple[int, int]:
+        """Add what ``modalhash encode`` wrote; nothing if one of the files is not of this engine."""
+        assert self.identity is not None
+        total = count_rows(files, self.identity)
+        added = replaced = done = 0
+        for n_rows, records in read_codes(files, self.identity, self.report):
+            new, old = self._store_codes(records)
+            added, replaced, done = added + new, replaced + old, done + n_rows
+            progress("add", done, total)
+        return added, replaced
+
+    def _store_codes(self, records: list[Record]) -> tuple[int, int]:
+        """Store items; only where some are there already, look which."""
+        first: dict[Key, Record] = {}
+        for record in records:
+            if first.setdefault(record.key, record) is not record:
+                reason = f"the id {record.id!r} is given twice; the first one is taken"
+                self.report(Item(*record.key).problem(ProblemCode.DUPLICATE, reason))
+        records = list(first.values())
+        replaced = len(self._existing(Item(*key) for key in first)) if self.replace else 0
+        while records:
+            try:
+                self.store.add(records, replace=self.replace)
+                break
+            except ValueError:
+                existing = set() if self.replace else self._report_existing(Item(*record.key) for record in records)
+                if not existing:
+                    raise
+                records = [record for record in records if record.key not in existing]
+        self.check_current()
+        return len(records), replaced
 
     def _add_batch(self, batch: Batch) -> tuple[int, int]:
         from modalhash.encoders import encode_items

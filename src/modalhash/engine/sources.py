@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
@@ -37,7 +37,7 @@ _EXPORTED = ("code", "kind", "refinement")
 _TRAINING_SPLITS = ("train", "training")
 _OTHER_SPLITS = ("test", "query", "database")
 _DEFAULT_ENCODERS = {"image": "image", "text": "tfidf"}
-_PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
+PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ class ProblemCode(StrEnum):
     """The file does not exist, or its folder cannot be read."""
     NOT_A_FILE = "not_a_file"
     """A folder or a URL where a file was expected."""
+    OUTSIDE = "outside"
+    """The path leads out of the folder that it has to lie in."""
     UNREADABLE = "unreadable"
     """The encoder could not make features of the content."""
     UNKNOWN_MODALITY = "unknown_modality"
@@ -170,7 +172,7 @@ def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
     """Return paths of manifests and folders of pictures, the data set behind a name or path, or the source itself."""
 
     def is_path(path: Path) -> bool:
-        return is_manifest(path) or (path.is_dir() and next(_pictures(path), None) is not None)
+        return is_manifest(path) or (path.is_dir() and next(picture_files(path), None) is not None)
 
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | Path) for one in source):
         if len(source) == 1:
@@ -199,7 +201,7 @@ def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
 def count_items(source: Any) -> int:
     """Return the number of lines or items of an opened source, or 0 if it does not say."""
     if _is_paths(source):
-        return sum(sum(1 for _ in _pictures(path)) if path.is_dir() else _count_lines(path) for path in source)
+        return sum(sum(1 for _ in picture_files(path)) if path.is_dir() else count_lines(path) for path in source)
     if hasattr(source, "sizes"):
         return int(sum(source.sizes.values()))
     return len(source) if hasattr(source, "__len__") else 0
@@ -247,7 +249,7 @@ def read_batches(
     else:
         items = _given_items(source, reads, report, fields)
     waiting: dict[str, list[Item]] = {}
-    for item in _drop_duplicates((item for item in items if _is_storable(item, report)), report):
+    for item in drop_duplicates((item for item in items if is_storable(item, report)), report):
         waiting.setdefault(item.modality, []).append(item)
         if size is not None and len(waiting[item.modality]) == size:
             yield _batch(item.modality, waiting.pop(item.modality))
@@ -263,7 +265,7 @@ def _is_paths(source: Any) -> bool:
     return isinstance(source, list) and bool(source) and all(isinstance(one, Path) for one in source)
 
 
-def _is_storable(item: Item, report: Report) -> bool:
+def is_storable(item: Item, report: Report) -> bool:
     """Return whether a store can hold the item: none is to be refused after the work. If not, ``report`` says why."""
     try:
         check_storable(item.to_record(b"", "hashed"))
@@ -273,9 +275,16 @@ def _is_storable(item: Item, report: Report) -> bool:
     return True
 
 
-def _drop_duplicates(items: Iterable[Item], report: Report) -> Iterator[Item]:
-    """Yield each id once per modality: the first item with it. The others go to ``report``."""
-    seen: dict[Key, tuple[str | None, int | None]] = {}
+Seen = dict[Key, tuple[str | None, int | None]]
+"""The source and the line of the first item with each key."""
+
+
+def drop_duplicates(items: Iterable[Item], report: Report, seen: Seen | None = None) -> Iterator[Item]:
+    """Yield each id once per modality: the first item with it, also among those that were ``seen`` before.
+
+    The others go to ``report``.
+    """
+    seen = {} if seen is None else seen
     for item in items:
         if item.key in seen:
             source, line = seen[item.key]
@@ -290,7 +299,7 @@ def _drop_duplicates(items: Iterable[Item], report: Report) -> Iterator[Item]:
 # -- lines of fields
 
 
-class _BadLineError(ValueError):
+class BadLineError(ValueError):
     """No item can be made of a line."""
 
     def __init__(self, code: ProblemCode, reason: str) -> None:
@@ -303,7 +312,7 @@ def parse_items(
     reads: Mapping[str, str],
     report: Report,
     *,
-    base: Path,
+    base: Path | None,
     fields: Mapping[str, str] | None = None,
     source: str | None = None,
 ) -> Iterator[Item]:
@@ -314,7 +323,7 @@ def parse_items(
     lines : numbers (or None) and fields
     reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
     report : called with a :class:`Problem` for every item that is left out
-    base : paths are taken relative to it
+    base : paths are taken relative to it; None leaves them as they are given, as ``uri``, for whoever reads them
     fields : what the lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``
     source : name of the file, for the ids of texts that have none
     """
@@ -327,8 +336,8 @@ def parse_items(
             given = line.get(names["id"])
             id = None if _is_empty(given) else _to_text(given, "id")
             contents = _parse_contents(line, names["modality"], columns, reads)
-            common = _parse_common(line, names, known)
-        except _BadLineError as error:
+            common = parse_common(line, names, known)
+        except BadLineError as error:
             report(Problem(str(error), number, source, id=id, code=error.code))
             continue
         for modality, (kind, value) in contents.items():
@@ -361,7 +370,7 @@ def _to_text(value: Any, name: str) -> str:
     try:
         return str(value)
     except ValueError:  # an integer of thousands of digits
-        raise _BadLineError(ProblemCode.MALFORMED, f"{name} is a number of too many digits") from None
+        raise BadLineError(ProblemCode.MALFORMED, f"{name} is a number of too many digits") from None
 
 
 def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> str:
@@ -373,16 +382,16 @@ def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> s
     return default_id(value)
 
 
-def _parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[str]) -> dict[str, Any]:
+def parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[str]) -> dict[str, Any]:
     """Return what all items of a line have in common: labels, other fields, and whether to train on them."""
     part = _to_text(line.get(names["split"]) or "", "split").lower()
     if part and part not in (*_TRAINING_SPLITS, *_OTHER_SPLITS):
         expected = ", ".join((*_TRAINING_SPLITS, *_OTHER_SPLITS))
-        raise _BadLineError(ProblemCode.MALFORMED, f"split is {part!r}; expected one of {expected}")
+        raise BadLineError(ProblemCode.MALFORMED, f"split is {part!r}; expected one of {expected}")
     try:
         labels = parse_labels(line.get(names["labels"]))
     except ValueError as error:
-        raise _BadLineError(ProblemCode.MALFORMED, str(error)) from None
+        raise BadLineError(ProblemCode.MALFORMED, str(error)) from None
     extra = {key: value for key, value in line.items() if key not in known and not _is_empty(value)}
     return {"labels": labels, "training": part not in _OTHER_SPLITS, "extra": extra}
 
@@ -395,7 +404,7 @@ def _parse_contents(
         chosen = {name: line[column] for name, column in columns.items() if not _is_empty(line.get(column))}
         if not chosen:
             expected = " or ".join(map(repr, columns.values()))
-            raise _BadLineError(ProblemCode.EMPTY, f"nothing in {expected}; the fields are {', '.join(line)}")
+            raise BadLineError(ProblemCode.EMPTY, f"nothing in {expected}; the fields are {', '.join(line)}")
         return {name: _checked(_FIELD_READ[_reads(name, reads)], value) for name, value in chosen.items()}
     given = line.get(modality)
     name = None if _is_empty(given) else _to_text(given, "modality")
@@ -404,8 +413,8 @@ def _parse_contents(
     if not contents:
         if empty := [key for key in _CONTENTS if key in line]:
             reason = f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty"
-            raise _BadLineError(ProblemCode.EMPTY, reason)
-        raise _BadLineError(ProblemCode.MALFORMED, f"neither 'path' nor 'text'; the fields are {', '.join(line)}")
+            raise BadLineError(ProblemCode.EMPTY, reason)
+        raise BadLineError(ProblemCode.MALFORMED, f"neither 'path' nor 'text'; the fields are {', '.join(line)}")
     if wanted is None:
         for key in contents:
             _reads(_CONTENTS[key], reads)
@@ -413,7 +422,7 @@ def _parse_contents(
     own = [(key, value) for key, value in contents.items() if (key == "text") == (wanted == "text")]
     if len(contents) != 1 or not own:
         given = " and ".join(map(repr, contents))
-        raise _BadLineError(ProblemCode.MALFORMED, f"modality {name!r} takes one {wanted!r}; the line has {given}")
+        raise BadLineError(ProblemCode.MALFORMED, f"modality {name!r} takes one {wanted!r}; the line has {given}")
     return {str(name): _checked(*own[0])}
 
 
@@ -422,24 +431,25 @@ def _checked(kind: str, value: Any) -> tuple[str, Any]:
     if kind != "data":
         return kind, _to_text(value, kind)
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise _BadLineError(ProblemCode.MALFORMED, f"data is {type(value).__name__}; expected the bytes of a file")
+        raise BadLineError(ProblemCode.MALFORMED, f"data is {type(value).__name__}; expected the bytes of a file")
     return kind, bytes(value)
 
 
 def _reads(modality: str, reads: Mapping[str, str]) -> str:
     if modality not in reads:
-        raise _BadLineError(ProblemCode.UNKNOWN_MODALITY, _unknown_modality(modality, reads))
+        raise BadLineError(ProblemCode.UNKNOWN_MODALITY, unknown_modality(modality, reads))
     if reads[modality] == "array":
         reason = f"{modality!r} was trained on given features, not on files or texts: add a Dataset with them"
-        raise _BadLineError(ProblemCode.NEEDS_FEATURES, reason)
+        raise BadLineError(ProblemCode.NEEDS_FEATURES, reason)
     return reads[modality]
 
 
-def _unknown_modality(modality: str, reads: Mapping[str, str]) -> str:
+def unknown_modality(modality: str, reads: Mapping[str, str]) -> str:
+    """Say that there is no such modality, and which there are."""
     return f"unknown modality {modality!r}; expected one of {', '.join(map(repr, reads))}"
 
 
-def _fill(item: Item, kind: str, value: Any, base: Path) -> Item | Problem:
+def _fill(item: Item, kind: str, value: Any, base: Path | None) -> Item | Problem:
     """Return the item with its content, or what is wrong with that."""
     if kind == "data":
         return replace(item, data=value)
@@ -447,6 +457,8 @@ def _fill(item: Item, kind: str, value: Any, base: Path) -> Item | Problem:
         if value.strip():
             return replace(item, text=value)
         return item.problem(ProblemCode.EMPTY, "the text is empty")
+    if base is None:
+        return replace(item, uri=value)
     if "://" in value:
         return Problem(
             f"{value} is a URL; expected a file. Download it first",
@@ -479,7 +491,7 @@ def _given_items(
         elif not isinstance(one, Item):
             raise TypeError(f"items: got {type(one).__name__}; expected dicts such as {{'text': …}} or {{'path': …}}")
         elif one.modality not in reads:
-            report(one.problem(ProblemCode.UNKNOWN_MODALITY, _unknown_modality(one.modality, reads)))
+            report(one.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(one.modality, reads)))
         elif not one.id:
             report(one.problem(ProblemCode.MALFORMED, "the id is empty"))
         else:
@@ -495,12 +507,12 @@ def _manifest_items(
     """Yield the usable items of a JSONL, CSV or TSV manifest; paths in it are relative to its folder."""
     if not manifest.is_file():
         raise FileNotFoundError(f"{manifest}: no such file; expected a manifest (.jsonl, .csv or .tsv)")
-    _check_columns(manifest, fields or {})
+    check_columns(manifest, manifest_columns(manifest), fields or {})
     lines = manifest_lines(manifest, lambda number, reason: report(Problem(reason, number, manifest.name)))
     yield from parse_items(lines, reads, report, base=manifest.parent, fields=fields, source=manifest.name)
 
 
-def _count_lines(manifest: Path) -> int:
+def count_lines(manifest: Path) -> int:
     """Count the lines of a file for a progress bar; a missing file has none."""
     if not manifest.is_file():
         return 0
@@ -508,9 +520,8 @@ def _count_lines(manifest: Path) -> int:
         return sum(1 for _ in file)
 
 
-def _check_columns(path: Path, fields: Mapping[str, str]) -> None:
+def check_columns(path: Path, columns: Sequence[str] | None, fields: Mapping[str, str]) -> None:
     """Refuse a table without the columns that matter, which would give a problem in every line."""
-    columns = manifest_columns(path)
     if columns is None:
         return
     wanted = [value for key, value in fields.items() if key not in LINE_FIELDS] or ["path", "text"]
@@ -526,14 +537,14 @@ def _check_columns(path: Path, fields: Mapping[str, str]) -> None:
 # -- folders of pictures
 
 
-def _pictures(folder: Path) -> Iterator[Path]:
+def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> Iterator[Path]:
     """Yield files that are named like pictures, in order of their names; hidden ones are passed over."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir() and not path.is_symlink():
-            yield from _pictures(path)
-        elif path.suffix.lower() in _PICTURE_SUFFIXES:
+            yield from picture_files(path, suffixes)
+        elif path.suffix.lower() in suffixes:
             yield path
 
 
@@ -545,7 +556,7 @@ def _picture_items(folder: Path, reads: Mapping[str, str]) -> Iterator[Item]:
     if reads.get("image") != "image":
         raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
     name = folder.resolve().name
-    for path in _pictures(folder):
+    for path in picture_files(folder):
         relative = path.relative_to(folder)
         labels = tuple(dict.fromkeys(relative.parts[:-1]))
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
@@ -559,7 +570,7 @@ def _dataset_batches(
 ) -> Iterator[Batch]:
     ids = [str(id) for id in dataset.ids[modality].tolist()]
     if modality not in reads:
-        reason = _unknown_modality(modality, reads)
+        reason = unknown_modality(modality, reads)
         for id in ids:
             report(Problem(reason, modality=modality, id=id, code=ProblemCode.UNKNOWN_MODALITY))
         return
@@ -593,7 +604,7 @@ def _dataset_batches(
             for row in rows
         ]
         batch = Batch(modality, items, contents[rows.start : rows.stop])
-        usable = [row for row, item in enumerate(items) if _is_storable(item, report)]
+        usable = [row for row, item in enumerate(items) if is_storable(item, report)]
         if len(usable) < len(items):
             batch = Batch(modality, [items[row] for row in usable], batch.contents_of(usable))
         if usable:
