@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import replace
 
 import pytest
@@ -113,8 +114,6 @@ def test_a_packed_file_is_read_like_the_folder(tmp_path, grid, results):
 
 
 def test_a_packed_file_writes_nowhere_else(tmp_path):
-    import lzma
-
     with pytest.raises(ValueError, match="expected cells/ and datasets/"):
         unpack(lzma.compress(b"../outside.json\t{}"), tmp_path / "here")
     with pytest.raises(ValueError, match="expected cells/ and datasets/"):
@@ -135,8 +134,6 @@ def test_a_packed_file_writes_nowhere_else(tmp_path):
     ],
 )
 def test_packed_results_that_are_none(tmp_path, text):
-    import lzma
-
     (tmp_path / "a.json.xz").write_bytes(lzma.compress(text))
     with pytest.raises(ValueError, match=r"a\.json\.xz"):
         Results(tmp_path / "a.json.xz")
@@ -150,6 +147,27 @@ def test_a_file_of_results_that_is_damaged_is_named(tmp_path):
     (tmp_path / "datasets" / "a.json").write_bytes(b'{"format": 2, "name": "\xff')
     with pytest.raises(ValueError, match=r"a\.json: damaged"):
         Results(tmp_path).datasets()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("datasets/a.json", {"configuration": {"parameters": {}}}, "does not name its data set"),
+        ("cells/a/b.json", {"name": "wiki"}, "no cell"),
+        ("cells/a/b.json", {"configuration": {"parameters": {}}}, "no 'dataset'"),
+    ],
+)
+def test_a_result_in_the_place_of_another_kind_is_refused(tmp_path, name, content, why):
+    text = json.dumps({"format": 2, **content})
+    (tmp_path / "a.json.xz").write_bytes(lzma.compress(f"{name}\t{text}".encode()))
+    with pytest.raises(ValueError, match=why):
+        Results(tmp_path / "a.json.xz")
+    path = tmp_path / "folder" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    results = Results(tmp_path / "folder")
+    with pytest.raises(ValueError, match=why):
+        list(results.everything() if name.startswith("cells") else results.datasets())
 
 
 def test_a_report_shows_what_other_code_measured_and_a_run_does_not_take_it(tmp_path, grid, plan):

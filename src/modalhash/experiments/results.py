@@ -102,7 +102,7 @@ class Results:
         if self._packed is not None:
             return self._packed.get(name)
         path = self.path / name
-        return _parsed(path.read_text(encoding="utf-8", errors="replace"), path) if path.is_file() else None
+        return _parsed(path.read_text(encoding="utf-8", errors="replace"), name, path) if path.is_file() else None
 
     def _all(self, pattern: str) -> Iterator[Result]:
         if self._packed is not None:
@@ -121,17 +121,27 @@ class Results:
         write_atomically(self.path / name, text.encode())
 
 
+_COARSE = ("dataset", "digest", "scenario", "method", "features", "bits", "seed", "protocol", "intra")
+
+
 def _coarse(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what has to be equal for a report to show one cell for another; parameters are compared one by one."""
-    names = ("dataset", "digest", "scenario", "method", "features", "bits", "seed", "protocol", "intra")
-    return tuple(configuration[name] for name in names)
+    return tuple(configuration[name] for name in _COARSE)
 
 
-def _checked(content: Any, path: Path) -> Result:
+def _checked(content: Any, name: str, path: Path) -> Result:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"{path}: not a result of this version (format {FORMAT}); take another folder of results")
-    if not (isinstance(content.get("configuration"), dict) or isinstance(content.get("name"), str)):
-        raise ValueError(f"{path}: neither a cell nor a data set; the file is damaged")
+    if name.startswith("datasets/"):
+        if not isinstance(content.get("name"), str):
+            raise ValueError(f"{path}: {name} does not name its data set; the file is damaged")
+        return content
+    configuration = content.get("configuration")
+    if not isinstance(configuration, dict) or not isinstance(configuration.get("parameters"), dict):
+        raise ValueError(f"{path}: {name} is no cell with its configuration; the file is damaged")
+    for key in _COARSE:
+        if not isinstance(configuration.get(key), str | int):
+            raise ValueError(f"{path}: the configuration of {name} has no {key!r}; the file is damaged")
     return content
 
 
@@ -161,7 +171,7 @@ def _unpacked(content: bytes, path: Path) -> dict[str, Result]:
         parts = _lines(content)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return {name: _parsed(text, path) for name, text in parts}
+    return {name: _parsed(text, name, path) for name, text in parts}
 
 
 def _lines(content: bytes) -> list[tuple[str, str]]:
@@ -181,13 +191,13 @@ def _is_own(name: str) -> bool:
     )
 
 
-def _parsed(text: str, path: Path) -> Result:
-    """Return what a file says that :class:`Results` wrote."""
+def _parsed(text: str, name: str, path: Path) -> Result:
+    """Return what a file says that :class:`Results` wrote under this name."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: damaged, or no results of modalhash ({error})") from error
-    return _checked(content, path)
+    return _checked(content, name, path)
 
 
 @dataclass(frozen=True, eq=False)
