@@ -70,7 +70,7 @@ def run_piece(kind: type[Target], first: int, n: int, folder: Path, seen: Counte
             end = watch(
                 subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=(scratch / "stderr").open("w")), state
             )
-            number, data, facts, _ = state.read()
+            number, data, facts = state.read()
             outcomes.update(facts.get("outcomes", {}))
             seconds, arcs = seconds + facts.get("seconds", 0.0), max(arcs, facts.get("arcs", 0))
             if number == last:
@@ -91,7 +91,7 @@ def watch(process: subprocess.Popen[bytes], state: State) -> str:
         try:
             code = process.wait(2.0)
         except subprocess.TimeoutExpired:
-            if time.monotonic() - state.read()[3] > HANG_SECONDS:
+            if time.monotonic() - state.began() > HANG_SECONDS:
                 process.kill()
                 process.wait()
                 return "hang"

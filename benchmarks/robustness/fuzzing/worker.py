@@ -49,11 +49,15 @@ class State:
         self._map[INPUT_AT : INPUT_AT + len(data)] = data
         self._map[: HEAD.size] = HEAD.pack(number, len(data), len(counts), time.monotonic())
 
-    def read(self) -> tuple[int, bytes, dict[str, Any], float]:
-        """Return the number and bytes of the last input, the counts before it, and when it began."""
-        number, n_data, n_counts, began = HEAD.unpack(self._map[: HEAD.size])
+    def began(self) -> float:
+        """Return when the last input began; safe to ask while the worker writes, as :meth:`read` is not."""
+        return float(HEAD.unpack(self._map[: HEAD.size])[3])
+
+    def read(self) -> tuple[int, bytes, dict[str, Any]]:
+        """Return the number and bytes of the last input, and the counts before it, of a worker that has ended."""
+        number, n_data, n_counts, _ = HEAD.unpack(self._map[: HEAD.size])
         counts = json.loads(self._map[COUNTS_AT : COUNTS_AT + n_counts] or b"{}")
-        return number, self._map[INPUT_AT : INPUT_AT + n_data], counts, began
+        return number, self._map[INPUT_AT : INPUT_AT + n_data], counts
 
 
 class Trial:
