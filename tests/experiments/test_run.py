@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import multiprocessing
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from little_grids import GRID, little_grid
 
 from modalhash.experiments import Estimates, Results, make_plan, record, run_cells, spoken
-from modalhash.experiments.measure import Loader, measure
+from modalhash.experiments.measure import Loader, PeakMemory, measure
 from modalhash.experiments.run import Worker
 
 
@@ -35,6 +37,8 @@ def test_a_cell_keeps_all_that_tables_and_figures_want(plan, cells):
     assert len(one["curve"]) == 51
     assert len(found["objective"]["codes"]) == 3
     assert sum(found["seconds"]["stages"].values()) == pytest.approx(found["seconds"]["cpu"], abs=0.1)
+    if Path("/proc/self/clear_refs").exists():
+        assert 0 < found["memory"]["before"] <= found["memory"]["peak"]
     again = measure(cells["amsh"], load)
     assert again["databases"] == found["databases"]
     short = measure(replace(cells["amsh"], per_query=False), load)["databases"]["learned"]["image→text"]
@@ -134,3 +138,14 @@ def test_grids_share_their_cells(tmp_path, plan):
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (300, "5 min"), (12000, "3 h 20 min")])
 def test_times_are_spoken(seconds, text):
     assert spoken(seconds) == text
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak of a process")
+def test_the_peak_of_memory_is_that_of_what_came_after():
+    first = np.ones(60_000_000, dtype=np.uint8)
+    del first
+    memory = PeakMemory()
+    second = np.ones(20_000_000, dtype=np.uint8)
+    del second
+    found = memory.bytes()
+    assert 15e6 < found["peak"] - found["before"] < 45e6

@@ -5,6 +5,7 @@ The digest of this module is part of every cell (``provenance.code_digest``): wh
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import time
@@ -78,7 +79,7 @@ def measure(cell: Cell, load: Loader) -> dict[str, Any]:
         same = parts.database is parts.training
         parts = Parts(training, query, training if same else replace(parts.database, features=parts.database.labels))
     model = registry.get(cell.method)(n_bits=cell.bits, random_state=cell.seed, **json.loads(cell.parameters))
-    stages = _Stages()
+    stages, memory = _Stages(), PeakMemory()
     wall, cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -86,6 +87,7 @@ def measure(cell: Cell, load: Loader) -> dict[str, Any]:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     result: dict[str, Any] = {
         "seconds": {"fit": wall, "cpu": cpu, "stages": stages.seconds(cpu)},
+        "memory": memory.bytes(),
         "objective": _plain(getattr(model, "objective_", None)),
         "solver": getattr(model, "solver_", None),
         "queries": _digest_of_ids(parts),
@@ -155,6 +157,30 @@ def _plain(value: Any) -> Any:
         numbers: Array = np.asarray(value, dtype=np.float64)
         return [float(f"{number:.8g}") if np.isfinite(number) else None for number in numbers.ravel()]
     return value
+
+
+class PeakMemory:
+    """The most memory that this process holds from now on, where the system tells (Linux)."""
+
+    def __init__(self) -> None:
+        try:
+            ctypes.CDLL(None).malloc_trim(0)  # what fits before this one freed would hide what it takes
+            Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+            self._before: int | None = _resident("VmRSS")
+        except (AttributeError, OSError, TypeError, ValueError):
+            self._before = None
+
+    def bytes(self) -> dict[str, int] | None:
+        """Return what was held at the start, data and libraries included, and the peak since; None if unknown."""
+        return None if self._before is None else {"before": self._before, "peak": _resident("VmHWM")}
+
+
+def _resident(name: str) -> int:
+    """Return a size that the system knows of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"the system does not tell {name}")
 
 
 class _Stages:
