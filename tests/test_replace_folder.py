@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from modalhash import _files
-from modalhash._files import recover_folder, replace_folder, scratch_folders, sweep
+from modalhash._files import abandoned_folders, recover_folder, replace_folder, scratch_folders, sweep
 
 
 def contents(folder):
@@ -189,3 +189,26 @@ def test_everything_is_on_the_disk_before_the_name_changes(old, monkeypatch):
     with replace_folder(old) as fresh:
         (fresh / "b").write_text("new")
     assert len(synced) == 3  # the file, the new folder, the folder that holds its name
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks there")
+def test_what_was_abandoned_in_a_folder_is_found_whatever_it_was_to_be(old):
+    """Of a backup, of another folder; but not what may be the only copy, what somebody holds, or is somebody's own."""
+    parent = old.parent
+    for name in ("folder", "folder.tar", "never made"):
+        (parent / f".{name}.abcdefgh.mh-part" / "new").mkdir(parents=True)
+    for name in ("folder", "moved away"):
+        (parent / f".{name}.ijklmnop.mh-part" / "old").mkdir(parents=True)
+    (parent / ".folder.qrstuvwx.mh-part" / "mine").mkdir(parents=True)
+    (parent / ".folder.abcdefgh.mh-part2").mkdir()
+    (parent / ".folder.file.abcdefgh.mh-part").touch()
+    with _files.scratch_folder(old) as held:
+        found = abandoned_folders(parent)
+    assert [path.name for path in found] == [
+        ".folder.abcdefgh.mh-part",
+        ".folder.ijklmnop.mh-part",
+        ".folder.tar.abcdefgh.mh-part",
+        ".never made.abcdefgh.mh-part",
+    ]
+    assert held not in found
+    assert abandoned_folders(parent / "nowhere") == []

@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows: without locks nothing is known to be a leftover, so nothing is swept
     fcntl = None  # type: ignore[assignment]
 
-_TEMPORARY_FILE = re.compile(r"\..+\.[a-z0-9_]{8}\.mh-part")
+_TEMPORARY = re.compile(r"\.(?P<target>.+)\.[a-z0-9_]{8}\.mh-part")
 
 
 def sha256_of(paths: Sequence[Path]) -> str:
@@ -134,12 +134,28 @@ def scratch_folders(target: str | Path) -> list[Path]:
     return [scratch for scratch in _leftovers_of(target) if _is_leftover(scratch)]
 
 
+def abandoned_folders(folder: str | Path) -> list[Path]:
+    """Return what processes that were killed left in a folder while they made a folder or a backup there.
+
+    One that may hold the only copy of what it was to replace is not among them: that is for :func:`recover_folder`.
+    """
+    folder, found = Path(folder).absolute(), []
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for entry in os.scandir(folder):
+            name = _TEMPORARY.fullmatch(entry.name)
+            if name and entry.is_dir(follow_symlinks=False) and _has_only_scratch(path := Path(entry.path)):
+                is_needed = (path / "old").exists() and not (folder / name["target"]).exists()
+                if not is_needed and _is_leftover(path):
+                    found.append(path)
+    return sorted(found)
+
+
 def temporary_files(folder: str | Path) -> list[Path]:
     """Return what :func:`write_atomically` left in a folder when its process was killed."""
     folder = Path(folder)
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
-        temporary = (Path(entry.path) for entry in files if _TEMPORARY_FILE.fullmatch(entry.name))
+        temporary = (Path(entry.path) for entry in files if _TEMPORARY.fullmatch(entry.name))
         return sorted(path for path in temporary if _is_leftover(path))
     return []
 
@@ -175,17 +191,17 @@ def shared_lock(folder: Path, *, exclusive: bool = False) -> Iterator[bool]:
 
 def _leftovers_of(target: Path) -> list[Path]:
     """Return the folders that :func:`replace_folder` made, or is making, beside a target."""
-    start = f".{target.name}."
     with suppress(FileNotFoundError, PermissionError):
-        own = [entry for entry in os.scandir(target.parent) if entry.name.startswith(start)]
-        folders = [Path(entry.path) for entry in own if entry.is_dir(follow_symlinks=False)]
-        return sorted(path for path in folders if _is_scratch(path, path.name.removeprefix(start)))
+        folders = [entry for entry in os.scandir(target.parent) if entry.is_dir(follow_symlinks=False)]
+        named = [(Path(entry.path), _TEMPORARY.fullmatch(entry.name)) for entry in folders]
+        own = [path for path, name in named if name and name["target"] == target.name]
+        return sorted(path for path in own if _has_only_scratch(path))
     return []
 
 
-def _is_scratch(folder: Path, ending: str) -> bool:
-    """Return whether a folder was made by :func:`replace_folder`."""
-    return bool(re.fullmatch(r"[a-z0-9_]{8}\.mh-part", ending)) and set(os.listdir(folder)) <= {"new", "old"}
+def _has_only_scratch(folder: Path) -> bool:
+    """Return whether a folder holds nothing but what :func:`scratch_folder` is for."""
+    return set(os.listdir(folder)) <= {"new", "old"}
 
 
 def _is_leftover(path: Path) -> bool:

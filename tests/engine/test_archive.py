@@ -11,7 +11,7 @@ import pytest
 
 from modalhash import Engine, _config
 from modalhash.engine import EngineError, archive, backup_engine, restore_engine, verify_engine
-from modalhash.engine.folder import CONFIG, MEDIA
+from modalhash.engine.folder import CONFIG, ITEMS, MEDIA
 from modalhash.serve.service import ONE_PIXEL_GIF
 from modalhash.store import SqliteStore
 
@@ -62,6 +62,15 @@ def test_a_picture_that_is_removed_during_the_backup(engine, tmp_path, monkeypat
     backup_engine(engine.path, tmp_path / "engine.tar")
     restore_engine(tmp_path / "engine.tar", tmp_path / "restored")
     assert [len(calls), verify_engine(tmp_path / "restored")] == [2, []]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no locks there")
+def test_a_backup_sweeps_what_killed_ones_left_beside_it(engine, tmp_path):
+    (tmp_path / "backups" / ".monday.tar.abcdefgh.mh-part" / "new").mkdir(parents=True)
+    (tmp_path / "backups" / ".monday.tar.abcdefgh.mh-part" / "new" / ITEMS).write_bytes(b"half")
+    (tmp_path / "backups" / ".monday.tar.ijklmnop.mh-part").write_bytes(b"half")
+    backup_engine(engine.path, tmp_path / "backups" / "tuesday.tar")
+    assert [path.name for path in (tmp_path / "backups").iterdir()] == ["tuesday.tar"]
 
 
 def test_a_backup_of_a_damaged_engine_is_made_with_a_warning(engine, tmp_path):

@@ -59,12 +59,13 @@ def test_damage_is_found_and_not_repaired(folder, spoil, message):
 
 
 def leave_rubbish(folder):
-    """What killed processes leave: a picture of no item, halves of files, an engine that was being made."""
+    """What killed processes leave: a picture of no item, halves of files, an engine and a backup that were being made."""
     rubbish = [
         folder / MEDIA / f"{'ab' * 16}.gif",
         folder / MEDIA / ".x.gif.abcdefgh.mh-part",
         folder / ".config.json.abcdefgh.mh-part",
         folder.parent / ".engine.abcdefgh.mh-part" / "new" / CONFIG,
+        folder.parent / ".engine.tar.abcdefgh.mh-part" / "new" / ITEMS,
         folder.parent / ".items.jsonl.abcdefgh.mh-part",
     ]
     for path in rubbish:
@@ -77,10 +78,10 @@ def leave_rubbish(folder):
 @LOCKS
 def test_leftovers_are_found_and_repair_removes_them(folder):
     rubbish = leave_rubbish(folder)
-    assert [finding.kind for finding in verify_engine(folder)] == ["leftover"] * 5
+    assert [finding.kind for finding in verify_engine(folder)] == ["leftover"] * 6
     assert all(path.exists() for path in rubbish)
     found = verify_engine(folder, repair=True)
-    assert [(finding.kind, finding.repaired) for finding in found] == [("leftover", True)] * 5
+    assert [(finding.kind, finding.repaired) for finding in found] == [("leftover", True)] * 6
     assert not any(path.exists() for path in rubbish)
     assert (folder / MEDIA / "notes.txt").exists()
     assert verify_engine(folder) == []
@@ -89,12 +90,13 @@ def test_leftovers_are_found_and_repair_removes_them(folder):
 @LOCKS
 @pytest.mark.filterwarnings("ignore:.*was killed")
 def test_leftovers_are_swept_at_start_but_for_those_of_others(folder):
-    *own, export = leave_rubbish(folder)
+    *own, backup, export = leave_rubbish(folder)
     with Engine.open(folder, read_only=True):
         assert all(path.exists() for path in own)
     with Engine.open(folder) as engine:
         assert not any(path.exists() for path in own)
         assert engine.path_of(engine.get("gif")).exists()
+    assert backup.exists()
     assert export.exists()
 
 

@@ -18,7 +18,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from modalhash import _config
-from modalhash._files import link_tree, scratch_folder, scratch_folders, sha256_of, sweep, write_atomically
+from modalhash._files import (
+    abandoned_folders,
+    link_tree,
+    scratch_folder,
+    sha256_of,
+    sweep,
+    temporary_files,
+    write_atomically,
+)
 from modalhash.engine.confidence import FILE as CONFIDENCE
 from modalhash.engine.folder import (
     CONFIG,
@@ -34,7 +42,7 @@ from modalhash.engine.folder import (
     recover_engine,
     write_config,
 )
-from modalhash.engine.place import SQLITE, Place, new_place
+from modalhash.engine.place import SQLITE, Place, has_schema, new_place
 from modalhash.engine.refinement import FILE as REFINEMENT
 from modalhash.store import SEARCHED_FIELDS, SqliteStore, StoreError
 
@@ -65,6 +73,9 @@ def backup_engine(folder: str | Path, file: str | Path, *, database: str | None 
     """
     folder, file = Path(folder), Path(file)
     recover_engine(folder)
+    beside = file.absolute().parent
+    left = [path for path in abandoned_folders(beside) if not has_schema(path)]  # of backups that were killed
+    sweep([*left, *temporary_files(beside)])
     while True:
         generation = Generation(folder)
         with scratch_folder(file) as scratch:
@@ -82,7 +93,6 @@ def backup_engine(folder: str | Path, file: str | Path, *, database: str | None 
                 (stage / f"{ITEMS}{ending}").unlink(missing_ok=True)
             write_atomically(file, partial(_write_archive, stage, compress=file.suffix in (".gz", ".tgz")))
             break
-    sweep(scratch_folders(file))
     if found:
         text = f"{folder} is damaged, and so is its backup: {found[0]} ({len(found)} in all; see modalhash verify)"
         warnings.warn(text, UserWarning, stacklevel=2)

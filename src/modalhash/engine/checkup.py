@@ -8,9 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from modalhash._files import recover_folder, scratch_folders, shared_lock, sweep, temporary_files
-from modalhash.engine.folder import MEDIA, EngineError, is_saved_media, read_config, read_parts
-from modalhash.engine.place import Place, drop_leftover
+from modalhash._files import (
+    abandoned_folders,
+    recover_folder,
+    scratch_folders,
+    shared_lock,
+    sweep,
+    temporary_files,
+)
+from modalhash.engine.folder import ENCODERS, MEDIA, EngineError, is_saved_media, read_config, read_parts
+from modalhash.engine.place import Place, drop_leftover, has_schema
 from modalhash.store import Store, StoreError
 
 
@@ -59,9 +66,11 @@ def verify_engine(
         found.append(Finding("damage", str(folder), str(error)))
     scratch = [path for path in scratch_folders(folder) if not repair or _drop_schema_of(path, place)]
     found += _leftovers(scratch, "the remains of an engine that was being made", repair)
-    places = (folder, folder / MEDIA, folder.absolute().parent)  # exports and backups are often put beside an engine
-    left = [path for place in places for path in temporary_files(place)]
-    found += _leftovers(left, "the remains of a file that was being written", repair)
+    beside = folder.absolute().parent  # where exports and backups are often put
+    others = [path for path in abandoned_folders(beside) if not _is_of(folder, path) and not has_schema(path)]
+    found += _leftovers(others, "the remains of a backup, or of another engine that was being made", repair)
+    left = [*temporary_files(beside), *_own_leftovers(folder)]
+    found += _leftovers(left, "the remains of what was being written", repair)
     try:
         with place.open(folder, read_only=not repair) as store:
             found += (Finding("damage", place.name(folder), message) for message in store.damage())
@@ -82,7 +91,7 @@ def sweep_leftovers(folder: Path, store: Store, place: Place) -> None:
             UserWarning,
             stacklevel=4,
         )
-    sweep([path for place in (folder, folder / MEDIA) for path in temporary_files(place)])
+    sweep(_own_leftovers(folder))
     unused_media(folder, store, delete=True)
 
 
@@ -121,6 +130,17 @@ def _replaced_schemas(place: Place, repair: bool) -> list[Finding]:
             message = "the schema of an engine that was replaced, which nobody uses any more"
             found.append(Finding("leftover", f"schema {schema} of ${place.variable}", message, repaired=repair))
     return found
+
+
+def _is_of(folder: Path, scratch: Path) -> bool:
+    """Return whether a scratch folder is of this engine, by its name."""
+    return scratch.name.removesuffix(".mh-part").rpartition(".")[0] == f".{folder.absolute().name}"
+
+
+def _own_leftovers(folder: Path) -> list[Path]:
+    """Return the temporary files and folders in an engine that nobody is writing."""
+    places = (folder, folder / MEDIA, folder / ENCODERS)
+    return [path for place in places for path in (*temporary_files(place), *abandoned_folders(place))]
 
 
 def _leftovers(paths: Iterable[Path], what: str, repair: bool) -> list[Finding]:

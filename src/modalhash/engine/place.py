@@ -151,6 +151,14 @@ def drop_leftover(scratch: Path, database: str | None, *, keep: str | None) -> b
     return place.schema in (None, keep) or place.drop(str(place.schema)) is not False
 
 
+def has_schema(scratch: Path) -> bool:
+    """Return whether a scratch folder is of an engine with a schema in a database, which has to be dropped first."""
+    try:
+        return Place.of(read_config(scratch / "new")).schema is not None
+    except EngineError:
+        return False
+
+
 def _choose(store: str | None, old: Place, variable: str | None) -> Place:
     name = variable or old.variable
     if not name.isidentifier():
