@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from modalhash import Engine
+
 
 def test_the_description_names_what_there_is(client):
     schema = client.get("/openapi.json").json()
@@ -27,3 +29,17 @@ def test_the_description_names_what_there_is(client):
                 if status >= "400":
                     assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Error"}
     assert "HTTPValidationError" not in schema["components"]["schemas"]
+
+
+def test_the_description_follows_to_the_modalities_of_another_engine(make_client, engine, until):
+    def modalities():
+        body = client.get("/openapi.json").json()["paths"]["/search"]["post"]["requestBody"]["content"]
+        wanted = body["application/json"]["schema"]["oneOf"][0]["properties"]["want"]
+        return wanted["anyOf"][0]["enum"]
+
+    client = make_client()
+    assert modalities() == ["image", "text"]
+    lines = [{"text": f"a {word} box", "labels": [word]} for word in ("red", "green", "blue")] * 8
+    named = [{**line, "id": str(number), "modality": "caption"} for number, line in enumerate(lines)]
+    Engine.train(named, engine.path, n_bits=8, encoders={"caption": "tfidf"}, overwrite=True).close()
+    until(lambda: modalities() == ["caption"])

@@ -67,7 +67,7 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         RequestMiddleware, settings=settings, metrics=service.metrics, make_place=service.body_budget.drop_slowest
     )
     errors.add_handlers(app)
-    openapi.describe(app, engine, settings)
+    openapi.describe(app, lambda: service.engine.modalities, settings)
     pages.add_routes(app)
     routes_search.add_routes(app, service)
     routes_items.add_routes(app, service)

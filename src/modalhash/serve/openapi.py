@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from modalhash.engine import Engine
 from modalhash.serve.schemas import Error
 from modalhash.serve.settings import Settings
 
@@ -50,18 +50,23 @@ def request_body(form: type[BaseModel], *json: type[BaseModel]) -> dict[str, Any
     }
 
 
-def describe(app: FastAPI, engine: Engine, settings: Settings) -> None:
-    """Make the app's description name the engine's modalities and the token; it is built at the first request."""
+def describe(app: FastAPI, modalities: Callable[[], Sequence[str]], settings: Settings) -> None:
+    """Make the app's description name the token and the modalities of the engine that is served when it is requested.
+
+    It is built at the first request, and anew when an engine with other modalities has taken the place of the first.
+    """
+    described: list[str] = []
 
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
+        names = list(modalities())
+        if app.openapi_schema is None or names != described:
             schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
             for operation in (operation for path in schema["paths"].values() for operation in path.values()):
-                _name_modalities(operation, list(engine.modalities))
+                _name_modalities(operation, names)
             if settings.needs_token:
                 schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
                 schema["security"] = [{"token": []}]
-            app.openapi_schema = schema
+            app.openapi_schema, described[:] = schema, names
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
