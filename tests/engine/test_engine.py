@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -192,6 +193,23 @@ def test_info(engine):
     assert facts["classes"] == 5
     assert facts["modalities"]["text"]["items"] == {"learned": 60, "hashed": 0}
     assert facts["modalities"]["image"]["encoder"]["dim"] == engine.encoders["image"].dim
+
+
+def test_info_while_somebody_removes_pictures(engine, monkeypatch):
+    """One is gone after it was seen, one before it is looked at."""
+    stat, before = os.stat, engine.info()["bytes"]
+    (engine.path / "media").mkdir()
+    (engine.path / "media" / "gone").symlink_to("nowhere")
+    (engine.path / "media" / "going").write_bytes(b"")
+
+    def going(path, **options):
+        status = stat(path, **options)
+        if os.path.basename(os.fspath(path)) == "going":
+            os.unlink(path)
+        return status
+
+    monkeypatch.setattr(os, "stat", going)
+    assert engine.info()["bytes"] == before
 
 
 def test_unknown_words_are_told(engine):

@@ -22,7 +22,7 @@ import re
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -246,7 +246,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     """Return what an engine consists of and how much is in it: ``counts`` by modality and kind of code."""
-    files = [file for file in folder.rglob("*") if file.is_file()]
     return {
         "path": str(folder),
         "items": sum(counts.values()),
@@ -267,7 +266,7 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         "generation": config.get("generation"),
         "store": config.get("store", {"kind": "sqlite"}),
         "seconds": config.get("seconds", {}),
-        "bytes": sum(file.stat().st_size for file in files),
+        "bytes": _n_bytes(folder),
         "format": config["format"],
         "modalhash": config["modalhash"],
     }
@@ -291,6 +290,16 @@ def delete_media(folder: Path, uri: str | None) -> None:
 def is_saved_media(name: str) -> bool:
     """Return whether a file of the folder ``media`` is named as :func:`save_media` names them."""
     return re.fullmatch(r"[0-9a-f]{32}(\.[a-z]+)?", name) is not None
+
+
+def _n_bytes(folder: Path) -> int:
+    """Return how many bytes the files of a folder have; others may remove some meanwhile."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(path, name)).st_size
+    return total
 
 
 def _status(path: Path) -> tuple[int, ...]:
