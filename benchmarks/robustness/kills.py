@@ -54,7 +54,7 @@ from modalhash import Engine, _files
 from modalhash.cli import app
 from modalhash.cli._common import user_errors
 from modalhash.engine import backup_engine, ingest, restore_engine, training, verify_engine
-from record import write
+from record import RESULTS, write
 
 CHANGING = (
     *("write", "pwrite64", "writev", "pwritev", "sendfile", "copy_file_range", "ftruncate", "truncate", "fallocate"),
@@ -113,6 +113,8 @@ class Operation:
     """What is there before: an ``"engine"``, ``"nothing"``, or an engine with ``"leftovers"`` of killed processes."""
     output: str | None = None
     """The file that it writes beside the engine."""
+    errors: bool = True
+    """Whether calls fail too; not where another operation makes the same ones."""
 
 
 def command(*arguments: str, codes: tuple[int, ...] = (0,)) -> Run:
@@ -174,13 +176,15 @@ OPERATIONS = (
     Operation("remove", command(*REMOVE), command(*REMOVE, "--missing-ok")),
     Operation("train", TRAIN, begin="nothing"),
     Operation("train --overwrite", TRAIN),
-    Operation("train --overwrite, by renames", without_exchange(TRAIN)),
+    Operation("train --overwrite, by renames", without_exchange(TRAIN), errors=False),
     Operation("restore", RESTORE, begin="nothing"),
     Operation("restore --overwrite", RESTORE),
-    Operation("restore --overwrite, by renames", without_exchange(RESTORE)),
+    Operation("restore --overwrite, by renames", without_exchange(RESTORE), errors=False),
     Operation("export", command("export", "{work}/engine", "-o", "{work}/items.jsonl"), output="items.jsonl"),
     Operation("backup", command("backup", "{work}/engine", "{work}/engine.tar"), output="engine.tar"),
-    Operation("backup, compressed", command("backup", "{work}/engine", "{work}/copy.tgz"), output="copy.tgz"),
+    Operation(
+        "backup, compressed", command("backup", "{work}/engine", "{work}/copy.tgz"), output="copy.tgz", errors=False
+    ),
     Operation("verify --repair", command("verify", "{work}/engine", "--repair"), begin="leftovers"),
 )
 LEFTOVERS = (
@@ -531,7 +535,7 @@ def try_points(
     recorded = record(place, operation)
     results: dict[tuple[str, str], Result] = {}
     begin = time.monotonic()
-    for kind in kinds:
+    for kind in kinds if operation.errors else [kind for kind in kinds if kind in ("kill", "cut")]:
         points = [Point("size", size, "") for size in CUTS] if kind == "cut" else recorded.points
         for point in points[::every]:
             if not can_fail(kind, point.name):
@@ -581,20 +585,41 @@ def limited(run: Run, size: int) -> Run:
     return until_then
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of a Markdown table: one for each operation, system calls together."""
+    lines = [
+        "| operation | killed at calls | then old, part, new | killed at sizes | then old, part, new "
+        "| calls that failed | then old, part, new | broken promises |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for operation in dict.fromkeys(row["operation"] for row in rows):
+        own = [row for row in rows if row["operation"] == operation]
+        cells = []
+        for kinds in (("kill",), ("cut",), ("error", "errors")):
+            some = [row for row in own if row["injected"] in kinds]
+            outcomes = [sum(row["outcomes"].get(name, 0) for row in some) for name in ("old", "part", "new")]
+            cells += [f"{sum(row['points'] for row in some):,}", ", ".join(f"{n:,}" for n in outcomes)]
+        lines.append(f"| {operation} | {' | '.join(cells)} | {sum(len(row['failures']) for row in own)} |")
+    return lines
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", help="an operation; may be repeated")
     parser.add_argument("--every", type=int, default=1, help="take every n-th call")
+    parser.add_argument("--table", action="store_true", help="print the results of the last full run as a table")
     parser.add_argument("--folder", type=Path, help="where to work; by default in memory, where a sync takes no time")
-    args = parser.parse_args(arguments)
+    args = parser.parse_args()
+    if args.table:
+        print("\n".join(table(json.loads((RESULTS / "kills.json").read_text())["rows"])))
+        return 0
     chosen = [operation for operation in OPERATIONS if args.only is None or operation.name in args.only]
     results = []
     with set_up(args.folder) as place:
         for operation in chosen:
             results += try_points(place, operation, every=args.every)
-    rows = [vars(result) for result in results]
-    if args.only is None and args.every == 1:
-        write("kills", rows)
+            if args.only is None and args.every == 1:
+                write("kills", [vars(result) for result in results])
     failures = sum(len(result.failures) for result in results)
     print(
         f"{sum(result.points for result in results)} cases, {failures} failures, "
