@@ -13,6 +13,7 @@ from modalhash._files import shared_lock
 from modalhash.engine import verify_engine
 from modalhash.engine.folder import CONFIG, ITEMS, MEDIA
 from modalhash.serve.service import ONE_PIXEL_GIF
+from modalhash.store import StoreBusyError, StoreError, StoreFullError
 
 LOCKS = pytest.mark.skipif(os.name == "nt", reason="no locks there")
 
@@ -116,3 +117,27 @@ def test_a_picture_that_an_exported_manifest_names_by_its_whole_path_is_used(fol
         (tmp_path / "again.jsonl").write_text(json.dumps(line) + "\n")
         assert engine.add(tmp_path / "again.jsonl").added == 1
     assert verify_engine(folder, repair=True) == []
+
+
+@LOCKS
+@pytest.mark.parametrize(
+    ("error", "n_left"), [(StoreError("the disk failed"), 3), (StoreFullError("full"), 1), (StoreBusyError("busy"), 1)]
+)
+def test_pictures_stay_until_it_is_known_that_no_item_has_them(folder, monkeypatch, error, n_left):
+    """A commit that fails on a failing disk may be found done when the store is opened again."""
+
+    def fail(*args, **options):
+        raise error
+
+    media = folder / MEDIA
+    with Engine.open(folder) as engine:
+        monkeypatch.setattr(type(engine.store), "add", fail)
+        for id in ("gif", "new"):
+            with pytest.raises(type(error)):
+                engine.add([{"id": id, "data": ONE_PIXEL_GIF}], keep=True, replace=True)
+        monkeypatch.undo()
+        assert len(list(media.iterdir())) == n_left
+        assert engine.path_of(engine.get("gif")).exists()
+    with Engine.open(folder) as engine:
+        assert len(list(media.iterdir())) == 1
+        assert engine.path_of(engine.get("gif")).exists()

@@ -15,7 +15,7 @@ from modalhash.engine.code_files import Identity, code_files, count_rows, read_c
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
-from modalhash.store import Key, Record
+from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -169,8 +169,11 @@ class Ingester:
             done = self._store(replace(coded, items=items))
             used = {record.uri for record in self._stored(items)}
             return done
-        except EngineReplacedError:
-            used = before  # of the engine that is no more; the new one may have the same files
+        except (EngineReplacedError, StoreBusyError, StoreFullError):
+            used = before  # not stored, or in the engine that is no more; the new one may have the same files
+            raise
+        except StoreError:  # the disk failed: they may be there when the store is opened again, which else sweeps them
+            used = {*before, *(item.uri for item in items)}
             raise
         except BaseException:
             used = {record.uri for record in self._stored(coded.items)}

@@ -41,6 +41,11 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
             raise StoreFullError(
                 f"{path}: the disk is full. This change did not happen, nothing else was lost; make room and repeat it"
             ) from error
+        if code == sqlite3.SQLITE_IOERR:
+            raise StoreError(
+                f"{path}: the disk failed ({error}). A change that was under way may be there, whole, when the store "
+                "is opened again, or not; look before it is repeated"
+            ) from error
         if code == sqlite3.SQLITE_NOTADB:
             raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
         if code == sqlite3.SQLITE_CORRUPT:
