@@ -384,7 +384,8 @@ def finish(place: Place, child: int, go: int) -> Ended:
             break
         if time.monotonic() > end:
             os.kill(child, signal.SIGKILL)
-            end += SECONDS
+            os.waitpid(child, 0)
+            raise RuntimeError(f"it does not end within {SECONDS} s")
         time.sleep(0.001)
     out, err = ((place.base / name).read_text(errors="replace") for name in ("out", "err"))
     return Ended(os.waitstatus_to_exitcode(status), out.count("."), err)
@@ -603,6 +604,16 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def save(results: Sequence[Result]) -> None:
+    """Write what was found about some operations; the others stay as they were found before."""
+    path = RESULTS / "kills.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    new = {result.operation for result in results}
+    rows = [row for row in rows if row["operation"] not in new] + [vars(result) for result in results]
+    names = [operation.name for operation in OPERATIONS]
+    write("kills", sorted(rows, key=lambda row: names.index(row["operation"])))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", help="an operation; may be repeated")
@@ -618,8 +629,8 @@ def main() -> int:
     with set_up(args.folder) as place:
         for operation in chosen:
             results += try_points(place, operation, every=args.every)
-            if args.only is None and args.every == 1:
-                write("kills", [vars(result) for result in results])
+            if args.every == 1:
+                save(results)
     failures = sum(len(result.failures) for result in results)
     print(
         f"{sum(result.points for result in results)} cases, {failures} failures, "
