@@ -60,11 +60,13 @@ def test_damage_is_found_and_not_repaired(folder, spoil, message):
 
 
 def leave_rubbish(folder):
-    """What killed processes leave: a picture of no item, halves of files, an engine and a backup that were being made."""
+    """What killed processes leave: a picture of no item, halves of files and folders, an engine and a backup."""
     rubbish = [
         folder / MEDIA / f"{'ab' * 16}.gif",
         folder / MEDIA / ".x.gif.abcdefgh.mh-part",
         folder / ".config.json.abcdefgh.mh-part",
+        folder / ".model.abcdefgh.mh-part" / "new",
+        folder / "encoders" / ".0.abcdefgh.mh-part" / "new",
         folder.parent / ".engine.abcdefgh.mh-part" / "new" / CONFIG,
         folder.parent / ".engine.tar.abcdefgh.mh-part" / "new" / ITEMS,
         folder.parent / ".items.jsonl.abcdefgh.mh-part",
@@ -79,10 +81,10 @@ def leave_rubbish(folder):
 @LOCKS
 def test_leftovers_are_found_and_repair_removes_them(folder):
     rubbish = leave_rubbish(folder)
-    assert [finding.kind for finding in verify_engine(folder)] == ["leftover"] * 6
+    assert [finding.kind for finding in verify_engine(folder)] == ["leftover"] * 8
     assert all(path.exists() for path in rubbish)
     found = verify_engine(folder, repair=True)
-    assert [(finding.kind, finding.repaired) for finding in found] == [("leftover", True)] * 6
+    assert [(finding.kind, finding.repaired) for finding in found] == [("leftover", True)] * 8
     assert not any(path.exists() for path in rubbish)
     assert (folder / MEDIA / "notes.txt").exists()
     assert verify_engine(folder) == []
