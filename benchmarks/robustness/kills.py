@@ -54,7 +54,7 @@ from modalhash import Engine, _files
 from modalhash.cli import app
 from modalhash.cli._common import user_errors
 from modalhash.engine import backup_engine, ingest, restore_engine, training, verify_engine
-from record import RESULTS, write
+from record import RESULTS, commit, write
 
 CHANGING = (
     *("write", "pwrite64", "writev", "pwritev", "sendfile", "copy_file_range", "ftruncate", "truncate", "fallocate"),
@@ -429,6 +429,7 @@ class Result:
     astray: int = 0
     """Cases in which the call was another one, or was not reached."""
     failures: list[str] = field(default_factory=list)
+    commit: str = field(default_factory=commit)
 
 
 @dataclass(frozen=True)
@@ -605,18 +606,19 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def save(results: Sequence[Result]) -> None:
-    """Write what was found about some operations; the others stay as they were found before."""
+    """Write what was found; what was found before about other operations, or with other disturbances, stays."""
     path = RESULTS / "kills.json"
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    new = {result.operation for result in results}
-    rows = [row for row in rows if row["operation"] not in new] + [vars(result) for result in results]
+    new = {(result.operation, result.injected) for result in results}
+    rows = [row for row in rows if (row["operation"], row["injected"]) not in new] + [vars(one) for one in results]
     names = [operation.name for operation in OPERATIONS]
-    write("kills", sorted(rows, key=lambda row: names.index(row["operation"])))
+    write("kills", sorted(rows, key=lambda row: (names.index(row["operation"]), KINDS.index(row["injected"]))))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", help="an operation; may be repeated")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="a disturbance; may be repeated")
     parser.add_argument("--every", type=int, default=1, help="take every n-th call")
     parser.add_argument("--table", action="store_true", help="print the results of the last full run as a table")
     parser.add_argument("--folder", type=Path, help="where to work; by default in memory, where a sync takes no time")
@@ -628,7 +630,7 @@ def main() -> int:
     results = []
     with set_up(args.folder) as place:
         for operation in chosen:
-            results += try_points(place, operation, every=args.every)
+            results += try_points(place, operation, every=args.every, kinds=args.kind or KINDS)
             if args.every == 1:
                 save(results)
     failures = sum(len(result.failures) for result in results)
