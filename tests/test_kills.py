@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,14 @@ print(json.dumps([vars(result) for result in results]))
 """
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
+def kills(monkeypatch):
+    pytest.importorskip("resource", reason="no such limits here")
+    monkeypatch.syspath_prepend(str(HARNESS))
+    return import_module("kills")
+
+
+@pytest.fixture
 def tracing():
     if sys.platform != "linux" or shutil.which("strace") is None:
         pytest.skip("strace is not installed")
@@ -61,7 +69,7 @@ def results_of(operations, every):
     return json.loads(done.stdout)
 
 
-def test_a_sample_of_kills_leaves_the_old_or_the_new_engine_and_a_bad_operation_is_caught():
+def test_a_sample_of_kills_leaves_the_old_or_the_new_engine_and_a_bad_operation_is_caught(tracing):
     """``remove`` withstands them; two removals that pass for one, and an early acknowledgement, do not."""
     by_operation = {}
     for result in results_of(["remove", "remove_one_by_one", "acknowledge_too_early"], 19):
@@ -76,12 +84,15 @@ def test_a_sample_of_kills_leaves_the_old_or_the_new_engine_and_a_bad_operation_
 
 
 @pytest.mark.slow
-def test_a_sample_of_kills_at_every_operation():
-    sys.path.insert(0, str(HARNESS))
-    try:
-        from kills import OPERATIONS
-    finally:
-        sys.path.remove(str(HARNESS))
-    results = results_of([operation.name for operation in OPERATIONS], 29)
-    assert {result["operation"] for result in results} == {operation.name for operation in OPERATIONS}
+def test_a_sample_of_kills_at_every_operation(kills, tracing):
+    names = {operation.name for operation in kills.OPERATIONS}
+    results = results_of(names, 29)
+    assert {result["operation"] for result in results} == names
     assert [failure for result in results for failure in result["failures"]] == []
+
+
+def test_the_page_shows_the_results_of_the_last_full_run(kills):
+    rows = json.loads((HARNESS.parent / "results" / "kills.json").read_text())["rows"]
+    page = (HARNESS.parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert "\n".join(kills.table(rows)) in page
+    assert {row["operation"] for row in rows} == {operation.name for operation in kills.OPERATIONS}

@@ -212,3 +212,14 @@ def test_what_was_abandoned_in_a_folder_is_found_whatever_it_was_to_be(old):
     ]
     assert held not in found
     assert abandoned_folders(parent / "nowhere") == []
+
+
+def test_what_is_carried_already_needs_no_second_link(old, tmp_path, monkeypatch):
+    _files.link_tree(old / "media", tmp_path / "carried")
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    _files.link_tree(old / "media", tmp_path / "carried")
+    assert contents(tmp_path / "carried") == {"photo": "only copy"}

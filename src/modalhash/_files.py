@@ -284,9 +284,9 @@ def link_tree(source: Path, target: Path) -> None:
 def _link_or_copy(source: str, target: str) -> None:
     try:
         os.link(source, target)
-    except FileExistsError:
-        return
     except OSError:
+        if os.path.exists(target):
+            return
         try:
             shutil.copy2(source, target)
         except FileNotFoundError:  # removed meanwhile
