@@ -549,7 +549,8 @@ def try_points(
                 ended = disturb(place, operation, kind, point)
                 result.astray += kind == "kill" and (ended.code != -signal.SIGKILL or ended.last != point)
                 assert ended.code != 3, f"it fails with a traceback: {ended.said.strip()[-600:]}"
-                assert ended.code <= 0 or "error: " in ended.said, f"it fails without a word: {ended.said}"
+                said = re.search(r"^error: |findings?; ", ended.said, re.MULTILINE)  # the latter by verify
+                assert ended.code <= 0 or said, f"it fails without a word: {ended.said}"
                 judge(place, operation, recorded, ended, result)
             except Exception as error:
                 result.failures.append(f"{kind} at {point.name} {point.number} of {point.target}: {error}")
