@@ -356,6 +356,7 @@ VARIABLE = {"name": "XAll", "shape": [N, 2], "kind": "numbers", "value": None}
         {"variables": 7},
         {"variables": [{**VARIABLE, "shape": [-1, 2]}]},
         {"variables": [{**VARIABLE, "value": {"numbers": "|O", "shape": [N, 2], "order": "C"}}]},
+        {"variables": [{**VARIABLE, "value": {"numbers": ",i4", "shape": [N, 2], "order": "C"}}]},
         {"variables": [{**VARIABLE, "value": {"numbers": "<f8", "shape": [N * 10**8, 2], "order": "C"}}]},
         {"variables": [{**VARIABLE, "value": {"sparse": "eval", "shape": [1, 1], "parts": []}}]},
         {"variables": [{**VARIABLE, "value": {"texts": [2], "bytes": -1}}]},

@@ -142,3 +142,8 @@ def test_other_things_are_no_filters():
         Filter.of(3)
     with pytest.raises(FilterError, match="expected a name"):
         Comparison("", "=", 3)
+
+
+def test_a_filter_denied_twice_prints_as_it_is_read():
+    twice = Filter.parse("not (not (label = red or label = blue))")
+    assert Filter.parse(str(twice)) == twice

@@ -243,7 +243,12 @@ class StoreFile(Target):
                 store.count(), store.labels(), store.modalities(), store.damage()
                 list(store.codes()), list(store.refinements()), store.words("red boat")
                 for record in store.scan():
-                    store.get(record.id, modality=record.modality)
+                    try:
+                        store.get(record.id, modality=record.modality)
+                    except KeyError:
+                        if not store.damage():
+                            raise BrokenPromise("an item is there and is not found, and no damage is told") from None
+                        return "taken, damage told"
         return None
 
 

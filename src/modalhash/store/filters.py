@@ -182,7 +182,8 @@ class Not(Filter):
     part: Filter
 
     def __str__(self) -> str:
-        return f"not ({self.part})" if isinstance(self.part, _Joined) else f"not {self.part}"
+        # not after not is read as nothing, so that a filter that was denied twice needs brackets too
+        return f"not {self.part}" if isinstance(self.part, Comparison) else f"not ({self.part})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -170,7 +170,10 @@ class _Reply:
                 texts.append(content[start : start + length].decode("utf-8", "surrogatepass"))
                 start += length
             return text_array(texts, shape)
-        dtype = np.dtype(str(described["numbers"]))
+        try:
+            dtype = np.dtype(str(described["numbers"]))
+        except SyntaxError as error:  # numpy's, for a comma
+            raise TypeError(f"numbers of the type {described['numbers']!r}") from error
         if dtype.kind not in "biufc":
             raise TypeError(f"an array of {dtype}")
         shape = _checked_shape(described["shape"])
