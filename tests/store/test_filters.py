@@ -147,3 +147,8 @@ def test_other_things_are_no_filters():
 def test_a_filter_denied_twice_prints_as_it_is_read():
     twice = Filter.parse("not (not (label = red or label = blue))")
     assert Filter.parse(str(twice)) == twice
+
+
+@pytest.mark.parametrize("name", ["and", "or"])
+def test_a_list_of_one_filter_is_that_filter(name):
+    assert Filter.from_json({name: [{"id": {"in": ["a", "b"]}}]}) == Filter.parse("id in (a, b)")

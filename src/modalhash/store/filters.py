@@ -419,6 +419,8 @@ def _entry(name: str, entry: Any, depth: int) -> Filter:
         if len(entry) > MAX_COMPARISONS:
             raise FilterError(f"{name!r} has {len(entry)} filters; expected at most {MAX_COMPARISONS}")
         parts = tuple(_from_json(part, depth + 1) for part in entry)
+        if len(parts) == 1:
+            return parts[0]
         return And(parts) if name == "and" else Or(parts)
     if name == "not":
         return Not(_from_json(entry, depth + 1))
