@@ -21,6 +21,7 @@ import asyncio
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -111,15 +112,20 @@ class Keeper(threading.Thread):
         self.engine, self.folder = engine, folder
         self.stop, self.generations = threading.Event(), list[Generation]()
         self._links: dict[str, int] = {}
+        self._open: list[sqlite3.Connection] = []
 
     def run(self) -> None:
         while not self.stop.wait(KEEP_SECONDS):
             self.look()
 
     def look(self) -> None:
-        """Note whether another engine is in place, and link its files; its log has a new one when it was emptied."""
+        """Note whether another engine is in place, and link its files.
+
+        A connection of its own keeps SQLite from deleting the log when the service closes its last one, and from
+        beginning another, which would be without a second name for a moment.
+        """
         items = self.engine / "items.sqlite"
-        with suppress(OSError):
+        with suppress(OSError, sqlite3.Error):
             number = items.stat().st_ino
             if number != self._links.get("items.sqlite"):
                 now = time.monotonic()
@@ -130,6 +136,8 @@ class Keeper(threading.Thread):
                 os.link(items, folder / "items.sqlite")
                 if (folder / "items.sqlite").stat().st_ino != number:
                     raise RuntimeError("two replacements at once; look more often")
+                self._open.append(sqlite3.connect(f"file:{items}?mode=ro", uri=True, check_same_thread=False))
+                self._open[-1].execute("SELECT count(*) FROM item").fetchone()
                 self.generations.append(Generation(folder, now))
                 self._links = {"items.sqlite": number}
             log = self.engine / "items.sqlite-wal"

@@ -60,6 +60,25 @@ def test_a_picture_that_was_not_acknowledged_is_not_left_behind(engine, other, m
     assert list((engine.path / MEDIA).iterdir()) == []
 
 
+def test_an_engine_that_is_replaced_while_a_picture_is_written_says_so(engine, other, monkeypatch):
+    def vanish(path, data):
+        put(other, engine.path)
+        raise FileNotFoundError(f"{path} is in a folder that is no more")
+
+    monkeypatch.setattr("modalhash.engine.folder.write_atomically", vanish)
+    with pytest.raises(EngineReplacedError):
+        engine.add([{"id": "new", "data": ONE_PIXEL_GIF}], keep=True)
+
+
+def test_a_picture_that_cannot_be_written_for_another_reason_is_that_error(engine, monkeypatch):
+    def vanish(path, data):
+        raise FileNotFoundError("gone")
+
+    monkeypatch.setattr("modalhash.engine.folder.write_atomically", vanish)
+    with pytest.raises(FileNotFoundError, match="gone"):
+        engine.add([{"id": "new", "data": ONE_PIXEL_GIF}], keep=True)
+
+
 def test_an_engine_that_was_moved_away_takes_no_changes(engine):
     engine.path.rename(engine.path.with_name("elsewhere"))
     with pytest.raises(EngineReplacedError, match="is gone"):

@@ -156,9 +156,13 @@ class Ingester:
         coded = CodedItems(items, codes, vectors)
         if self.media_folder is None:
             return self._store(coded)
-        (self.media_folder / MEDIA).mkdir(exist_ok=True)
-        with shared_lock(self.media_folder / MEDIA):  # so that nobody sweeps what is not in the store yet
-            return self._store_with_media(coded, self.media_folder)
+        try:
+            (self.media_folder / MEDIA).mkdir(exist_ok=True)
+            with shared_lock(self.media_folder / MEDIA):  # so that nobody sweeps what is not in the store yet
+                return self._store_with_media(coded, self.media_folder)
+        except FileNotFoundError:  # another folder has this name, and the one with the half-written picture is no more
+            self.check_current()
+            raise
 
     def _store_with_media(self, coded: CodedItems, folder: Path) -> tuple[int, int]:
         before = {record.uri for record in self._stored(coded.items)}
