@@ -33,10 +33,13 @@ def test_what_is_missing_is_told(harness, tmp_path):
     first = harness.Generation(make_store(tmp_path / "0", "a", "late", "stays"), 0.0, 10.0)
     second = harness.Generation(make_store(tmp_path / "1", "b"), 10.0)
     times = {"a": (1.0, 2.0), "b": (9.0, 11.0), "late": (12.0, 13.0), "lost": (3.0, 4.0), "stays": (5.0, 6.0)}
+    times |= {"went": (5.0, 6.0), "gone": (5.0, 6.0)}
     ledger = harness.Ledger(added=times, removed={"stays": (7.0, 8.0), "b": (9.5, 11.0)})
+    ledger.not_found |= {"went": (9.9, 10.1), "gone": (7.0, 8.0)}  # while the engine was replaced, and not
     assert harness.check(ledger, [first, second]) == [
         "late was acknowledged and is in the dead engine 0",
         "lost was acknowledged and is nowhere",
+        "gone was acknowledged and is nowhere",
         "stays was removed and is there",
     ]
 
