@@ -375,7 +375,7 @@ def measure(folder: Path, n_clients: int, seconds: float) -> dict[str, Any]:
         "unpromised": ledger.unpromised,
         "added": len(ledger.added),
         "removed": len(ledger.removed),
-        "removed_from_the_engine_that_was_just_replaced": sum(
+        "removals_not_found_while_an_engine_was_replaced": sum(
             id in ledger.added and was_replaced(*times, keeper.generations) for id, times in ledger.not_found.items()
         ),
         "wrong": wrong,
