@@ -58,7 +58,7 @@ def test_verify_says_what_is_wrong(engine):
     assert facts["findings"][0] | {"path": ""} == {
         "kind": "leftover",
         "path": "",
-        "message": "the remains of a file that was being written",
+        "message": "the remains of what was being written",
         "repaired": True,
     }
     model = engine / "model" / "model.safetensors"
