@@ -13,7 +13,8 @@ import pytest
 from modalhash import Engine
 from modalhash.engine import EngineError, EngineReplacedError, backup_engine, restore_engine, verify_engine
 from modalhash.engine import training as training_module
-from modalhash.engine.place import VARIABLE, Place
+from modalhash.engine.folder import FORMAT, KIND, write_config
+from modalhash.engine.place import VARIABLE, Place, has_schema
 from modalhash.store import StoreError, StoreUnavailableError
 from postgres_server import postgres  # noqa: F401
 
@@ -200,3 +201,12 @@ def test_a_search_goes_on_after_a_failed_refresh(shared, monkeypatch):
 def test_configurations_that_make_no_sense(value):
     with pytest.raises(EngineError, match="store"):
         Place.of({"store": value})
+
+
+def test_the_first_note_of_a_new_engine_tells_its_schema(tmp_path):
+    assert not has_schema(tmp_path)
+    (tmp_path / "new").mkdir()
+    write_config(tmp_path / "new", {"kind": KIND, "format": FORMAT, **Place("postgresql", schema="s").to_config()})
+    assert has_schema(tmp_path)
+    write_config(tmp_path / "new", {"kind": KIND, "format": FORMAT})
+    assert not has_schema(tmp_path)

@@ -142,21 +142,23 @@ def new_place(target: Path, store: str | None, *, variable: str | None = None) -
 
 def drop_leftover(scratch: Path, database: str | None, *, keep: str | None) -> bool:
     """Drop the schema that a killed process filled for an engine in a scratch folder; return whether none is left."""
-    path = scratch / "new" / CONFIG
-    try:
-        config = _config.read_config(path, kind=KIND, format=FORMAT, required=(), error=EngineError)
-        place = Place.of(config, database=database)
-    except EngineError:
-        return True
+    place = _noted(scratch, database)
     return place.schema in (None, keep) or place.drop(str(place.schema)) is not False
 
 
 def has_schema(scratch: Path) -> bool:
     """Return whether a scratch folder is of an engine with a schema in a database, which has to be dropped first."""
+    return _noted(scratch).schema is not None
+
+
+def _noted(scratch: Path, database: str | None = None) -> Place:
+    """Return where the items go of an engine that is being made; its configuration may be the first note alone."""
+    path = scratch / "new" / CONFIG
     try:
-        return Place.of(read_config(scratch / "new")).schema is not None
+        config = _config.read_config(path, kind=KIND, format=FORMAT, required=(), error=EngineError)
+        return Place.of(config, database=database)
     except EngineError:
-        return False
+        return Place()
 
 
 def _choose(store: str | None, old: Place, variable: str | None) -> Place:
