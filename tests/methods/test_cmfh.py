@@ -40,8 +40,9 @@ def textbook(X1, X2, V, P1, P2, sweeps, *, variant, lam, mu, gamma):
 
 @pytest.mark.parametrize("variant", ["v1", "v2"])
 @pytest.mark.parametrize("kind", ["dense", "csr"])
-def test_gram_sweeps_are_the_textbooks(rng, variant, kind):
-    X = pairs(rng)
+@pytest.mark.parametrize("n", [120, 9], ids=["many items", "fewer items than features"])
+def test_gram_sweeps_are_the_textbooks(rng, variant, kind, n):
+    X = pairs(rng, n)
     parameters = {"balance": 0.3, "coupling": 5.0, "ridge": 0.1}
     model = CMFH(6, variant=variant, max_iter=7, tol=0, random_state=3, **parameters)
     V, P = model._start(X, 6)

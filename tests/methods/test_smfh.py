@@ -72,6 +72,20 @@ def tang_state(rng, X, L):
     return tang.State(rows, Graph(X, L, 5), rng.random((len(L), 6)), P, w)
 
 
+def test_fewer_items_than_features_are_factorised_in_the_space_they_span(rng):
+    _, L = pairs(rng, n=40)
+    X = {name: np.abs(rng.normal(size=(40, d)) @ rng.normal(size=(d, d))) for name, d in (("image", 60), ("text", 45))}
+    model = SMFH(6, max_iter=9, tol=0, random_state=2).fit(X, dict.fromkeys(X, L), pairs="aligned")
+    draw = np.random.default_rng([2, 0])
+    rows = [fit_rows(Linear(dtype="float64"), values) for values in X.values()]
+    start = draw.random((40, 6)), [draw.random((values.shape[1], 6)) for values in X.values()]
+    state = tang.State(rows, Graph(list(X.values()), L, 5), *start, tang.Weights((0.5, 0.5), 100.0, 1.0, 0.01))
+    trace = tang.learn(state, max_iter=9, tol=0, report=lambda *_: None)
+    np.testing.assert_allclose(model.objective_, trace, rtol=1e-7)
+    for name, P in zip(X, state.P, strict=True):
+        np.testing.assert_allclose(model.projections_[name], P, rtol=1e-5, atol=1e-7 * abs(P).max())
+
+
 def tang_objective(state, X, L):
     w, S, value = state.w, state.S, 0.0
     for values, U, P, alpha in zip(X, state.U, state.P, w.balance, strict=True):

@@ -1,13 +1,15 @@
 """What the collective factorisations (CMFH, SMFH) share: one latent V (n, r) for both modalities.
 
 Residuals come from Gram matrices, so no matrix of the size of X is formed for them; sparse features stay
-sparse although they are centred, which on bags of words is a hundred times less work in every sweep.
+sparse although they are centred, which on bags of words is a hundred times less work in every sweep. Items
+that are fewer than their features are turned into the space that they span: nothing else is ever seen of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -70,6 +72,49 @@ def fit_rows(feature_map: Linear, X: Matrix, *, block_rows: int | None = None) -
         norms = np.sqrt(X.multiply(X).sum(axis=1))
         X = sparse.csr_array(sparse.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
     return SparseRows(X, feature_map.mean_, block_rows)
+
+
+@dataclass(frozen=True)
+class OwnSpace:
+    """Rows Z of X = ZQᵀ, with Q (d, k) orthonormal and k the rank, where items are fewer than their features.
+
+    Both factorisations see X through XᵀV and XP alone, so U = U_zQᵀ and P = QP_z are the same with all their norms,
+    and Gram matrices are no larger than the number of items. With as many items as features X stays as it is.
+    """
+
+    rows: Rows
+    basis: Array | None = None  # Q
+
+    @classmethod
+    def of(cls, X: Rows, *, block_rows: int | None = None) -> Self:
+        """Turn the rows into the space that they span."""
+        if X.n >= X.width:
+            return cls(X)
+        dense = np.vstack([block for _, block in X])
+        squares, E = np.linalg.eigh(dense @ dense.T)
+        kept = squares > len(squares) * np.finfo(np.float64).eps * squares[-1]
+        if not kept.any():  # all rows are equal: nothing to turn
+            return cls(X)
+        lengths, E = np.sqrt(squares[kept]), E[:, kept]
+        basis = dense.T @ E
+        basis /= lengths
+        blocks = FeatureBlocks(
+            E * lengths,
+            lambda rows, part: rows[part],
+            width=len(lengths),
+            dtype=np.dtype(np.float64),
+            memory_limit=CACHE,
+            block_rows=block_rows,
+        )
+        return cls(blocks, basis)
+
+    def enter(self, P: Array) -> Array:
+        """P_z = QᵀP."""
+        return P if self.basis is None else self.basis.T @ P
+
+    def leave(self, P: Array) -> Array:
+        """P = QP_z."""
+        return P if self.basis is None else self.basis @ P
 
 
 def cross(X: Rows, V: Array) -> Array:

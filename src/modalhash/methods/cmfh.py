@@ -20,6 +20,7 @@ paper (columns)        here (rows are items)           is
 
 After its first update V is a linear function of the features, V = [X1 X2] C. So the sweeps run on C and
 the Gram matrix alone, without a look at the items: the same iterates, at a cost that does not grow with n.
+Where there are fewer items than features, the sweeps run in the space that the items span.
 
 Variants. ``"v1"`` is the authors' release of 2013. ``"v2"`` is that of 2015 as it was released: weights λ
 on the coupling, too; a ridge γ/μ on P; and P smaller than meant by μ², an operator precedence slip in
@@ -43,6 +44,7 @@ from modalhash.features import Linear
 from modalhash.linalg import RidgeFactor
 from modalhash.methods._factors import (
     BLOCK_VALUES,
+    OwnSpace,
     Rows,
     cross,
     factor_residual,
@@ -148,11 +150,15 @@ class CMFH(PairedHasher):
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        w, sweeps, tol = self._weights([values.shape[1] for values in X.values()]), *self._stop_rule()
+        sweeps, tol = self._stop_rule()
         V, P = self._start(X, n_bits)
         maps = {name: Linear(dtype="float64") for name in X}
         rows = max(1, BLOCK_VALUES // len(P))
-        X1, X2 = (fit_rows(maps[name], values, block_rows=rows) for name, values in X.items())
+        given = [fit_rows(maps[name], values, block_rows=rows) for name, values in X.items()]
+        spaces = [OwnSpace.of(values, block_rows=rows) for values in given]
+        first, X1, X2 = given[0].width, *(space.rows for space in spaces)
+        P = np.vstack([spaces[0].enter(P[:first]), spaces[1].enter(P[first:])])
+        w = self._weights([X1.width, X2.width])
         G, XtV, VtV = gram(X1, X2), np.vstack([cross(X1, V), cross(X2, V)]), V.T @ V
         parts = [slice(0, X1.width), slice(X1.width, len(P))]
         ridges = [RidgeFactor(G[t, t], w.projection_ridge) for t in parts]  # constant: factored once
@@ -171,7 +177,7 @@ class CMFH(PairedHasher):
         V = X1.project(C[parts[0]]) + X2.project(C[parts[1]])
         return V, {  # sgn(V − v̄) in the paper; v̄ = 0 as the features are centred
             "maps_": maps,
-            "projections_": {name: P[t] for name, t in zip(X, parts, strict=True)},
+            "projections_": {name: space.leave(P[t]) for name, space, t in zip(X, spaces, parts, strict=True)},
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
@@ -181,7 +187,6 @@ class CMFH(PairedHasher):
         return projected
 
     def _weights(self, widths: list[int]) -> Weights:
-        check_choice(self.variant, "variant", ("v1", "v2"))
         balance = check_number(self.balance, "balance")
         if balance > 1:
             raise ValueError(f"balance is {balance}; expected a number from 0 to 1, the first modality's share")
@@ -194,6 +199,7 @@ class CMFH(PairedHasher):
         return Weights(factor, coupling * factor, coupling, ridge, ridge / coupling, coupling**-2)
 
     def _stop_rule(self) -> tuple[int, float]:
+        check_choice(self.variant, "variant", ("v1", "v2"))
         sweeps = SWEEPS[self.variant] if self.max_iter is None else check_int(self.max_iter, "max_iter", at_least=1)
         tol = check_number(self.tol, "tol")
         return sweeps, tol if self.variant == "v1" else 0.0

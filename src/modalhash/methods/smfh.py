@@ -36,7 +36,7 @@ from modalhash._typing import Array, Matrix
 from modalhash.features import Linear
 from modalhash.linalg import unit_rows
 from modalhash.methods import _smfh_liu, _smfh_tang
-from modalhash.methods._factors import fit_rows
+from modalhash.methods._factors import OwnSpace, fit_rows
 from modalhash.methods._paired import PairedHasher
 from modalhash.methods._smfh_graph import Graph
 from modalhash.progress import Reporter
@@ -183,11 +183,12 @@ class SMFH(PairedHasher):
         graph = Graph(list(X.values()), L, check_int(self.n_neighbors, "n_neighbors", at_least=1))
         maps = {name: Linear(dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
+        spaces = [OwnSpace.of(values) for values in phi]
         S = rng.random((len(L), n_bits))
-        P = [rng.random((values.width, n_bits)) for values in phi]
-        state = _smfh_tang.State(phi, graph, S, P, w)
+        P = [space.enter(rng.random((values.width, n_bits))) for space, values in zip(spaces, phi, strict=True)]
+        state = _smfh_tang.State([space.rows for space in spaces], graph, S, P, w)
         trace = _smfh_tang.learn(state, **options)
-        return maps, state.S, state.P, trace
+        return maps, state.S, [space.leave(P) for space, P in zip(spaces, state.P, strict=True)], trace
 
     def _liu(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
