@@ -53,11 +53,15 @@ _FIRST = "SELECT item.number FROM item WHERE item.words @@ to_tsquery('words', %
 def searched_words(record: Record, fields: Sequence[str]) -> tuple[str, int]:
     """Return the words of an item that are searched, in one text, and how many there are."""
     parts = [record.text or "", record.id]
-    for value in (record.extra.get(name) for name in fields):
-        values = value if isinstance(value, list | tuple) else [value] if isinstance(value, str) else ()
-        parts += (str(one) for one in values if isinstance(one, str | int | float))
-    words = [word for word in _WORD.findall(fold(" ".join(parts))) if len(word) <= MAX_WORD_LENGTH]
+    for name in fields:
+        if (value := record.extra.get(name)) is not None:
+            values = value if isinstance(value, list | tuple) else [value] if isinstance(value, str) else ()
+            parts += (str(one) for one in values if isinstance(one, str | int | float))
+    words = _WORD.findall(fold(" ".join(parts)))
     text = " ".join(words)
+    if len(text) > MAX_WORD_LENGTH:
+        words = [word for word in words if len(word) <= MAX_WORD_LENGTH]
+        text = " ".join(words)
     if len(text) * 4 > MAX_SEARCHED_BYTES and len(text.encode()) > MAX_SEARCHED_BYTES:
         text = text.encode()[:MAX_SEARCHED_BYTES].decode(errors="ignore").rpartition(" ")[0]
         words = text.split()

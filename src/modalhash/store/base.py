@@ -252,6 +252,8 @@ def check_storable(record: Record) -> None:
         ...
     ValueError: the label 'sea\x00' has a NUL
     """
+    if _is_plain(record):  # nearly every item: a quarter of the time
+        return
     for name in ("id", "modality"):
         value = getattr(record, name)
         if not isinstance(value, str) or not value or "\0" in value:
@@ -290,6 +292,38 @@ def check_storable(record: Record) -> None:
         except UnicodeEncodeError as error:
             half = text[error.start]
             raise ValueError(f"{name} has half a character (the surrogate {half!r}), which no file can hold") from None
+
+
+def _is_plain(record: Record) -> bool:
+    """Return whether a record is certainly fine: whole texts, and other fields that are texts or integers."""
+    id, modality, labels, extra = record.id, record.modality, record.labels, record.extra
+    if not (type(id) is type(modality) is str and id and modality and type(labels) is tuple and type(extra) is dict):
+        return False
+    parts = [id, modality, record.text or "", record.uri or ""]
+    for value in labels:
+        if type(value) is str:
+            parts.append(value)
+        elif type(value) is not int:
+            return False
+    for name, value in extra.items():
+        parts.append(name)
+        if type(value) is str:
+            parts.append(value)
+        elif type(value) is not int or value.bit_length() > 64:
+            return False
+    try:
+        text = "\n".join(parts)
+    except TypeError:  # one of them is no text
+        return False
+    return "\0" not in text and (text.isascii() or _is_encodable(text))
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_record(record: Any, n_bits: int) -> Record:
