@@ -61,6 +61,8 @@ def test_problems_are_shown_and_the_exit_code_says_so(world, tmp_path):
     told = json.loads(done.stdout)
     assert (told["inputs"], told["problems"], told["first_problems"][0]["code"]) == (1, 1, "unreadable")
     assert "broken.jpg: not a picture" in done.stderr
+    said = run("encode", world / "engine", tmp_path / "photos", "--out", tmp_path / "other").stderr
+    assert "0 of 1 inputs encoded into 1 files" in said
 
 
 def test_errors_are_one_line(world, tmp_path):

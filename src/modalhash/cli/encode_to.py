@@ -97,6 +97,7 @@ def encode(
         print_json({**counts, "first_problems": problems_as_json(done.problems)})
     else:
         present = f"; {done.present:,} files were there already" if done.present else ""
-        say(f"{done.inputs:,} inputs encoded into {done.parts:,} files in {out}{present}")
+        encoded = f"{done.inputs - done.n_problems:,} of {done.inputs:,}" if done.n_problems else f"{done.inputs:,}"
+        say(f"{encoded} inputs encoded into {done.parts:,} files in {out}{present}")
     if done.n_problems:
         raise typer.Exit(EXIT_INCOMPLETE)
