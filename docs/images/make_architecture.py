@@ -18,8 +18,8 @@ FLOORS = [  # from the top down: floor, [(room, what it is)]
         ("store", "items on disk"), ("encoders", "raw to features"), ("data", "data sets"),
     ]),
     ("the ground", [
-        ("base · registry · persistence", "what a method is, by name, on disk"),
-        ("features · blocks · linalg", "steps that methods share"),
+        ("base · registry · persistence", "a method, by name, on disk"),
+        ("features · blocks · linalg", "steps that methods share"), ("distributed", "fits on Dask"),
         ("codes · kernels · validation", "packed bits, loops, input"),
     ]),
 ]  # fmt: skip
