@@ -205,3 +205,18 @@ def test_several_scenarios_are_told_apart(tmp_path):
     assert study.mean("AMSH", 8, "image→text", scenario="paired") == 0.9
     assert study.mean("AMSH", 8, "image→text", scenario="unpaired") == pytest.approx(0.65)
     assert "| AMSH | paired | 0.9000 ± 0.0000 |" in quality_tables(study)[0].to_markdown()
+
+
+def test_packing_without_queries_leaves_the_tables_as_they_are(tmp_path, grid, results):
+    path = tmp_path / "small.json.xz"
+    path.write_bytes(pack(results.path, per_query=False))
+    assert path.stat().st_size < len(pack(results.path))
+    tables = [
+        [table.to_markdown() for study in read_studies(source, grid).values() for table in quality_tables(study)]
+        for source in (results, Results(path))
+    ]
+    assert tables[0] == tables[1]
+    (study,) = read_studies(Results(path), grid).values()
+    label, _ = study.rows[0]
+    assert study.per_query(label, study.bits[0], study.directions[0], "learned", study.seeds) is None
+    assert study.memory(label, study.bits[0]) is None or study.memory(label, study.bits[0]) > 1e6

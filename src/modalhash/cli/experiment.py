@@ -48,7 +48,7 @@ File = Annotated[Path, typer.Argument(help="The grid, a TOML file.", metavar="FI
 Folder = Annotated[Path | None, typer.Option(help="Folder of the results; by default results/NAME, after the file.")]
 Root = Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")]
 Datasets = Annotated[str, typer.Option(help="Only these data sets, separated by commas.")]
-Quick = Annotated[bool, typer.Option("--quick", help="The part under [quick] in the file; without one, a single seed.")]
+Quick = Annotated[bool, typer.Option("--quick", help="The file's part \\[quick]; without one, a single seed.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="At most so many seeds.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at once, one BLAS thread each.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Try cells again that failed.")]
@@ -150,6 +150,9 @@ def report(
 def pack_results(
     folder: Annotated[Path, typer.Argument(help="Folder of results.")],
     file: Annotated[Path, typer.Argument(help="A file NAME.json.xz; `report --results` reads it like a folder.")],
+    per_query: Annotated[
+        bool, typer.Option(help="Keep curves and the average precision of every query; a tenth of the size without.")
+    ] = True,
 ) -> None:
     """Put a folder of results into one small file, e.g. to commit it."""
     from modalhash._files import write_atomically
@@ -157,7 +160,7 @@ def pack_results(
 
     if not file.name.endswith(".json.xz"):
         raise ValueError(f"{file}: expected a name that ends in .json.xz")
-    content = pack(folder)
+    content = pack(folder, per_query=per_query)
     write_atomically(file, content)
     typer.echo(f"{file}: {len(content) / 1e6:.2f} MB")
 

@@ -117,8 +117,7 @@ class Results:
     def _write(self, name: str, content: dict[str, Any]) -> None:
         if self._packed is not None:
             raise ValueError(f"{self.path} is packed and only read; unpack it to go on measuring")
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        write_atomically(self.path / name, text.encode())
+        write_atomically(self.path / name, _to_text(content).encode())
 
 
 _COARSE = ("dataset", "digest", "scenario", "method", "features", "bits", "seed", "protocol", "intra")
@@ -145,15 +144,37 @@ def _checked(content: Any, name: str, path: Path) -> Result:
     return content
 
 
-def pack(folder: str | Path) -> bytes:
-    """Return the files of a results folder as one compressed file; the same files give the same bytes."""
+def pack(folder: str | Path, *, per_query: bool = True) -> bytes:
+    """Return the files of a results folder as one compressed file; the same files give the same bytes.
+
+    Without ``per_query`` the average precision of every query and the curves are left out, as if the grid had said so:
+    a tenth of the size.
+    """
     folder = Path(folder)
     paths = [*sorted(folder.glob("datasets/*.json")), *sorted(folder.glob("cells/*/*.json"))]
     if not paths:
         raise FileNotFoundError(f"{folder}: no results there")
     # a line per file: its name, then its content as it is
-    lines = [f"{path.relative_to(folder).as_posix()}\t{path.read_text(encoding='utf-8')}" for path in paths]
+    texts = ((path, path.read_text(encoding="utf-8")) for path in paths)
+    if not per_query:
+        texts = ((path, _without_queries(text)) for path, text in texts)
+    lines = [f"{path.relative_to(folder).as_posix()}\t{text}" for path, text in texts]
     return lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME)
+
+
+def _without_queries(text: str) -> str:
+    content = json.loads(text)
+    for directions in content.get("databases", {}).values():
+        for entry in directions.values():
+            entry.pop("average_precision", None)
+            entry.pop("curve", None)
+    if "configuration" in content:
+        content["configuration"]["per_query"] = False
+    return _to_text(content)
+
+
+def _to_text(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def unpack(content: bytes, folder: str | Path) -> None:
@@ -308,6 +329,11 @@ class Study:
         """Return the CPU seconds of a fit."""
         values = [result["seconds"]["cpu"] for result in self.of(label, bits, scenario=scenario).values()]
         return Spread.of(values) if values else None
+
+    def memory(self, label: str, bits: int, scenario: str = "") -> float | None:
+        """Return the most bytes that a process held during a fit, the data set included; None if nobody noted it."""
+        found = self.of(label, bits, scenario=scenario).values()
+        return max((result["memory"]["peak"] for result in found if result.get("memory")), default=None)
 
     def curve(self, label: str, bits: int, direction: str, database: str) -> Array | None:
         """Return the precision over the recall grid, mean over the seeds."""
