@@ -119,6 +119,16 @@ def test_missing_labels(seed, rate, by):
     np.testing.assert_array_equal(training.relevance["text"], before.labels["text"])
 
 
+@pytest.mark.parametrize("change", [noisy_labels, missing_labels])
+def test_labels_of_a_pair_are_changed_alike_where_that_is_asked_for(change):
+    data, pairs = semi_paired(example(), 0.5)  # in another order in each modality
+    alike, apart = (change(data, 0.5, shared=shared).parts().training.labels for shared in (True, False))
+    np.testing.assert_array_equal(alike["image"][pairs[:, 0]], alike["text"][pairs[:, 1]])
+    assert np.any(apart["image"][pairs[:, 0]] != apart["text"][pairs[:, 1]])
+    with pytest.raises(ValueError, match="different ids"):
+        change(unequal(example(), 0.2), 0.5, shared=True)
+
+
 def test_without_a_split_everything_is_training():
     whole = example().only("image", "text")
     loose = Dataset(whole.features, whole.labels, whole.ids)

@@ -60,6 +60,14 @@ def test_scenarios(tmp_path, scenario):
         assert measure(cell, load)["databases"]["learned"]["text→image"]["map"] > 0.2
 
 
+@pytest.mark.parametrize("pairing", ["paired", "semi_paired:0.5"])
+def test_wrong_labels_are_those_of_the_pair(tmp_path, pairing):
+    """A method that learns from pairs takes one label row per pair."""
+    plan = make_plan([little_grid(tmp_path, GRID.replace('"unpaired"', f'"{pairing}+noisy_labels:0.3"'))])
+    cell = replace(plan.cells[0], method="batch", parameters='{"n_anchors": 50}', bits=8)
+    assert measure(cell, Loader(plan.inputs, None))["databases"]["learned"]["text→image"]["map"] > 0.2
+
+
 def test_labels_as_features_are_the_upper_bound(plan, cells):
     cell = replace(cells["chance"], method="label-oracle", parameters="{}", bits=16)
     load = Loader(plan.inputs, None)

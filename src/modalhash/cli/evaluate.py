@@ -246,4 +246,6 @@ def apply_scenario(dataset: Dataset, scenario: str, seed: int) -> tuple[Dataset,
     if scenario == "semi_paired":
         return data.semi_paired(dataset, seed=seed)
     change: Callable[..., Dataset] = getattr(data, scenario)
+    if scenario in ("noisy_labels", "missing_labels"):  # a pair has one label row, and stays one
+        return change(dataset, seed=seed, shared=dataset.parts().training.paired), None
     return change(dataset, seed=seed), None

@@ -71,10 +71,11 @@ def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple
     return _with_training(whole, {name: rows[name][order] for name, order in orders.items()}, rows), pairs
 
 
-def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0) -> Dataset:
+def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, shared: bool = False) -> Dataset:
     """Move each label of a training item to a class the item does not have, with probability ``rate``.
 
-    Every item has as many labels as before. Relevance is still judged by the true labels.
+    Every item has as many labels as before. Relevance is still judged by the true labels. With ``shared``, items of one
+    id get the same wrong labels in every modality, as methods that learn from pairs need it: a pair has one label row.
     """
     rate = _share(rate, "rate")
 
@@ -88,13 +89,15 @@ def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0) -> Datas
                 out[item, rng.choice(free)] = True
         return out
 
-    return _with_labels(dataset, spoil, seed, "noisy")
+    return _with_labels(dataset, spoil, seed, "noisy", shared=shared)
 
 
-def missing_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, by: str = "item") -> Dataset:
+def missing_labels(
+    dataset: Dataset, rate: float = 0.2, *, seed: int = 0, by: str = "item", shared: bool = False
+) -> Dataset:
     """Remove labels: all of a share ``rate`` of the training items, or ``by="label"`` each with that probability.
 
-    Relevance is still judged by the true labels.
+    Relevance is still judged by the true labels. With ``shared``, items of one id lose the same in every modality.
     """
     rate = _share(rate, "rate")
     check_choice(by, "by", ("item", "label"))
@@ -106,7 +109,7 @@ def missing_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, by: st
             return labels & ~lost[:, None]
         return labels & (rng.random(labels.shape) >= rate)
 
-    return _with_labels(dataset, lose, seed, "missing")
+    return _with_labels(dataset, lose, seed, "missing", shared=shared)
 
 
 _Change = Callable[[Array, np.random.Generator], Array]
@@ -144,14 +147,28 @@ def _add_database(dataset: Dataset, order: dict[str, Array], database: Mapping[s
         order[name] = np.concatenate([rows, np.setdiff1d(needed, rows)])
 
 
-def _with_labels(dataset: Dataset, change: _Change, seed: int, what: str) -> Dataset:
+def _with_labels(dataset: Dataset, change: _Change, seed: int, what: str, *, shared: bool) -> Dataset:
     if not dataset.labels:
         raise ValueError(f"data set {dataset.name!r} has no labels to change")
     rows = _training_rows(dataset)
+    if shared:  # equal labels in equal order, and one stream: the same draws in every modality
+        rows = _by_id(dataset, rows)
     labels = {name: values.copy() for name, values in dataset.labels.items()}
     for name, own in rows.items():
-        labels[name][own] = change(labels[name][own], _rng(seed, name, what))
+        labels[name][own] = change(labels[name][own], _rng(seed, "" if shared else name, what))
     return replace(dataset, labels=labels, true_labels=dict(dataset.relevance))
+
+
+def _by_id(dataset: Dataset, rows: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the rows in the order of their ids, which every modality must have."""
+    ordered = {name: own[np.argsort(dataset.ids[name][own])] for name, own in rows.items()}
+    first, *others = (dataset.ids[name][own] for name, own in ordered.items())
+    if not all(np.array_equal(first, ids) for ids in others):
+        raise ValueError(
+            f"data set {dataset.name!r}: the modalities have training items of different ids, so labels cannot be "
+            "changed alike; leave shared out, or take `paired` first"
+        )
+    return ordered
 
 
 def _rng(seed: int, name: str, what: str) -> np.random.Generator:

@@ -60,7 +60,7 @@ def apply_scenario(scenario: Scenario, dataset: Dataset, seed: int) -> tuple[Dat
         dataset, pairs = scenarios.semi_paired(dataset, *_given(share), seed=seed)
     change = {"noisy_labels": scenarios.noisy_labels, "missing_labels": scenarios.missing_labels}
     for name, rate in label_changes:
-        dataset = change[name](dataset, *_given(rate), seed=seed)
+        dataset = change[name](dataset, *_given(rate), seed=seed, shared=pairs is not None)
     return dataset, pairs
 
 
