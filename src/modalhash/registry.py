@@ -307,6 +307,21 @@ METHODS: dict[str, Method] = {
             growth="n",
         ),
         Method(
+            name="wash",
+            path="modalhash.methods.wash:WASH",
+            title="Weakly-supervised enhanced Semantic-aware Hashing",
+            year=2023,
+            citation="C. Zhang, H. Li, Y. Gao, C. Chen. Weakly-Supervised Enhanced Semantic-Aware Hashing for "
+            "Cross-Modal Retrieval. IEEE Transactions on Knowledge and Data Engineering 35(6), 2023",
+            supervised=True,
+            pairing="needed",
+            modalities="2",
+            equations="authors' code",
+            codes="discrete",
+            kernel="anchors",
+            growth="n",
+        ),
+        Method(
             name="fcmh",
             path="modalhash.methods.fcmh:FCMH",
             title="Fast Cross-Modal Hashing with global and local similarity embedding",
