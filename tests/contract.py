@@ -53,5 +53,5 @@ def make(method: Method, n_bits: int = 16, **parameters: Any):
     """The method, small enough for a test."""
     cls = get(method.name)
     known = inspect.signature(cls).parameters
-    small = {"n_anchors": 60, "steps": 150, "random_state": 0}
+    small = {"n_anchors": 60, "steps": 150, "hidden": 32, "max_epochs": 3, "random_state": 0}
     return cls(n_bits, **{k: v for k, v in small.items() if k in known} | parameters)

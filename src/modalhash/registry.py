@@ -464,6 +464,21 @@ METHODS: dict[str, Method] = {
             best_at="no data set",
         ),
         Method(
+            name="ucch",
+            path="modalhash.methods.ucch:UCCH",
+            title="Unsupervised Contrastive Cross-modal Hashing",
+            year=2023,
+            citation="P. Hu, H. Zhu, J. Lin, D. Peng, Y.-P. Zhao, X. Peng. Unsupervised Contrastive Cross-Modal "
+            "Hashing. IEEE TPAMI 45(3), 2023. doi:10.1109/TPAMI.2022.3177356",
+            supervised=False,
+            pairing="needed",
+            modalities="2",
+            equations="authors' code, on features, with smaller networks",
+            codes="relaxed",
+            kernel="none",
+            growth="n",
+        ),
+        Method(
             name="chance",
             path="modalhash.methods.chance:Chance",
             title="Random codes",

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from little_grids import GRID, little_grid
 
+from modalhash.data import generate
 from modalhash.experiments import Estimates, Results, make_plan, record, run_cells, spoken
-from modalhash.experiments.measure import Loader, PeakMemory, measure
+from modalhash.experiments.config import Scenario
+from modalhash.experiments.measure import Loader, PeakMemory, apply_scenario, measure
 from modalhash.experiments.run import Worker
 
 
@@ -61,11 +63,16 @@ def test_scenarios(tmp_path, scenario):
 
 
 @pytest.mark.parametrize("pairing", ["paired", "semi_paired:0.5"])
-def test_wrong_labels_are_those_of_the_pair(tmp_path, pairing):
+def test_wrong_labels_are_those_of_the_pair(pairing):
     """A method that learns from pairs takes one label row per pair."""
-    plan = make_plan([little_grid(tmp_path, GRID.replace('"unpaired"', f'"{pairing}+noisy_labels:0.3"'))])
-    cell = replace(plan.cells[0], method="batch", parameters='{"n_anchors": 50}', bits=8)
-    assert measure(cell, Loader(plan.inputs, None))["databases"]["learned"]["text→image"]["map"] > 0.2
+    generated = generate(n_items=80, n_queries=20).dataset()
+    generated = replace(generated, labels=dict.fromkeys(generated.labels, generated.labels["image"]))
+    data, pairs = apply_scenario(Scenario.parse(f"{pairing}+noisy_labels:0.5"), generated, 0)
+    training = data.parts().training
+    rows = np.repeat(np.arange(80)[:, None], 2, axis=1) if pairing == "paired" else pairs
+    labels = training.labels["image"][rows[:, 0]]
+    np.testing.assert_array_equal(labels, training.labels["text"][rows[:, 1]])
+    assert np.any(labels != training.relevance["image"][rows[:, 0]])
 
 
 def test_labels_as_features_are_the_upper_bound(plan, cells):

@@ -1,0 +1,327 @@
+r"""UCCH: Unsupervised Contrastive Cross-modal Hashing (Hu et al., IEEE TPAMI 2023), on features.
+
+No labels. A network for each modality; what both say of a pair has to single that pair out among all others: against a
+memory of one binary code per training pair, and, across the modalities, against the other pairs of the batch.
+
+========================  =======================  ====================================================
+authors' code             here                     is
+========================  =======================  ====================================================
+``image_model``, …        ``networks_[name]``      layers d → hidden (→ hidden) → r, ReLU between them
+``images_outputs``, …     ``outputs`` (b, r) each  tanh of the last layer, at length 1
+``memory``                ``memory`` (n, r)        running mean of a pair's outputs, at length 1
+``K``                     ``n_negatives``          other codes that a pair is told from
+``T``                     ``temperature``
+``momentum``              ``momentum``             share of the memory that an update leaves
+``margin``, ``shift``     ``margin``, ``shift``    of the ranking loss
+``alpha``                 ``contrast_weight``      of the contrast beside the ranking loss
+========================  =======================  ====================================================
+
+Where this departs from the authors' code: hidden layers have 1,024 units, theirs 8,192 (67 million weights in the
+second layer of the image network); features are centred and brought to one scale, so that the learning rate suits
+features of any magnitude; the K codes that are drawn at random are drawn once per batch, not once per pair: the same
+expectation, and a product of two matrices in the place of b × K codes copied; of the epochs the last is kept, theirs
+the one with the best mAP **by labels** on 2,000 training pairs, which an unsupervised method does not have; sgn(0) =
+−1. ``shift``, ``contrast_weight`` and ``max_epochs`` are those of the command in their README. The learned code of a
+pair is the sign of the mean of both outputs after training, which is what the memory is the running mean of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+
+from modalhash._imports import require
+from modalhash._typing import Array, Matrix, PerModality
+from modalhash.blocks import row_slices
+from modalhash.features import Linear
+from modalhash.linalg import squared, unit_rows
+from modalhash.methods._paired import PairedHasher
+from modalhash.progress import Reporter
+from modalhash.randomness import RandomState, root_seed
+from modalhash.validation import check_int, check_number, per_modality
+
+DEPTHS = (2, 1)
+"""Hidden layers of the authors' networks, for the first modality (image) and the second (text)."""
+WEIGHT_DECAY, LARGEST_GRADIENT = 1e-6, 1.0
+WARM_UP = 1
+"""Epochs in which the codes of the batch itself take the place of the memory, which is random until then."""
+SLOWER_AFTER = (30, 60, 90, 120)
+"""Epochs after which the learning rate falls to a tenth."""
+BLOCK_VALUES = 2**22
+"""Feature values looked at together."""
+
+
+class UCCH(PairedHasher):
+    r"""Networks that tell every pair from all others, without labels, after Hu et al. (2023); extra ``torch``.
+
+    Minimises αL_c + (1 − α)L_r over mini-batches of pairs. With h and g the outputs of a pair's two items, b its code
+    in the memory and b' those of the others,
+
+    .. math::
+        L_c = -\log\frac{e^{b^Th/\tau}}{\sum_{b'} e^{b'^Th/\tau}} - \log\frac{e^{b^Tg/\tau}}{\sum_{b'} e^{b'^Tg/\tau}},
+        \qquad \tau = T\sqrt r,
+
+    .. math::
+        L_r = 2m - 2h_i^Tg_i + \log\sum_j e^{s_{ij}} + \log\sum_j e^{s_{ji}},
+
+    where s_ij = h_iᵀg_j, less ``shift`` where it lies below h_iᵀg_i by more than the margin m: all other pairs of the
+    batch push, those that are told apart already less.
+
+    Parameters
+    ----------
+    n_bits : length of the codes, below the number of pairs
+    hidden : units of a hidden layer
+    depth : hidden layers, or a dict by modality. None is 2 for the first modality and 1 for the second
+    contrast_weight : α, from 0 to 1
+    n_negatives : K, codes of other pairs that are drawn for a batch
+    temperature : T > 0
+    momentum : share of the memory that an update leaves, from 0 to 1
+    margin, shift : of the ranking loss
+    learning_rate : of Adam; a tenth of it after 30, 60, 90 and 120 epochs
+    batch_size : pairs in a batch, at least 2; what is left of an epoch is left out
+    max_epochs : times that the pairs are gone through
+    random_state : int, Generator or None. The same seed gives the same codes: torch works in one thread meanwhile
+
+    Attributes
+    ----------
+    codes_ : learned codes of the training items, by modality; one code per pair
+    objective_ : mean loss of every epoch. It may rise when the memory takes over, after the first
+    n_iter_ : epochs done
+    networks_ : weights ``W1``, ``b1``, … by modality
+    maps_ : the centred features that the networks read, by modality
+    n_features_in_ : features by modality
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> Z = rng.normal(size=(200, 4))
+    >>> X = {name: Z @ rng.normal(size=(4, d)) for name, d in (("image", 9), ("text", 6))}
+    >>> model = UCCH(16, hidden=32, max_epochs=2, random_state=0).fit(X, pairs="aligned")  # doctest: +SKIP
+    >>> model.transform({"text": X["text"][:5]})["text"].shape  # doctest: +SKIP
+    (5, 2)
+
+    References
+    ----------
+    P. Hu, H. Zhu, J. Lin, D. Peng, Y.-P. Zhao, X. Peng. Unsupervised Contrastive Cross-Modal Hashing. IEEE
+    Transactions on Pattern Analysis and Machine Intelligence 45(3):3877-3889, 2023. doi:10.1109/TPAMI.2022.3177356
+    """
+
+    supervised: ClassVar[bool] = False
+
+    objective_: Array
+    n_iter_: int
+    maps_: dict[str, Linear]
+    networks_: dict[str, dict[str, Array]]
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        hidden: int = 1024,
+        depth: PerModality[int] | None = None,
+        contrast_weight: float = 0.7,
+        n_negatives: int = 4096,
+        temperature: float = 0.9,
+        momentum: float = 0.4,
+        margin: float = 0.2,
+        shift: float = 0.1,
+        learning_rate: float = 1e-4,
+        batch_size: int = 256,
+        max_epochs: int = 20,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.hidden = hidden
+        self.depth = depth
+        self.contrast_weight = contrast_weight
+        self.n_negatives = n_negatives
+        self.temperature = temperature
+        self.momentum = momentum
+        self.margin = margin
+        self.shift = shift
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.random_state = random_state
+
+    def _fit_pairs(
+        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
+    ) -> tuple[Array, dict[str, Any]]:
+        loss = Loss(
+            alpha=_share(self.contrast_weight, "contrast_weight"),
+            tau=check_number(self.temperature, "temperature", positive=True) * float(np.sqrt(n_bits)),
+            margin=check_number(self.margin, "margin"),
+            shift=check_number(self.shift, "shift"),
+        )
+        K, momentum = check_int(self.n_negatives, "n_negatives", at_least=1), _share(self.momentum, "momentum")
+        rate = check_number(self.learning_rate, "learning_rate", positive=True)
+        batch_size = check_int(self.batch_size, "batch_size", at_least=2)
+        max_epochs = check_int(self.max_epochs, "max_epochs", at_least=1)
+        widths = self._widths(X, n_bits)
+        torch = require("torch", extra="torch", why="Learning UCCH")
+        rng = np.random.default_rng(root_seed(self.random_state))
+        maps = {name: Linear(dtype="float32").fit(values) for name, values in X.items()}
+        scales = {name: root_mean_square(maps[name], values) for name, values in X.items()}
+        n = next(iter(X.values())).shape[0]
+        memory = torch.from_numpy(rng.choice(np.array([-1, 1], dtype=np.float32), (n, n_bits)))
+        networks = {name: [torch.from_numpy(W) for W in draw_layers(widths[name], rng)] for name in X}
+        weights = [W.requires_grad_() for layers in networks.values() for W in layers]
+        optimizer = torch.optim.Adam(weights, lr=rate, weight_decay=WEIGHT_DECAY)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, SLOWER_AFTER, gamma=0.1)
+        report("features", 1, 1)
+
+        trace: list[float] = []
+        with one_thread(torch):
+            for epoch in range(max_epochs):
+                losses = []
+                for batch in batches(n, batch_size, rng):
+                    inputs = {name: torch.from_numpy(maps[name].map(X[name][batch]) / scales[name]) for name in X}
+                    h, g = (outputs(torch, networks[name], inputs[name]) for name in X)
+                    if epoch < WARM_UP:
+                        own, others = (h + g).detach(), None
+                        memory[batch] = updated(torch, memory[batch], h, g, 0.0)
+                    else:
+                        own, others = memory[batch], memory[rng.integers(n, size=K)]
+                        memory[batch] = updated(torch, memory[batch], h, g, momentum)
+                    value = loss(torch, h, g, own, others)
+                    optimizer.zero_grad()
+                    value.backward()
+                    torch.nn.utils.clip_grad_norm_(weights, LARGEST_GRADIENT)
+                    optimizer.step()
+                    losses.append(value.item())
+                schedule.step()
+                trace.append(float(np.mean(losses)))
+                report("epochs", epoch + 1, max_epochs, trace[-1])
+
+        learned = {
+            "maps_": maps,
+            "networks_": {name: plain(layers, scales[name]) for name, layers in networks.items()},
+            "objective_": np.array(trace),
+            "n_iter_": len(trace),
+        }
+        model = clone(self)
+        vars(model).update(learned)
+        return np.add.reduce([model._project_blocks(name, values) for name, values in X.items()]), learned
+
+    def _widths(self, X: dict[str, Matrix], n_bits: int) -> dict[str, list[int]]:
+        """Features, hidden units and bits: the widths of the layers of every modality."""
+        hidden = check_int(self.hidden, "hidden", at_least=1)
+        depths = per_modality(dict(zip(X, DEPTHS, strict=True)) if self.depth is None else self.depth, X, "depth")
+        return {
+            name: [X[name].shape[1], *[hidden] * check_int(depth, "depth", at_least=0), n_bits]
+            for name, depth in depths.items()
+        }
+
+    def _project(self, name: str, X: Matrix) -> Array:
+        """The outputs of the network, without torch: tanh, at length 1."""
+        network, out = self.networks_[name], self.maps_[name].map(X)
+        depth = len(network) // 2
+        for layer in range(1, depth + 1):
+            out = out @ network[f"W{layer}"] + network[f"b{layer}"]
+            if layer < depth:
+                np.maximum(out, 0, out=out)
+        return np.asarray(unit_rows(np.tanh(out)))
+
+    def _width(self, name: str) -> int:
+        return max(W.shape[0] for W in self.networks_[name].values())
+
+
+@dataclass(frozen=True)
+class Loss:
+    """αL_c + (1 − α)L_r of a batch: the outputs h and g (b, r) of the two items of every pair."""
+
+    alpha: float
+    tau: float
+    margin: float
+    shift: float
+
+    def __call__(self, torch: Any, h: Any, g: Any, own: Any, others: Any | None) -> Any:
+        """Return the loss; codes are the signs of ``own`` (b, r) and ``others`` (K, r), None: the rest of the batch."""
+        own, others = binary(torch, own), None if others is None else binary(torch, others)
+        contrast = self.contrast(torch, h, own, others) + self.contrast(torch, g, own, others)
+        return self.alpha * contrast + (1 - self.alpha) * (self.ranking(torch, h @ g.T) + self.ranking(torch, g @ h.T))
+
+    def contrast(self, torch: Any, h: Any, own: Any, others: Any | None) -> Any:
+        """−log of the share that the own code has in Σ exp(bᵀh / τ) over own and other codes."""
+        entropy = torch.nn.functional.cross_entropy
+        if others is None:
+            return entropy(h @ own.T / self.tau, torch.arange(len(h)))
+        scores = torch.cat([(h * own).sum(dim=1, keepdim=True), h @ others.T], dim=1)
+        return entropy(scores / self.tau, torch.zeros(len(h), dtype=torch.int64))
+
+    def ranking(self, torch: Any, scores: Any) -> Any:
+        """The mean over rows of m − s_ii + log Σ_j exp(s_ij), s_ij less the shift where it is m below s_ii or more."""
+        own = scores.diagonal()
+        apart = scores < own[:, None].detach() - self.margin
+        return (self.margin - own + (scores - self.shift * apart).logsumexp(dim=1)).mean()
+
+
+def outputs(torch: Any, layers: Sequence[Any], x: Any) -> Any:
+    """What a network, W1, b1, W2, b2, …, says of items: tanh of the last layer, at length 1."""
+    for W, b in zip(layers[:-2:2], layers[1:-2:2], strict=True):
+        x = torch.relu(x @ W + b)
+    return torch.nn.functional.normalize(torch.tanh(x @ layers[-2] + layers[-1]))
+
+
+def updated(torch: Any, memory: Any, h: Any, g: Any, momentum: float) -> Any:
+    """The memory of a batch after it was seen: unit(m · memory + (1 − m) · unit(h + g))."""
+    unit = torch.nn.functional.normalize
+    return unit(momentum * memory + (1 - momentum) * unit((h + g).detach()))
+
+
+def binary(torch: Any, x: Any) -> Any:
+    """±1, never 0."""
+    return torch.where(x > 0, 1.0, -1.0)
+
+
+def draw_layers(widths: list[int], rng: np.random.Generator) -> list[Array]:
+    """W1, b1, W2, b2, …, each uniform within ±1/√(width that comes in), which is what torch starts from."""
+    layers = []
+    for n_in, n_out in pairwise(widths):
+        limit = 1 / np.sqrt(n_in)
+        layers += [rng.uniform(-limit, limit, shape).astype(np.float32) for shape in ((n_in, n_out), (n_out,))]
+    return layers
+
+
+def plain(layers: Sequence[Any], scale: float) -> dict[str, Array]:
+    """The layers as arrays by name; the first reads features of their own scale."""
+    arrays = [np.array(W.detach().numpy()) for W in layers]
+    arrays[0] /= np.float32(scale)
+    return {f"{'Wb'[k % 2]}{k // 2 + 1}": W for k, W in enumerate(arrays)}
+
+
+def root_mean_square(feature_map: Linear, X: Matrix) -> float:
+    """Of all mapped features of all items."""
+    size = max(1, BLOCK_VALUES // X.shape[1])
+    total = sum(squared(feature_map.map(X[rows]).astype(np.float64)) for rows in row_slices(X.shape[0], size))
+    return float(np.sqrt(total / (X.shape[0] * X.shape[1])))
+
+
+def batches(n: int, size: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Rows in random order, ``size`` at a time; what is left is left out, unless it is all there is."""
+    order, size = rng.permutation(n), min(size, n)
+    for first in range(0, n - size + 1, size):
+        yield order[first : first + size]
+
+
+@contextmanager
+def one_thread(torch: Any) -> Iterator[None]:
+    """Let torch work in one thread, so that sums have one order; afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _share(value: float, name: str) -> float:
+    if check_number(value, name) > 1:
+        raise ValueError(f"{name} is {value}; expected a share from 0 to 1")
+    return float(value)
