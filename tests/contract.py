@@ -53,5 +53,7 @@ def make(method: Method, n_bits: int = 16, **parameters: Any):
     """The method, small enough for a test."""
     cls = get(method.name)
     known = inspect.signature(cls).parameters
-    small = {"n_anchors": 60, "steps": 150, "hidden": 32, "max_epochs": 3, "random_state": 0}
+    small = {"n_anchors": 60, "steps": 150, "random_state": 0}
+    if "hidden" in known:  # networks
+        small |= {"hidden": 32, "hash_hidden": 32, "batch_size": 24, "learning_rate": 0.01, "max_epochs": 8}
     return cls(n_bits, **{k: v for k, v in small.items() if k in known} | parameters)

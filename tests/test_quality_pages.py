@@ -40,3 +40,9 @@ def test_the_page_of_rlh_is_that_of_its_results(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["rlh_page.py"])
     page.main()
     assert copy.read_bytes() == (ROOT / "docs" / "rlh.md").read_bytes(), "run benchmarks/quality/rlh_page.py"
+
+
+def test_the_page_of_wrong_labels_is_that_of_its_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
+    page = import_module("noisy_labels_page").page()
+    assert (ROOT / "docs" / "noisy-labels.md").read_text(encoding="utf-8") == page, "run noisy_labels_page.py"

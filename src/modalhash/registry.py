@@ -320,6 +320,7 @@ METHODS: dict[str, Method] = {
             codes="discrete",
             kernel="anchors",
             growth="n",
+            best_at="wrong labels: learned codes of Wiki, OpenMoji and Mfeat, new items of OpenMoji",
         ),
         Method(
             name="fcmh",

@@ -24,6 +24,8 @@ Made by `modalhash methods --markdown` of the registry; `modalhash methods` prin
 - **Every training item has its partner and you want one code for both:** `batch`; `scratch` where features are few and
   narrow. Neither finds new items better than `rlh` does without the pairs, `scratch` on Wiki apart, by .003
   ([paired comparison](paired.md)).
+- **Every training item has its partner, and many labels are wrong:** `wash`, which also says which labels it doubts
+  ([wrong labels](noisy-labels.md)).
 - **Some items have partners, others not, and all have labels:** `gsph`, `sapmh` and `scm` can use both ([what
   pairs bring](unpaired.md)); compare with `rlh`, which ignores the pairs.
 - **You have pairs and no labels:** `cre`, or `fsh` on large sets. Both are far behind what labels give.
