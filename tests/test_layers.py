@@ -63,7 +63,11 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "sets.iapr sets.openmoji",
     ],
     "distributed": ["cluster", "parts", "arrays"],
-    "encoders": ["_efficientnet _torch_file base", "_pictures encode lookup precomputed text", "image neural"],
+    "encoders": [
+        "_efficientnet _torch_file _transformers base quality",
+        "_pictures encode lookup precomputed text",
+        "huggingface image neural",
+    ],
     "engine": [
         "_code_length _filter_check _urls query refinement reliability sources words",
         "code_files feedback listing ordering tar_samples",

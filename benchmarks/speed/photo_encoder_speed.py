@@ -5,7 +5,8 @@
 All ways take turns on the same photos, and the least processor seconds of each count: they include decoding, except
 where a row says otherwise. Torch runs the network of ``efficientnet-lite-pytorch`` with channels last and 4 photos at
 once, the fastest way found for it, on all cores (as the encoder did) and on one thread. Features of ``--compare``
-photos, drawn with a fixed seed, are compared first.
+photos, drawn with a fixed seed, are compared first. Run it with OMP_WAIT_POLICY=passive, or on a busy machine torch's
+threads spend processor seconds on waiting for each other.
 
 Results go to benchmarks/results/photo_encoder_speed.json. Needs the data set with its pictures, the extra neural, torch
 and efficientnet-lite-pytorch.

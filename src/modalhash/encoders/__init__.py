@@ -16,15 +16,22 @@ if TYPE_CHECKING:
     from modalhash.encoders.encode import Failure as Failure
     from modalhash.encoders.encode import encode_dataset as encode_dataset
     from modalhash.encoders.encode import encode_items as encode_items
+    from modalhash.encoders.huggingface import HuggingFaceImage as HuggingFaceImage
+    from modalhash.encoders.huggingface import HuggingFaceText as HuggingFaceText
     from modalhash.encoders.image import ImageEncoder as ImageEncoder
     from modalhash.encoders.lookup import ENCODERS as ENCODERS
     from modalhash.encoders.lookup import EncoderFileError as EncoderFileError
     from modalhash.encoders.lookup import describe as describe
+    from modalhash.encoders.lookup import encoder_for as encoder_for
     from modalhash.encoders.lookup import get_encoder as get_encoder
     from modalhash.encoders.lookup import load_encoder as load_encoder
     from modalhash.encoders.lookup import mismatch as mismatch
+    from modalhash.encoders.lookup import names_module as names_module
     from modalhash.encoders.lookup import save_encoder as save_encoder
     from modalhash.encoders.precomputed import Precomputed as Precomputed
+    from modalhash.encoders.quality import QUALITIES as QUALITIES
+    from modalhash.encoders.quality import describe_quality as describe_quality
+    from modalhash.encoders.quality import encoders_of as encoders_of
     from modalhash.encoders.text import HashingEncoder as HashingEncoder
     from modalhash.encoders.text import TfidfEncoder as TfidfEncoder
 
@@ -33,17 +40,21 @@ __getattr__, __dir__, __all__ = lazy_exports(
     {
         "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State"],
         "encode": ["Encoded", "Failure", "encode_dataset", "encode_items"],
+        "huggingface": ["HuggingFaceImage", "HuggingFaceText"],
         "image": ["ImageEncoder"],
         "lookup": [
             "ENCODERS",
             "EncoderFileError",
             "describe",
+            "encoder_for",
             "get_encoder",
             "load_encoder",
             "mismatch",
+            "names_module",
             "save_encoder",
         ],
         "precomputed": ["Precomputed"],
+        "quality": ["QUALITIES", "describe_quality", "encoders_of"],
         "text": ["HashingEncoder", "TfidfEncoder"],
     },
 )

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -23,9 +24,11 @@ from modalhash.encoders.base import ItemError
 EMPTY = "the file is empty (0 bytes)"
 TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 """EXIF orientation to ``PIL.Image.Transpose``."""
+Source: TypeAlias = str | os.PathLike[str] | bytes
+"""The path of a picture, or the bytes of its file."""
 
 
-def read_picture(source: str | os.PathLike[str] | bytes, *, size: int, max_pixels: int = MAX_PIXELS) -> Array:
+def read_picture(source: Source, *, size: int, max_pixels: int = MAX_PIXELS) -> Array:
     """Return a picture as uint8 ``(size, size, 3)``; its sides are scaled independently, so that nothing is cut off.
 
     Parameters
@@ -39,6 +42,26 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, size: int, max_pixel
     ItemError
         for whatever cannot be read, with the reason
     """
+
+    def squared(whole: Any) -> Any:
+        from PIL import Image
+
+        return whole.resize((size, size), Image.Resampling.BILINEAR, reducing_gap=2.0)
+
+    return np.asarray(_read(source, 2 * size, max_pixels, squared))
+
+
+def read_whole_picture(source: Source, *, at_least: int, max_pixels: int = MAX_PIXELS) -> Any:
+    """Return a picture as a ``PIL.Image`` in RGB, with the sides it has, for those who scale and cut it themselves.
+
+    A JPEG whose sides are twice ``at_least`` or more is decoded at a smaller scale. Errors are those of
+    :func:`read_picture`.
+    """
+    return _read(source, at_least, max_pixels, lambda whole: whole)
+
+
+def _read(source: Source, at_least: int, max_pixels: int, scaled: Callable[[Any], Any]) -> Any:
+    """Return the picture ``scaled``, upright."""
     image = require("PIL.Image", extra="images", why="reading pictures")
     where, file = _opened(source)
     try:
@@ -46,11 +69,11 @@ def read_picture(source: str | os.PathLike[str] | bytes, *, size: int, max_pixel
             if reason := refusal(picture, max_pixels):
                 raise ItemError(reason)
             if picture.format in ("JPEG", "MPO"):
-                picture.draft(None, (2 * size, 2 * size))
+                picture.draft(None, (at_least, at_least))
             whole = _rgb(in_pieces(picture))
             turn = TURNS.get(_orientation(picture))  # after decoding: Pillow turns TIFFs itself, and then says so
-            small = whole.resize((size, size), image.Resampling.BILINEAR, reducing_gap=2.0)
-            return np.asarray(small if turn is None else small.transpose(image.Transpose(turn)))
+            small = scaled(whole)
+            return small if turn is None else small.transpose(image.Transpose(turn))
     except ItemError as error:
         raise ItemError(error.reason, where) from None
     except (MemoryError, KeyboardInterrupt):

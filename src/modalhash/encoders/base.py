@@ -88,6 +88,9 @@ class EncoderBase(ABC):
     """Whether several workers encode faster than one, in threads or, small enough to be sent there, in processes."""
     limits: ClassVar[frozenset[str]] = frozenset()
     """Parameters that refuse items and change no feature: no part of the digest."""
+    space: str | None = None
+    """The space that the features are vectors of, where encoders of several modalities share one: equal names mean that
+    a picture and a text can be compared by their features."""
 
     @property
     @abstractmethod

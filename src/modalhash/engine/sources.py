@@ -36,7 +36,6 @@ _EXPORTED = ("code", "kind", "refinement")
 """Fields that an export has and that mean nothing to another engine."""
 _TRAINING_SPLITS = ("train", "training")
 _OTHER_SPLITS = ("test", "query", "database")
-_DEFAULT_ENCODERS = {"image": "image", "text": "tfidf"}
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 
 
@@ -207,20 +206,24 @@ def count_items(source: Any) -> int:
     return len(source) if hasattr(source, "__len__") else 0
 
 
-def choose_encoders(source: Any, given: Mapping[str, Any] | None) -> dict[str, Encoder]:
-    """Return an encoder per modality: those given, by name or as they are, and default ones for the others."""
-    from modalhash.encoders import READS, Precomputed, get_encoder
+def choose_encoders(
+    source: Any, given: Mapping[str, Any] | None, *, quality: str = "fast", download: bool = False
+) -> dict[str, Encoder]:
+    """Return an encoder per modality: those given, by name or as they are, and those of a quality for the others."""
+    from modalhash.encoders import READS, Precomputed, encoder_for, encoders_of
 
     chosen: dict[str, Any] = dict(given or {})
+    defaults = encoders_of(quality)
     if hasattr(source, "modalities"):
         for modality in source.modalities:
             if modality not in chosen:
-                default = _DEFAULT_ENCODERS.get(modality) if _has_raw_items(source, modality) else None
+                default = defaults.get(modality) if _has_raw_items(source, modality) else None
                 chosen[modality] = default or Precomputed(source=source.name)
     else:
-        chosen = {**_DEFAULT_ENCODERS, **chosen}
+        chosen = {**defaults, **chosen}
     encoders: dict[str, Encoder] = {
-        modality: get_encoder(value) if isinstance(value, str | Path) else value for modality, value in chosen.items()
+        modality: encoder_for(modality, value, download=download) if isinstance(value, str | Path) else value
+        for modality, value in chosen.items()
     }
     for modality, encoder in encoders.items():
         check_choice(encoder.reads, f"encoder of {modality!r}: reads", READS)

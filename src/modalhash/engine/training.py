@@ -60,6 +60,8 @@ def train_engine(
     learn_from: str = "training",
     store: str | None = None,
     store_variable: str | None = None,
+    quality: str = "fast",
+    download: bool = False,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
     n_bits = check_n_bits(n_bits)
@@ -72,7 +74,7 @@ def train_engine(
         new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
     ):
         opened = open_source(source)
-        chosen = choose_encoders(opened, encoders)
+        chosen = choose_encoders(opened, encoders, quality=quality, download=download)
         seconds: dict[str, float] = {}
         limit = LabelLimit(opened) if type(hasher).supervised else None
         encoded = _encode_all(
