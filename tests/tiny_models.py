@@ -54,15 +54,18 @@ def write_siglip(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
-def write_dinov2(folder: Path, *, seed: int = 0) -> Path:
+def write_dinov2(folder: Path, *, seed: int = 0, registers: str = "") -> Path:
     import torch
-    from transformers import BitImageProcessorPil, Dinov2Config, Dinov2Model
+    import transformers
+    from transformers import BitImageProcessorPil
+
+    config = getattr(transformers, f"Dinov2{registers}Config")(**_layers(), **_patches(), mlp_ratio=2)
 
     BitImageProcessorPil(
         size={"shortest_edge": SIZE + 4}, crop_size={"height": SIZE, "width": SIZE}, do_convert_rgb=True
     ).save_pretrained(folder)
     torch.manual_seed(seed)
-    Dinov2Model(Dinov2Config(**_layers(), **_patches(), mlp_ratio=2)).save_pretrained(folder)
+    getattr(transformers, f"Dinov2{registers}Model")(config).save_pretrained(folder)
     return folder
 
 

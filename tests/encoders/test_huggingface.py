@@ -8,6 +8,7 @@ import pickle
 import shutil
 import socket
 import sys
+from functools import partial
 from io import BytesIO
 
 import numpy as np
@@ -32,7 +33,12 @@ transformers = pytest.importorskip("transformers")
 
 from tiny_models import LENGTH, write_clip, write_dinov2, write_siglip  # noqa: E402
 
-WRITERS = {"clip": write_clip, "siglip": write_siglip, "dinov2": write_dinov2}
+WRITERS = {
+    "clip": write_clip,
+    "siglip": write_siglip,
+    "dinov2": write_dinov2,
+    "dinov2_with_registers": partial(write_dinov2, registers="WithRegisters"),
+}
 TEXTS = ["a red boat", "two", "the white ship in the harbour a red boat a red boat a red boat"]
 PICTURES = [as_bytes(scene(60, 90)), as_bytes(scene(90, 40)), as_bytes(255 - scene(64, 64))]
 
@@ -65,7 +71,7 @@ def by_hand(kind: str, folder, **inputs) -> np.ndarray:
     """What the whole model says, asked as its documentation does."""
     model = transformers.AutoModel.from_pretrained(folder).eval()
     with torch.inference_mode():
-        if kind == "dinov2":
+        if kind.startswith("dinov2"):
             return unit(model(**inputs).last_hidden_state[:, 0])
         ask = model.get_text_features if "input_ids" in inputs else model.get_image_features
         return unit(ask(**inputs).pooler_output)

@@ -67,9 +67,8 @@ FAMILIES = {
     ),
     "dinov2": _Family("Dinov2Model", "hidden_size"),
     "dinov2_with_registers": _Family("Dinov2WithRegistersModel", "hidden_size"),
-    "dinov3_vit": _Family("DINOv3ViTModel", "hidden_size"),
 }
-"""By what ``config.json`` calls ``model_type``."""
+"""By what ``config.json`` calls ``model_type``. DINOv3 is not one: its pictures are not scaled without torchvision."""
 
 
 class _HuggingFace(EncoderBase):
