@@ -17,7 +17,7 @@ class Choice(NamedTuple):
 _TEXTS = Choice("tfidf", "built in, counts words: about 20,000 texts a second")
 QUALITIES = {
     "fast": {
-        "image": Choice("image", "built in (edges, texture, colour): about 400 photos a second and core"),
+        "image": Choice("image", "built in (edges, texture, colour): about 350 photos a second and core"),
         "text": _TEXTS,
     },
     "best": {
