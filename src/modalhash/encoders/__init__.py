@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from modalhash.encoders.base import EncoderBase as EncoderBase
     from modalhash.encoders.base import ItemError as ItemError
     from modalhash.encoders.base import State as State
+    from modalhash.encoders.base import fit_encoder as fit_encoder
+    from modalhash.encoders.combined import CombinedTextEncoder as CombinedTextEncoder
     from modalhash.encoders.encode import Encoded as Encoded
     from modalhash.encoders.encode import Failure as Failure
     from modalhash.encoders.encode import encode_dataset as encode_dataset
@@ -32,13 +34,16 @@ if TYPE_CHECKING:
     from modalhash.encoders.quality import QUALITIES as QUALITIES
     from modalhash.encoders.quality import describe_quality as describe_quality
     from modalhash.encoders.quality import encoders_of as encoders_of
+    from modalhash.encoders.semantic import MultilingualE5 as MultilingualE5
+    from modalhash.encoders.semantic import UniversalSentenceEncoder as UniversalSentenceEncoder
     from modalhash.encoders.text import HashingEncoder as HashingEncoder
     from modalhash.encoders.text import TfidfEncoder as TfidfEncoder
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State"],
+        "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State", "fit_encoder"],
+        "combined": ["CombinedTextEncoder"],
         "encode": ["Encoded", "Failure", "encode_dataset", "encode_items"],
         "huggingface": ["HuggingFaceImage", "HuggingFaceText"],
         "image": ["ImageEncoder"],
@@ -55,6 +60,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         ],
         "precomputed": ["Precomputed"],
         "quality": ["QUALITIES", "describe_quality", "encoders_of"],
+        "semantic": ["MultilingualE5", "UniversalSentenceEncoder"],
         "text": ["HashingEncoder", "TfidfEncoder"],
     },
 )

@@ -132,6 +132,18 @@ class EncoderBase(ABC):
         return f"<{type(self).__name__} {self.name!r} version {self.version}, {size}>"
 
 
+def fit_encoder(encoder: Any, items: Sequence[Any], labels: Array | None = None) -> None:
+    """Fit an encoder to training items, with their labels, 0/1 (items, labels), where it learns from such.
+
+    An encoder that does has a method ``fit_labelled(items, labels)`` beside ``fit``.
+    """
+    fit_labelled = getattr(encoder, "fit_labelled", None)
+    if fit_labelled is None or labels is None or not np.any(labels):
+        encoder.fit(items)
+    else:
+        fit_labelled(items, np.asarray(labels))
+
+
 def digest_of(name: str, version: int, state: State, *, without: frozenset[str] = frozenset()) -> str:
     """Return the SHA-256 over everything that decides the features."""
     config = {key: value for key, value in state.config.items() if key not in without}

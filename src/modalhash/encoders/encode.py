@@ -21,7 +21,7 @@ from scipy import sparse
 
 from modalhash._typing import Array, Matrix
 from modalhash.blocks import row_slices
-from modalhash.encoders.base import Encoder, ItemError
+from modalhash.encoders.base import Encoder, ItemError, fit_encoder
 from modalhash.progress import Callback, Reporter
 from modalhash.validation import check_int, check_sparse
 
@@ -163,8 +163,13 @@ def encode_dataset(
         raise ValueError(f"data set {dataset.name!r} has no raw items of {modality!r} to encode; it has: {known}")
     names = dataset.raw[modality].tolist()
     items = names if files is None else _contents(Path(files), names)
-    learned_from = _training_names(dataset, modality)
-    encoder.fit(learned_from if files is None else _contents(Path(files), learned_from))
+    rows = _training_rows(dataset, modality)
+    labels = dataset.labels.get(modality)
+    fit_encoder(
+        encoder,
+        [names[row] for row in rows] if files is None else _contents(Path(files), [names[row] for row in rows]),
+        None if labels is None else np.asarray(labels.toarray() if sparse.issparse(labels) else labels)[rows],
+    )
     made = encode_items(encoder, items, where=names, progress=progress, strict=True).features
     old = [note for note in dataset.provenance.get("notes", ()) if not note.startswith(f"{modality}:")]
     notes = [*old, f"{modality}: encoder {encoder.name}, digest {encoder.digest[:16]}"]
@@ -299,9 +304,8 @@ def _contents(source: Path, names: Sequence[str]) -> Sequence[Any]:
     return _Archived(archive, names)
 
 
-def _training_names(dataset: Dataset, modality: str) -> list[str]:
-    names: list[str] = dataset.raw[modality].tolist()
+def _training_rows(dataset: Dataset, modality: str) -> list[int]:
     if dataset.split is None:
-        return names
+        return list(range(len(dataset.raw[modality])))
     wanted = set(dataset.split.training[modality].tolist())
-    return [name for name, key in zip(names, dataset.ids[modality].tolist(), strict=True) if key in wanted]
+    return [row for row, key in enumerate(dataset.ids[modality].tolist()) if key in wanted]

@@ -21,7 +21,12 @@ from modalhash.validation import check_learned
 ENCODERS = {
     "image": "modalhash.encoders.image:ImageEncoder",
     "tfidf": "modalhash.encoders.text:TfidfEncoder",
+    "text": "modalhash.encoders.text:TfidfEncoder",  # another name of tfidf, by which it is saved
     "hashing": "modalhash.encoders.text:HashingEncoder",
+    "use": "modalhash.encoders.semantic:UniversalSentenceEncoder",
+    "e5": "modalhash.encoders.semantic:MultilingualE5",
+    "text+use": "modalhash.encoders.combined:TextAndUse",
+    "text+e5": "modalhash.encoders.combined:TextAndE5",
     "precomputed": "modalhash.encoders.precomputed:Precomputed",
     "efficientnet-lite0": "modalhash.encoders.neural:EfficientNetLite0",
     "minilm": "modalhash.encoders.neural:MiniLM",

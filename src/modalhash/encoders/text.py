@@ -97,7 +97,7 @@ class TfidfEncoder(EncoderBase):
 
     def fit(self, items: Sequence[Any]) -> Self:
         """Learn vocabulary and weights; texts without a word are skipped here and refused by ``encode``."""
-        texts = [text for text in items if _has_word(text)]
+        texts = [text for text in items if has_word(text)]
         if not texts:
             raise ValueError(f"'tfidf' learns its vocabulary from texts; none of {len(items)} items has a word")
         counts, words = _count_words(texts)
@@ -122,6 +122,22 @@ class TfidfEncoder(EncoderBase):
             step = -(-len(texts) // CONTEXT_TEXTS)
             self._contexts = _contexts(self._weighed(texts[::step]), len(columns[0]))
         return self
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """Return the columns of known words, which come before those of pieces."""
+        return self._fitted()[0]
+
+    @property
+    def words(self) -> list[str]:
+        """Return the known words in the order of their columns."""
+        return list(self.columns)
+
+    @property
+    def word_weights(self) -> Array:
+        """Return the inverse document frequency of each known word."""
+        self._fitted()
+        return self._idf[0]
 
     @property
     def dim(self) -> int:
@@ -287,7 +303,8 @@ def _check_pieces(pieces: Sequence[int] | None) -> tuple[int, int] | None:
     return pieces[0], pieces[1]
 
 
-def _has_word(text: Any) -> bool:
+def has_word(text: Any) -> bool:
+    """Return whether something is a text with a word."""
     try:
         return bool(words_of(text))
     except ItemError:

