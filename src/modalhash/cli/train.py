@@ -69,9 +69,10 @@ def train(
     encoder: Annotated[
         list[str] | None,
         typer.Option(
-            help="Encoder of a modality, e.g. [b]text=hashing[/b]: image, efficientnet-lite0 or hf:MODEL for pictures; "
-            "tfidf, hashing, minilm or hf:MODEL for texts; mymodule:Class. MODEL is a folder or an ID of Hugging Face "
-            "(CLIP, SigLIP, DINOv2). Repeatable."
+            help="Encoder of a modality, repeatable. For texts [b]text=tfidf[/b] (counts words; default), hashing, "
+            "use, e5, text+use, text+e5 (these understand synonyms and languages, extra 'semantic'), minilm, hf:MODEL; "
+            "for pictures [b]image=image[/b] (default), efficientnet-lite0, hf:MODEL; or [b]text=mymodule:Class[/b]. "
+            "MODEL is a folder or an ID of Hugging Face (CLIP, SigLIP, DINOv2)."
         ),
     ] = None,
     quality: Annotated[
@@ -131,6 +132,8 @@ def train(
     modalhash train photos/ texts.csv -o engine --encoder image=hf:models/clip --encoder text=hf:models/clip
 
     modalhash train openmoji -o emoji
+
+    modalhash train items.csv -o engine --encoder text=text+use
 
     MODALHASH_DATABASE_URL=postgresql://… modalhash train items.csv -o engine --store postgresql
     """

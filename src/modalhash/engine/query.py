@@ -218,6 +218,8 @@ class QueryBatch:
             return None
         if self.known is None:
             return "This is unlike all that the engine has learned from: what it finds says little."
+        if self.texts is not None and len(self.texts[row].split()) == 1:
+            return "This word is hardly known: what it finds by meaning says little."
         return "Few of these words are known: what they find by meaning says little."
 
     def warning(self) -> str | None:
