@@ -64,9 +64,11 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "distributed": ["cluster", "parts", "arrays"],
     "encoders": [
-        "_efficientnet _torch_file _transformers base quality",
-        "_pictures encode lookup precomputed text",
-        "huggingface image neural",
+        "_efficientnet _row_cache _torch_file _transformers base quality",
+        "_pictures _weights encode lookup precomputed text",
+        "_word_senses huggingface image neural",
+        "semantic",
+        "combined",
     ],
     "engine": [
         "_code_length _filter_check _urls query refinement reliability sources words",

