@@ -1,6 +1,6 @@
 """Do everyday words find what a person would accept? The demonstration, judged by a list that was written before.
 
-    python benchmarks/quality/demo_words.py [--demo demo] [--seed 0]
+    python benchmarks/quality/demo_words.py [--demo demo] [--seed 0] [--text-encoder tfidf]
 
 Takes up or trains the demonstration in a folder, searches its pictures for each word of tests/cli/demo_words.toml, and
 prints the first five with what is acceptable. Nothing is chosen by these words; what is chosen, is by
@@ -27,14 +27,19 @@ K, ENOUGH = 5, 4
 
 
 def read_list() -> tuple[dict[str, list[str]], list[str]]:
-    """What is acceptable for each everyday word, and the words that nothing can know."""
+    """What is acceptable for each everyday word, and the words that no text has."""
     content = tomllib.loads(LIST.read_text(encoding="utf-8"))
     return content["words"], content["unknown"]
 
 
-def judge(engine: Engine) -> list[dict[str, Any]]:
+def read_meanings() -> tuple[dict[str, list[str]], list[str]]:
+    """What is acceptable for each word that only means what pictures show, and what nobody understands."""
+    content = tomllib.loads(LIST.read_text(encoding="utf-8"))
+    return content["meaning"], content["nonsense"]
+
+
+def judge(engine: Engine, words: dict[str, list[str]], unknown: list[str]) -> list[dict[str, Any]]:
     """A row for each word: what it finds, which of that is acceptable, and whether all of it is marked as weak."""
-    words, unknown = read_list()
     rows: list[dict[str, Any]] = []
     for word in (*words, *unknown):
         with warnings.catch_warnings():
@@ -63,26 +68,31 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
         "four of five": sum(sum(row["acceptable"]) >= ENOUGH for row in known),
         "unknown": len(rows) - len(known),
         "unknown, weak": sum(row["weak"] for row in rows if not row["known"]),
+        "known, weak": sum(row["weak"] for row in known),
     }
 
 
 def main() -> None:
     from rich.console import Console
 
-    from modalhash.cli.demo import show
+    from modalhash.cli.demo import TEXT_ENCODER, show
     from record import write
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--demo", type=Path, default=Path("demo"), help="folder of the demonstration")
     parser.add_argument("--seed", type=int, default=0, help="of its training")
+    parser.add_argument("--text-encoder", default=TEXT_ENCODER, help="of its texts")
     args = parser.parse_args()
-    with show(Console(stderr=True), args.demo, bits="auto", seed=args.seed, fresh=False) as engine:
-        rows = judge(engine)
-    for row in rows:
+    options = {"bits": "auto", "seed": args.seed, "text_encoder": args.text_encoder}
+    with show(Console(stderr=True), args.demo, fresh=False, **options) as engine:
+        rows, meant = judge(engine, *read_list()), judge(engine, *read_meanings())
+    for row in (*rows, *meant):
         marks = "".join("+" if one else "-" for one in row["acceptable"]) if row["known"] else "unknown"
         print(f"{row['word']:15}{marks:9}{'  '.join(row['found'])}   {row['distance']} bits{', weak' * row['weak']}")
     print(totals(rows))
-    write("demo_words", [{"seed": args.seed, **totals(rows)}, *rows])
+    print(totals(meant))
+    told = {"seed": args.seed, "text_encoder": args.text_encoder}
+    write("demo_words", [{**told, **totals(rows)}, *rows, {**told, "list": "meaning", **totals(meant)}, *meant])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -73,7 +73,16 @@ class WordSenses:
 
     def __init__(self, rows: Array, mean: Array, limits: Array) -> None:
         self.rows, self.mean, self.limits = rows, mean, limits
-        self._points = rows.astype(np.float64)
+        self._wide: Array | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_wide": None}  # four times as large: made anew where it is needed
+
+    @property
+    def _points(self) -> Array:
+        if self._wide is None:
+            self._wide = self.rows.astype(np.float64)
+        return self._wide
 
     @classmethod
     def learn(cls, words: Sequence[str], sentences: Sentences) -> Self:
@@ -99,8 +108,10 @@ class WordSenses:
         return len(self.rows) >= MIN_WORDS
 
     def only(self, rows: Array) -> WordSenses:
-        """Return the same with some of the words."""
-        return WordSenses(self.rows[rows], self.mean, self.limits)
+        """Return the same with some of the words; −1 is a word that is near to none."""
+        chosen = self.rows[rows]
+        chosen[rows < 0] = 0
+        return WordSenses(chosen, self.mean, self.limits)
 
     def meaning(self, words: Sequence[str], sentences: Sentences, *, quick: bool = False) -> Meaning:
         """Return what at least one unknown word means, each written as it was or with a capital, as nouns may be.

@@ -167,10 +167,7 @@ class CombinedTextEncoder(EncoderBase):
         for k in range(N_FOLDS):
             learned, held_out = np.flatnonzero(number != k), np.flatnonzero(number == k)
             words = TfidfEncoder().fit([texts[row] for row in learned])
-            kept = [word for word in words.words if word in columns]
-            if len(kept) < len(words.words):  # beyond the largest vocabulary, other words may be the most frequent
-                words = TfidfEncoder(max_words=len(kept)).fit([texts[row] for row in learned])
-            own_senses = senses.only(np.array([columns.get(word, 0) for word in words.words]))
+            own_senses = senses.only(np.array([columns.get(word, -1) for word in words.words]))
             single = []
             for row in held_out:
                 forms = written_words(texts[row])

@@ -168,7 +168,7 @@ def encode_dataset(
     fit_encoder(
         encoder,
         [names[row] for row in rows] if files is None else _contents(Path(files), [names[row] for row in rows]),
-        None if labels is None else np.asarray(labels.toarray() if sparse.issparse(labels) else labels)[rows],
+        None if labels is None else np.asarray(labels)[rows],
     )
     made = encode_items(encoder, items, where=names, progress=progress, strict=True).features
     old = [note for note in dataset.provenance.get("notes", ()) if not note.startswith(f"{modality}:")]
