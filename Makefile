@@ -64,6 +64,7 @@ lock: $(BIN)/python  ## pin anew what development installs, after a change of py
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --constraint constraints.txt --no-header \
 		$(if $(filter 1,$(UPGRADE)),--upgrade) --output-file $(LOCK) pyproject.toml
+	@awk '/^[a-z]/ { skip = /^(nvidia-|cuda-|triton==)/ } !skip' $(LOCK) > $(LOCK).old && mv $(LOCK).old $(LOCK)  # torch of the CPU has none of these
 	@sed -i.old '1i# What development and CI install, exactly. `make lock` writes it, `make lint` checks it against pyproject.toml.' $(LOCK)
 	@rm $(LOCK).old
 
