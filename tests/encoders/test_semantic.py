@@ -106,9 +106,8 @@ def test_threads_get_the_rows_of_their_texts():
     wrong = []
 
     def ask(seed):
-        for number in np.random.default_rng(seed).integers(0, 30, 200).tolist():
-            if cache.rows([str(number)]).item() != number:
-                wrong.append(number)
+        numbers = np.random.default_rng(seed).integers(0, 30, 200).tolist()
+        wrong.extend(number for number in numbers if cache.rows([str(number)]).item() != number)
 
     threads = [Thread(target=ask, args=(seed,)) for seed in range(4)]
     for thread in threads:

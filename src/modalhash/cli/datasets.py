@@ -105,9 +105,7 @@ def encode(
     modality: Annotated[str, typer.Option(help="Whose features are made anew.")] = "image",
     encoder: Annotated[
         str,
-        typer.Option(
-            help="image, tfidf, hashing, use, e5, text+use, text+e5, efficientnet-lite0, minilm, hf:MODEL, module:Class."
-        ),
+        typer.Option(help=""),
     ] = "",
     files: Annotated[Path | None, typer.Option(help="Folder or zip archive that holds the pictures.")] = None,
     download: Annotated[
