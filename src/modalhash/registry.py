@@ -480,6 +480,22 @@ METHODS: dict[str, Method] = {
             growth="n",
         ),
         Method(
+            name="itq",
+            path="modalhash.methods.itq:ITQ",
+            title="Iterative Quantization",
+            year=2011,
+            citation="Y. Gong, S. Lazebnik. Iterative Quantization: A Procrustean Approach to Learning Binary Codes. "
+            "CVPR 2011",
+            supervised=False,
+            pairing="none",
+            modalities="1+",
+            equations="paper",
+            codes="relaxed",
+            kernel="none",
+            growth="n",
+            best_at="items without labels: one modality, or several in one space (docs/without-labels.md)",
+        ),
+        Method(
             name="chance",
             path="modalhash.methods.chance:Chance",
             title="Random codes",
