@@ -295,6 +295,23 @@ def describe_seconds(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+def describe_labels(facts: dict[str, Any]) -> str:
+    """Say how many labels an engine has learned from, from :meth:`Engine.info`."""
+    return "learned without labels" if facts["labels"] == "none" else f"{facts['classes']} labels"
+
+
+def describe_named_labels(facts: dict[str, Any]) -> list[str]:
+    """Say which texts were given labels that they name, a line per modality, from :meth:`Engine.info`."""
+    lines = []
+    for modality, found in (facts["named_labels"] or {}).items():
+        shown = "; ".join(f"{label!r} {n:,} times, as by {word!r}" for label, (word, n) in found["examples"].items())
+        lines.append(
+            f"{found['labelled']:,} of {found['texts']:,} {modality} items without labels name {found['labels']:,} "
+            f"labels, which were learned from and not stored{': ' + shown if shown else ''}"
+        )
+    return lines
+
+
 def describe_codes(facts: dict[str, Any]) -> str:
     """Say how long the codes of an engine are and how its label sets share them, from :meth:`Engine.info`."""
     text, shared = f"{facts['n_bits']} bits", facts["collisions"]

@@ -15,6 +15,8 @@ from modalhash.cli._common import (
     Trust,
     console,
     describe_codes,
+    describe_labels,
+    describe_named_labels,
     open_engine,
     print_json,
 )
@@ -54,7 +56,7 @@ def _show(facts: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table("modality", "items", "learned", "hashed", "trained on", "encoder", "features", title_justify="left")
-    table.title = f"{facts['items']:,} items, {facts['n_bits']} bits, {facts['method']}, {facts['classes']} labels"
+    table.title = f"{facts['items']:,} items, {facts['n_bits']} bits, {facts['method']}, {describe_labels(facts)}"
     for name, one in facts["modalities"].items():
         kinds, encoder = one["items"], one["encoder"]
         numbers = [sum(kinds.values()), kinds["learned"], kinds["hashed"], one["trained_on"] or 0]
@@ -64,6 +66,10 @@ def _show(facts: dict[str, Any]) -> None:
     out.print(table)
     if facts["collisions"] is not None:
         out.print(describe_codes(facts))
+    for line in describe_named_labels(facts):
+        out.print(line)
+    if facts["labels"] == "none":
+        out.print("learned without labels: hits have no confidence, which would be that of sharing a label")
     megabytes = facts["bytes"] / 1e6
     out.print(
         f"made {facts['created']} by modalhash {facts['modalhash']}, format {facts['format']}; {megabytes:.1f} MB"
@@ -75,7 +81,7 @@ def _reliability_page(engine: Engine) -> str:
     from modalhash.engine import calibration_error, pooled, reliability_svg
 
     if engine.confidence is None:
-        raise ValueError("this engine tells no confidence, so there is nothing to report; train it anew")
+        raise ValueError(f"there is nothing to report: {engine.why_no_confidence}")
     tables = {" ".join(pair): bins for pair, bins in engine.confidence.reliability.items() if bins}
     tables = {"all": pooled(tables.values()), **tables}
     parts = []

@@ -21,6 +21,8 @@ from modalhash.cli._common import (
     audited,
     bits_or_auto,
     describe_codes,
+    describe_labels,
+    describe_named_labels,
     import_from_here,
     key_any,
     key_values,
@@ -46,6 +48,14 @@ class Quality(StrEnum):
     best = "best"
 
 
+class Labels(StrEnum):
+    """Which labels are learned from."""
+
+    given = "given"
+    names = "names"
+    none = "none"
+
+
 class LearnFrom(StrEnum):
     """Which items are learned from."""
 
@@ -62,7 +72,13 @@ def train(
     bits: Annotated[
         str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
     ] = "auto",
-    method: Annotated[str, typer.Option(help="See [b]modalhash methods[/b], or mymodule:Class.")] = "rlh",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="See [b]modalhash methods[/b], or mymodule:Class.",
+            show_default="rlh; itq without labels",
+        ),
+    ] = None,
     param: Annotated[
         list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
     ] = None,
@@ -88,6 +104,13 @@ def train(
         bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
     ] = False,
     field: Field = None,
+    labels: Annotated[
+        Labels,
+        typer.Option(
+            help="Labels to learn from: as items have them; also, for texts without any, those whose [b]names[/b] they "
+            "contain; or none: from features alone."
+        ),
+    ] = Labels.given,
     codes: Annotated[
         Codes, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
     ] = Codes.learned,
@@ -105,7 +128,7 @@ def train(
     read_seconds: ReadSeconds = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn codes from labelled pictures and texts, and make an engine that finds them.
+    """Learn codes from pictures and texts, and make an engine that finds them.
 
     A line of the manifest is one item: [b]path[/b] (of a picture, relative to
     the manifest) or [b]text[/b], its [b]labels[/b] (separated by ; in a table),
@@ -113,6 +136,11 @@ def train(
     need not belong together. Lines without labels are not learned from; they
     are found all the same. Of a folder of pictures, the names of its subfolders
     are the labels.
+
+    Nothing is labelled? [b]--labels none[/b] learns from features: photos find
+    photos, or texts find texts; with encoders that put both into one space (CLIP),
+    either finds the other. Only the photos are? [b]--labels names[/b] gives a text
+    without labels those whose names it contains, to learn from.
 
     Exit code: 0; 1 if items were left out, each with its line and the reason;
     2 if no engine was made.
@@ -131,6 +159,10 @@ def train(
 
     modalhash train photos/ texts.csv -o engine --encoder image=hf:models/clip --encoder text=hf:models/clip
 
+    modalhash train photos/ -o engine --labels none
+
+    modalhash train photos/ captions.csv -o engine --labels names
+
     modalhash train openmoji -o emoji
 
     modalhash train items.csv -o engine --encoder text=text+use
@@ -141,13 +173,13 @@ def train(
     from modalhash.engine import Engine
 
     encoders = key_values(encoder, "--encoder")
-    if ":" in method or any(names_module(name) for name in encoders.values()):
+    if ":" in (method or "") or any(names_module(name) for name in encoders.values()):
         import_from_here()
     if quality is not None:
         for line in describe_quality(quality.value):
             named = line.partition(":")[0] in encoders
             say(f"{line.partition(':')[0]}: as --encoder says" if named else line)
-    details = {"sources": manifest, "method": method, "bits": bits, "seed": seed}
+    details = {"sources": manifest, "method": method, "labels": labels.value, "bits": bits, "seed": seed}
     with progress_bars() as callback, audited("train", output, **details) as noted:
         engine = Engine.train(
             manifest,
@@ -158,6 +190,7 @@ def train(
             random_state=seed,
             encoders=encoders,
             fields=key_values(field, "--field"),
+            labels=labels.value,
             codes=codes.value,
             learn_from=learn_from.value,
             store=store,
@@ -186,7 +219,9 @@ def train(
 def _say_done(output: Path, facts: dict[str, Any]) -> None:
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
-    say(f"{output}: {sizes}; {facts['classes']} labels ({seconds})")
+    say(f"{output}: {sizes}; {describe_labels(facts)} ({seconds})")
+    for line in describe_named_labels(facts):
+        say(line)
     say(describe_codes(facts))
     if facts["store"]["kind"] == "postgresql":
         place = facts["store"]
@@ -194,3 +229,5 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     others = [name for name in facts["modalities"] if name != "text"]
     query = '"some words"' if "text" in facts["modalities"] else "--image photo.jpg"
     say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")
+    if facts["labels"] == "none":
+        say(f"Without labels hits have no confidence. Near-duplicates: modalhash duplicates {output}")

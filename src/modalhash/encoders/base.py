@@ -91,6 +91,8 @@ class EncoderBase(ABC):
     space: str | None = None
     """The space that the features are vectors of, where encoders of several modalities share one: equal names mean that
     a picture and a text can be compared by their features."""
+    same_meaning: float | None = None
+    """Of an encoder of texts, the cosine from which two single words mean about the same; None where it cannot tell."""
 
     @property
     @abstractmethod

@@ -153,7 +153,8 @@ def answer_requests(
     """Return the hits of each request, in the order that its options ask for."""
     groups = cache(groups)  # asks the store, and several steps need the same
     if ranker is not None:
-        requests = [feed_back(request, store, ranker.refinement.n_posterior) for request in requests]
+        n_posterior = ranker.refinement.n_posterior if ranker.refinement.knows_labels else 0
+        requests = [feed_back(request, store, n_posterior) for request in requests]
     refined = [ranker is not None and request.refined for request in requests]
     by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
     by_vector = [request for request, own in zip(requests, refined, strict=True) if own]

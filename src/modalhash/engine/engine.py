@@ -229,9 +229,10 @@ class Engine:
         *,
         n_bits: int | str = "auto",
         encoders: Mapping[str, Any] | None = None,
-        method: str = "rlh",
+        method: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         random_state: int = 0,
+        labels: str = "given",
         codes: str = "learned",
         fields: Mapping[str, str] | None = None,
         strict: bool = False,
@@ -246,7 +247,7 @@ class Engine:
         quality: str = "fast",
         download: bool = False,
     ) -> Self:
-        """Learn codes from labelled items, which need no pairing, and put all items into a new engine.
+        """Learn codes from items, which need no pairing, and put all of them into a new engine.
 
         Parameters
         ----------
@@ -261,8 +262,12 @@ class Engine:
         encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"hf:MODEL"`` with a folder or an ID
             of Hugging Face, ``"module:Class"`` or an encoder; by default those of ``quality``, and the features as they
             are for a data set without pictures or texts
-        method, parameters : see ``modalhash methods``; parameters of the method by name
+        method, parameters : see ``modalhash methods``; parameters of the method by name. By default ``"rlh"``, and
+            ``"itq"`` without labels
         random_state : the seed of the training, where the method draws anything
+        labels : ``"given"`` learns from the labels that items have; ``"names"`` also from those that texts without any
+            name, e.g. because the folders of the photos are called so; ``"none"`` learns from features alone, which
+            takes one modality, or encoders that share a space
         codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
             from features alone, as new items get
         fields : the names of the manifest's fields, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
@@ -293,6 +298,7 @@ class Engine:
             encoders=encoders,
             method=method,
             parameters={"random_state": random_state, **(parameters or {})},
+            labels=labels,
             codes=codes,
             fields=fields,
             report=problems,
@@ -310,6 +316,17 @@ class Engine:
         engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
         engine.problems = tuple(problems.problems)
         return engine
+
+    @property
+    def why_no_confidence(self) -> str | None:
+        """Say why hits have no confidence; None where they have one."""
+        if self.confidence is not None:
+            return None
+        if self.config.get("labels") == "none":
+            return "this engine learned without labels, and how likely a hit shares one cannot be told"
+        if not type(self.model).supervised:
+            return f"{self.config['method']} does not learn from labels; how likely a hit shares one cannot be told"
+        return "this engine tells no confidence; train it anew, with more labelled items of each modality if it has few"
 
     @property
     def n_bits(self) -> int:
@@ -715,7 +732,7 @@ class Engine:
         if options.want is not None:
             self.check_modalities(options.want)
         if options.min_confidence is not None and self.confidence is None:
-            raise ValueError("this engine tells no confidence, so min_confidence has nothing to go by; train it anew")
+            raise ValueError(f"min_confidence has nothing to go by: {self.why_no_confidence}")
         if options.filter is not None:
             self.check_filter(options.filter)
 

@@ -252,6 +252,8 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         "n_bits": int(config["n_bits"]),
         "method": config["method"],
         "classes": len(config.get("class_names", [])),
+        "labels": config.get("labels", "given"),
+        "named_labels": config.get("named_labels"),
         "label_sets": config.get("label_sets"),
         "collisions": config.get("collisions"),
         "modalities": {

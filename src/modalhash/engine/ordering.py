@@ -147,7 +147,7 @@ class Ranker:
     def shared_labels(self, vector: Array, numbers: Array) -> list[tuple[str, ...]]:
         """Return for each item the labels that its posterior and the query's both clearly have, the clearest first."""
         shared: list[tuple[str, ...]] = [()] * len(numbers)
-        if not self.refinement.n_posterior:
+        if not self.refinement.knows_labels:
             return shared
         found = self._vectors.find(numbers)
         scores = self.refinement.label_scores(np.concatenate([vector[None], found.vectors()]))

@@ -9,6 +9,10 @@ share a label, whatever their modalities are. Where there are more than 64 label
 directions that keep most of these inner products, and what is in the others, rare labels above all, is folded into the
 remaining 16 by a random projection: a rare label is told from others with some noise, and not lost.
 
+Where encoders put all modalities into one space (CLIP) and no labels were learned from, the place of the posterior is
+taken by the item's vector in that space, less the mean of its modality and in 64 principal directions of all of them:
+inner products then say how near a picture and a text are.
+
 The *embedding* is what is known of the item itself: its features, compressed to 64 principal directions, centred,
 rotated and scaled to unit length. Inner products with embeddings of the same modality are cosines, and their signs are
 a binary code of their own, the *sketch*: items of one modality find themselves and their near-duplicates by it,
@@ -45,7 +49,7 @@ from modalhash._typing import Array, Matrix
 from modalhash.blocks import row_slices
 from modalhash.linalg import RidgeFactor
 from modalhash.persistence import flatten, restore
-from modalhash.randomness import row_keys
+from modalhash.randomness import draw, row_keys
 from modalhash.validation import check_learned
 
 if TYPE_CHECKING:
@@ -83,7 +87,7 @@ class Refinement:
     """Makes the refinement vectors of items and queries from their features; learned by :func:`learn_refinement`."""
 
     basis: Array
-    """(labels, posterior dimensions); no columns where the method does not learn from labels."""
+    """(labels, posterior dimensions); without labels no rows, and columns only where there is a shared space."""
     weights: Mapping[str, Array]
     """By modality, from kernel features and a 1 to posteriors."""
     maps: Mapping[str, FeatureMap]
@@ -102,6 +106,11 @@ class Refinement:
         """The number of values of the first part."""
         return int(self.basis.shape[1])
 
+    @property
+    def knows_labels(self) -> bool:
+        """Whether the first part tells labels, and not the place in a space that the encoders share."""
+        return bool(self.basis.shape[0])
+
     def width(self, modality: str) -> int:
         """The number of values of a vector of this modality."""
         return self.n_posterior + int(self.components[modality].shape[1])
@@ -114,11 +123,7 @@ class Refinement:
         """Return posteriors as they are before they become int8: float32 (items, posterior dimensions)."""
         if not self.n_posterior:
             return np.zeros((X.shape[0], 0), dtype=np.float32)
-        W = self.weights[modality]
-        feature_map = feature_map_of(modality, self.maps, self.model)
-        size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
-        parts = [_with_bias(feature_map, X[rows]) @ W for rows in row_slices(X.shape[0], size)]
-        return np.concatenate([np.zeros((0, W.shape[1]), dtype=np.float32), *parts])
+        return _in_blocks(feature_map_of(modality, self.maps, self.model), X, self.weights[modality])
 
     def quantised_posteriors(self, posteriors: Array) -> Array:
         """Return posteriors as int8."""
@@ -159,6 +164,7 @@ def learn_refinement(
     *,
     seed: int = 0,
     ridge: float = POSTERIOR_RIDGE,
+    shared_space: bool = False,
 ) -> Learned:
     """Learn refinement vectors from the training items of a fitted model.
 
@@ -169,13 +175,19 @@ def learn_refinement(
     labels : boolean (items, labels) by modality; None where the method does not learn from labels
     seed : of anchors, folds and rotations
     ridge : ρ of the posteriors
+    shared_space : whether the features of all modalities are vectors of one space; counts where there are no labels
     """
     with worker_threads():
-        return _learn(model, X, labels, seed, ridge)
+        return _learn(model, X, labels, seed, ridge, shared_space)
 
 
 def _learn(
-    model: CrossModalHasher | None, X: Mapping[str, Matrix], labels: Mapping[str, Array] | None, seed: int, ridge: float
+    model: CrossModalHasher | None,
+    X: Mapping[str, Matrix],
+    labels: Mapping[str, Array] | None,
+    seed: int,
+    ridge: float,
+    shared_space: bool,
 ) -> Learned:
     components, centres = {}, {}
     for modality, values in X.items():
@@ -206,6 +218,12 @@ def _learn(
             weights[name] = (some.whole @ leading).astype(np.float32)
             own[name] = some.posteriors(leading)
             from_labels[name] = np.asarray(targets[name] @ basis, dtype=np.float32)
+    elif shared_space:
+        maps, directions = _shared_directions(X, seed)
+        basis = np.zeros((0, directions.shape[1]), dtype=np.float32)
+        for name, values in X.items():
+            weights[name] = np.vstack([directions, np.zeros(directions.shape[1])]).astype(np.float32)  # no bias
+            own[name] = from_labels[name] = _in_blocks(maps[name], values, weights[name])
     extremes = [float(np.abs(values).max(initial=0)) for values in (*own.values(), *from_labels.values())]
     refinement = Refinement(
         basis,
@@ -281,6 +299,25 @@ def _posterior_directions(moment: Array, seed: int) -> Array:
     fold = np.linalg.qr(np.random.default_rng(seed).standard_normal((n - kept, FOLDED_DIMENSIONS)))[0]
     fold *= FOLDED_SCALE * np.sqrt((n - kept) / FOLDED_DIMENSIONS)  # at 1 inner products are kept in expectation
     return np.hstack([vectors[:, :kept], vectors[:, kept:] @ fold.astype(np.float32)])
+
+
+def _in_blocks(feature_map: FeatureMap, X: Matrix, W: Array) -> Array:
+    """Return what weights make of the features of items: float32 (items, columns of W)."""
+    size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
+    parts = [_with_bias(feature_map, X[rows]) @ W for rows in row_slices(X.shape[0], size)]
+    return np.concatenate([np.zeros((0, W.shape[1]), dtype=np.float32), *parts])
+
+
+def _shared_directions(X: Mapping[str, Matrix], seed: int) -> tuple[dict[str, FeatureMap], Array]:
+    """Return maps that centre each modality of a shared space, and principal directions of all of them together."""
+    from modalhash.features import Linear
+
+    maps: dict[str, FeatureMap] = {name: Linear(rows="unit", dtype="float32").fit(values) for name, values in X.items()}
+    samples = []
+    for name, values in X.items():
+        sample = maps[name].map(values[draw(values, EMBEDDING_SAMPLE, seed)])
+        samples.append(sample / max(float(np.linalg.norm(sample)), np.finfo(np.float32).tiny))  # each counts alike
+    return maps, _embedding_directions(np.vstack(samples), seed)[0]
 
 
 def _solved(G: Array, C: Array, ridge: float) -> Array:

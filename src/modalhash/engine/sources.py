@@ -51,6 +51,8 @@ class Item:
     uri: str | None = None
     """Where it is, if not at ``path``."""
     labels: tuple[str, ...] = ()
+    named_labels: tuple[str, ...] = ()
+    """Labels that its text names, to learn from where it has none of its own; they are not stored with it."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of its line, stored with it."""
     training: bool = True
@@ -68,6 +70,11 @@ class Item:
     def content(self) -> str | Path | bytes | None:
         """What its encoder takes."""
         return next((value for value in (self.text, self.path, self.data) if value is not None), None)
+
+    @property
+    def training_labels(self) -> tuple[str, ...]:
+        """The labels to learn from: its own, or else those that its text names."""
+        return self.labels or self.named_labels
 
     def problem(self, code: ProblemCode, reason: str) -> Problem:
         """Return a problem that names this item."""

