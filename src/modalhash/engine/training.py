@@ -124,8 +124,10 @@ def train_engine(
             for modality, part in encoded.items():
                 kinds, packed = _codes_of(hasher, modality, part, training[modality], codes)
                 vectors = learned.refinement.vectors(modality, part.features)
-                own = learned.training_posteriors(modality, labels=codes == "learned")
-                vectors[training[modality], : own.shape[1]] = own
+                for from_labels in (False, True):
+                    rows = np.flatnonzero([(kinds[row] == "learned") == from_labels for row in training[modality]])
+                    own = learned.training_posteriors(modality, labels=from_labels)[rows]
+                    vectors[training[modality][rows], : own.shape[1]] = own
                 _store_all(items, CodedItems(part.items, packed, vectors), kinds, progress)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
@@ -411,12 +413,17 @@ def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, 
 def _codes_of(
     hasher: CrossModalHasher, modality: str, part: EncodedItems, training: Array, codes: str
 ) -> tuple[list[str], Codes]:
-    """Return kind and code of each item: learned for what was trained on if wanted, hashed for the rest."""
+    """Return kind and code of each item: learned for what was trained on if wanted, hashed for the rest.
+
+    Items that learned from labels which they only name are hashed: what they are is in their features, and no label of
+    theirs goes into a code.
+    """
     packed = pack_signs(hasher.decision_function({modality: part.features})[modality])
     learned = np.zeros(len(packed), dtype=bool)
     if codes == "learned":
-        packed[training] = hasher.codes_[modality]
-        learned[training] = True
+        own = np.array([not part.items[row].named_labels for row in training], dtype=bool)
+        packed[training[own]] = hasher.codes_[modality][own]
+        learned[training[own]] = True
     return ["learned" if own else "hashed" for own in learned], packed
 
 
