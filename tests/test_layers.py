@@ -39,7 +39,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "registry": {"_imports", "base"},  # base for types only
     "persistence": {"_config", "_files", "_typing", "base", "distributed", "features", "registry", "validation"},  # base for types only
     "base": {"_typing", "blocks", "codes", "distributed", "evaluation", "features", "items", "persistence", "progress", "validation"},
-    "methods": {"_imports", "_parallel", "_typing", "base", "blocks", "codes", "features", "items", "linalg", "progress", "randomness", "validation"},
+    "methods": {"_imports", "_parallel", "_typing", "base", "blocks", "codes", "evaluation", "features", "items", "linalg", "progress", "randomness", "validation"},
     "data": {"_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "progress", "validation"},
     "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
     "encoders": {"_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},

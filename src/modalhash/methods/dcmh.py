@@ -1,0 +1,267 @@
+r"""DCMH: Deep Cross-Modal Hashing (Jiang and Li, 2017), on frozen features.
+
+Two networks, one per modality, learn outputs whose inner products tell whether two items share a label, by maximum
+likelihood over all pairs of a photo and a text; the sign of the sum of both outputs is the code of a pair.
+
+=========================  =============================  ===================================================
+symbol                     here                           what
+=========================  =============================  ===================================================
+:math:`F, G`               ``outputs[name]`` (n, r)       outputs of both networks, kept from batch to batch
+:math:`B`                  ``B`` (n, r)                   sgn(F + G), ±1
+:math:`S`                  ``similar_to_all``             1 where two pairs share a label, else 0; by batch
+:math:`\Theta`             ``theta``                      FGᵀ/2
+:math:`\gamma, \eta`       ``quantization, balance_weight``  1 and 1 in the authors' code
+:math:`\theta_x, \theta_y` ``networks_[name]``            weights
+=========================  =============================  ===================================================
+
+Where this departs from the authors' code (MATLAB and TensorFlow agree in the equations and differ in the rest):
+
+- Features come frozen from any encoder, and a network with a hidden layer is put on them. The authors train a
+  convolutional network (CNN-F) end to end and take 8,192 hidden units for words; ``image_network`` is the place for the
+  first.
+- ``balance="centred"``, the default, subtracts the running mean of the outputs, with which the balance term
+  η(‖F1‖² + ‖G1‖²) is nearly 0 for any weights. With the term itself (``"penalty"``) and the authors' SGD the outputs
+  stay near a saddle at zero for hundreds of epochs; with the term and Adam they fall below chance first.
+- Adam at 3e-4, falling to a tenth, and an early stop on held-out pairs; the authors take SGD for 500 epochs
+  (``optimizer="sgd"``, the rates of their TensorFlow code).
+- A pass goes through a permutation of the pairs (theirs: a fresh one for every batch). F and G start as N(0, 1) and B
+  is renewed at the end of an epoch, as in TensorFlow.
+- Weights start larger than N(0, .01²), as He et al. have it. There is no weight decay (MATLAB: 5e-4).
+
+γ = 1 weighs n times less than the likelihood, which is a sum over n partners: quantisation plays hardly any role at the
+authors' value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from modalhash._typing import Array, PerModality
+from modalhash.methods._deep import (
+    DeepData,
+    DeepHasher,
+    Hidden,
+    Learner,
+    Network,
+    Optimizer,
+    State,
+    negative_log_likelihood,
+)
+from modalhash.randomness import RandomState
+from modalhash.validation import check_choice, check_number
+
+MEMORY = 0.95
+"""Of the running mean of the outputs: about 20 batches."""
+START = 0.1
+"""The last layer starts so many times smaller: outputs are small at first."""
+SAMPLE = 512
+"""Training pairs whose likelihood is reported after every epoch."""
+
+
+class DCMH(DeepHasher):
+    r"""Two networks whose inner products tell whether items share a label, after Jiang and Li (2017); frozen features.
+
+    Minimises, by mini-batches of one modality against all items of the other,
+
+    .. math::
+        -\sum_{ij}\left(S_{ij}\Theta_{ij} - \log(1 + e^{\Theta_{ij}})\right)
+        + \gamma\left(\lVert B - F\rVert^2 + \lVert B - G\rVert^2\right)
+        + \eta\left(\lVert F^T1\rVert^2 + \lVert G^T1\rVert^2\right),
+        \qquad \Theta = \tfrac12FG^T,\; B = \operatorname{sgn}(F + G).
+
+    Needs the extra ``torch`` to learn; a fitted model, loaded elsewhere, hashes without it.
+
+    Parameters
+    ----------
+    n_bits : length of the codes, below the number of pairs
+    hidden : units of the hidden layer, or a list with one number per layer; or a dict by modality. The paper has 4,096
+        (the last layers of CNN-F) for photos and 8,192 for words, which a CPU takes long for
+    quantization : γ ≥ 0
+    balance : "centred", which subtracts the running mean of the outputs; or "penalty", the paper's term
+    balance_weight : η ≥ 0 of "penalty"
+    batch_size : pairs per step
+    max_epochs : epochs at most, over which the learning rate falls; None for as many as 1,600 steps take
+    optimizer : "adam", or "sgd" as the authors have it
+    learning_rate : at the first epoch; None is 3e-4 for Adam, which falls to a tenth, and 10^-1.5 for SGD, which falls
+        to nearly 0
+    validation : share of the pairs that are held out to find the best epoch, 2,000 at most; 0 keeps the last one
+    patience : epochs without a better one after which training stops; None for a third of ``max_epochs``
+    image_network : a torch module that takes the features of the modality ``"image"`` as they are, (batch, features),
+        and returns (batch, any width); it is copied, and trained in place of the hidden layer, the hash layer on top of
+        it. Such a model cannot be saved
+    device : where torch computes, e.g. ``"cuda"``
+    random_state : int, Generator or None
+
+    Attributes
+    ----------
+    codes_ : learned codes of the training items, by modality; one code per pair, from the features of both
+    networks_ : weights and the scaling of the input, by modality
+    objective_ : by epoch: ``"training"``, the mean negative log-likelihood of a sample of training pairs;
+        ``"validation"``, that of held-out ones; ``"map"``, the mAP with which held-out items find each other
+    n_iter_ : the epoch whose weights were kept
+    image_network_ : the trained copy, where one was given
+    classes_, n_features_in_ : label columns; features by modality
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
+    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
+    >>> model = DCMH(16, hidden=32, batch_size=32, max_epochs=20, random_state=0)
+    >>> model = model.fit(X, {"image": Y, "text": Y}, pairs="aligned")
+    >>> model.transform({"text": X["text"][:5]})["text"].shape
+    (5, 2)
+
+    References
+    ----------
+    Q.-Y. Jiang, W.-J. Li. Deep Cross-Modal Hashing. CVPR 2017.
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        *,
+        hidden: PerModality[Hidden] = 1024,
+        quantization: float = 1.0,
+        balance: str = "centred",
+        balance_weight: float = 1.0,
+        batch_size: int = 128,
+        max_epochs: int | None = None,
+        optimizer: str = "adam",
+        learning_rate: float | None = None,
+        validation: float = 0.05,
+        patience: int | None = None,
+        image_network: Any = None,
+        device: str = "cpu",
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.hidden = hidden
+        self.quantization = quantization
+        self.balance = balance
+        self.balance_weight = balance_weight
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.validation = validation
+        self.patience = patience
+        self.image_network = image_network
+        self.device = device
+        self.random_state = random_state
+
+    def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
+        return LikelihoodLearner(self, data)
+
+    def _gradient(self, batch: Batch) -> Any:
+        """Gradient of n·b times the objective, for the outputs of a batch."""
+        gradient = likelihood_gradient(batch.h, batch.other, batch.S)
+        gradient += 2 * self.quantization * (batch.h - batch.B)
+        if self.balance == "penalty":
+            gradient += 2 * self.balance_weight * batch.total
+        return gradient
+
+
+class Batch:
+    """What the gradient for the outputs of a batch is made of."""
+
+    def __init__(self, h: Any, own: Any, other: Any, S: Any, B: Any, positions: Any) -> None:
+        self.h = h  # outputs, without a graph
+        self.own = own  # outputs of all items of the modality, those of the batch among them
+        self.other = other  # outputs of all items of the other modality
+        self.S = S  # of the batch with all
+        self.B = B  # of the batch
+        self.positions = positions  # of the batch among all
+        self.total = own.sum(dim=0)
+
+
+class LikelihoodLearner:
+    """Networks whose outputs are kept for all items, so that a batch meets all of them."""
+
+    def __init__(self, method: DCMH, data: DeepData) -> None:
+        check_choice(method.balance, "balance", ("centred", "penalty"))
+        for parameter in ("quantization", "balance_weight"):
+            check_number(getattr(method, parameter), parameter)
+        torch = data.torch
+        self.method, self.data = method, data
+        self.size = method.batch_size
+        self.centred = method.balance == "centred"
+        self.draws = data.generator(0)
+        self.networks, self.optimizers, self.outputs_of = {}, {}, {}
+        sizes = method._sizes(data)
+        for name in data.X:
+            network = Network(data, name, [*sizes[name], data.n_bits], self.draws, last=START)
+            if self.centred:  # the last bias is minus the mean output, and not learned
+                network.biases[-1].requires_grad_(False)
+            others = list(data.bodies[name].parameters()) if name in data.bodies else []
+            self.networks[name] = network
+            self.optimizers[name] = Optimizer(torch, method.optimizer, [network], others)
+            start = torch.randn(len(data.kept), data.n_bits, generator=self.draws)
+            self.outputs_of[name] = start.to(data.device)
+        self.started: set[str] = set()
+        self.B = self._codes()
+
+    def epoch(self, rate: float) -> float:
+        for name, other in zip(self.data.X, reversed(list(self.data.X)), strict=True):
+            for positions in self.data.batches(self.draws, self.size):
+                self._step(name, other, positions, rate)
+        self.B = self._codes()
+        sample = np.arange(0, len(self.data.kept), max(1, len(self.data.kept) // SAMPLE))
+        F, G = (outputs[sample] for outputs in self.outputs_of.values())
+        S = self.data.similar(self.data.kept[sample], self.data.kept[sample])
+        return negative_log_likelihood(self.data.torch, F, G, S)
+
+    def _step(self, name: str, other: str, positions: Array, rate: float) -> None:
+        torch, own = self.data.torch, self.outputs_of[name]
+        h = self._forward(name, self.data.kept[positions], training=True)
+        with torch.no_grad():
+            at = torch.from_numpy(positions).to(own.device)
+            own[at] = h.detach()
+            S = self.data.similar_to_all(positions)
+            gradient = self.method._gradient(Batch(h.detach(), own, self.outputs_of[other], S, self.B[at], at))
+            if self.centred:
+                gradient -= gradient.mean(dim=0)
+        h.backward(gradient / (len(own) * len(positions)))
+        self.optimizers[name].step(rate)
+
+    def _forward(self, name: str, rows: Array, *, training: bool) -> Any:
+        values = self.data.batch(name, rows)
+        if name in self.data.bodies:
+            values = self.data.bodies[name].train(training)(values)
+        h = self.networks[name](values)
+        if not (self.centred and training):
+            return h
+        with self.data.torch.no_grad():
+            bias, mean = self.networks[name].biases[-1], h.mean(dim=0)  # which has the bias in it already
+            share = 1 - MEMORY if name in self.started else 1.0
+            self.started.add(name)
+            bias -= share * mean
+        return h - share * mean
+
+    def outputs(self, name: str) -> Any:
+        with self.data.torch.no_grad():
+            return self._forward(name, self.data.held, training=False)
+
+    def states(self) -> dict[str, State]:
+        states: dict[str, State] = {
+            name: {"input": self.data.inputs[name], "layers": network.arrays()}
+            for name, network in self.networks.items()
+        }
+        for name, body in self.data.bodies.items():
+            states[name]["body"] = {key: value.cpu().numpy().copy() for key, value in body.state_dict().items()}
+        return states
+
+    def _codes(self) -> Any:
+        return (sum(self.outputs_of.values()) > 0).to(self.data.torch.float32) * 2 - 1
+
+
+def likelihood_gradient(h: Any, other: Any, S: Any) -> Any:
+    """Gradient of −Σ(SΘ − log(1 + e^Θ)) for the outputs h of a batch: ½(σ(Θ) − S)·other."""
+    theta = h @ other.T
+    theta *= 0.5
+    theta.sigmoid_()
+    theta -= S.to(theta.dtype)
+    return 0.5 * (theta @ other)

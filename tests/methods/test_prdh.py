@@ -1,0 +1,71 @@
+"""PRDH: the gradients of its own terms against autograd, and what holds of every deep method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from contract import block_data
+from deep_checks import check_deep, small
+from methods.test_dcmh import loss_of, random_batch
+from modalhash.methods.prdh import PRDH, decorrelation_gradient, within_gradient
+from modalhash.registry import info
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+
+
+def within(h, own, S, positions):
+    theta = h @ own.T / 2
+    nll = torch.nn.functional.softplus(theta) - S * theta
+    mask = torch.ones_like(nll)
+    mask[torch.arange(len(h)), positions] = 0
+    return (nll * mask).sum()
+
+
+def decorrelation(h):
+    centred = h - h.mean(0)
+    C = centred.T @ centred / len(h)
+    return 0.5 * ((C**2).sum() - (C.diagonal() ** 2).sum())
+
+
+def test_the_gradients_of_its_terms_are_those_of_autograd():
+    batch = random_batch()
+    h = batch.h.clone().requires_grad_()
+    within(h, batch.own, batch.S, batch.positions).backward()
+    found = within_gradient(batch.h, batch.own, batch.S, batch.positions)
+    torch.testing.assert_close(found, h.grad, rtol=0, atol=1e-12)
+    h.grad = None
+    decorrelation(h).backward()
+    torch.testing.assert_close(decorrelation_gradient(batch.h), h.grad, rtol=0, atol=1e-12)
+
+
+def test_the_gradient_is_that_of_the_objective():
+    batch = random_batch()
+    h = batch.h.clone().requires_grad_()
+    loss = loss_of(h, batch.own, batch.other, batch.S, batch.B, batch.positions, gamma=0.3, eta=0.7)
+    loss = loss + 0.5 * within(h, batch.own, batch.S, batch.positions)
+    loss = loss + 0.01 * len(batch.own) * len(h) * decorrelation(h)  # not divided by the number of pairs
+    loss.backward()
+    method = PRDH(5, intra=0.5, decorrelation=0.01, quantization=0.3, balance="penalty", balance_weight=0.7)
+    torch.testing.assert_close(method._gradient(batch), h.grad, rtol=0, atol=1e-12)
+
+
+check_deep(PRDH)
+
+
+def test_decorrelation_lowers_the_correlation_of_bits():
+    data = block_data(info("prdh"))
+
+    def correlation(weight):
+        model = small(PRDH, decorrelation=weight, validation=0).fit(data.X, data.Y, **data.fit)
+        C = np.corrcoef(model.decision_function(data.X)["image"].T)
+        return np.abs(C - np.diag(np.diag(C))).mean()
+
+    assert correlation(1.0) < correlation(0.0)
+
+
+def test_weights_below_zero_are_refused():
+    data = block_data(info("prdh"))
+    for parameter in ("intra", "decorrelation"):
+        with pytest.raises(ValueError, match=f"{parameter} is -1"):
+            small(PRDH, **{parameter: -1}).fit(data.X, data.Y, **data.fit)
