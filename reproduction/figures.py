@@ -260,6 +260,46 @@ def convergence(study: Study) -> Figure:
     )
 
 
+def epochs(study: Study) -> Figure | None:
+    """Draw what networks learn, epoch by epoch; None where no row has any."""
+    bits = min(study.bits)
+    traces = {}
+    for label in study.labels:
+        found = study.of(label, bits)
+        trace = found[min(found)]["objective"] if found else None
+        if isinstance(trace, dict) and "map" in trace:
+            traces[label] = trace
+    if not traces:
+        return None
+    name = f"epochs-{study.experiment.id}-{study.dataset}"
+    with canvas(name, 9.6, 2.8) as (figure, out):
+        axes = figure.subplots(1, 2)
+        for number, (label, trace) in enumerate(traces.items()):
+            shown = label_of(study.experiment, label)
+            for ax, key, style in ((axes[0], "training", "-"), (axes[0], "validation", "--"), (axes[1], "map", "-")):
+                values = np.array(trace[key])
+                ax.plot(np.arange(1, len(values) + 1), values, color=f"C{number}", linestyle=style, marker="o",
+                        markersize=2.4, label=shown)  # fmt: skip
+            best = int(np.argmax(trace["map"]))
+            axes[1].plot(best + 1, trace["map"][best], color=f"C{number}", marker="o", markersize=7,
+                         markerfacecolor="none")  # fmt: skip
+        axes[0].set_title("objective: training (line), held out (dashed)", loc="left")
+        axes[1].set_title("mAP of held-out pairs", loc="left")
+        for ax in axes:
+            ax.set_xlabel("epoch")
+        figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return Figure(
+        name,
+        study.experiment.paper,
+        f"What the networks on frozen features learn. {study.source.title}, {bits} bits, seed {min(study.seeds)}. A "
+        "twentieth of the training pairs is held out; the epoch in a circle was kept. Training: negative "
+        "log-likelihood, for AADAH its triplet loss; held out: negative log-likelihood of all. The vertical axes do "
+        "not begin at zero.",
+        out[0],
+        f"Objective and mAP of the deep methods over epochs on {study.source.title}.",
+    )
+
+
 def shares(study: Study) -> Figure:
     """Draw each method's mAP with learned, hashed and unseen databases, joined by a line."""
     bits = share_bits(study)

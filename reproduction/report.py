@@ -200,7 +200,9 @@ def of_study(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: boo
     """Return the tables and figures of one experiment on one data set."""
     kind = study.experiment.kind
     if kind == "comparison":
-        return [quality.comparison(study, verdicts, brief=brief)]
+        drawn = figures.epochs(study)
+        table: Block = quality.comparison(study, verdicts, brief=brief)
+        return [table] if drawn is None else [table, replace(drawn, main=not brief)]
     if kind == "times":
         return [times.times(study, brief=brief)]
     if kind == "curves":

@@ -9,6 +9,7 @@ import pytest
 from fabricated_results import fabricate, fabricate_part
 
 from modalhash.experiments import Results, pack
+from reproduction import figures
 from reproduction.document import Claims, Entry, GroupedTable, write
 from reproduction.published import load_all
 from reproduction.report import build, write_report
@@ -50,10 +51,19 @@ def test_every_link_leads_to_a_file(written):
     assert "<script" not in text
 
 
+def test_networks_are_drawn_by_epoch_where_there_are_any(found, written):
+    table6, table2 = (found.studies[name]["iapr-tc12"] for name in ("table6", "table2"))
+    assert figures.epochs(table2) is None
+    drawn = (written / "figures" / "epochs-table6-iapr-tc12.svg").read_text(encoding="utf-8")
+    for label in ("DCMH on frozen features", "PRDH on frozen features †", "AADAH on frozen features †"):
+        assert label in drawn
+    assert [quality.label_of(table6.experiment, label) for label in table6.labels][0] == "AMSH_cnn"
+
+
 def test_the_report_shows_a_handful_of_small_figures(report, written):
     names = {path.name for path in (written / "figures").glob("*.svg")}
     assert {figure.name for figure in report.figures if figure.main} == {name.removesuffix(".svg") for name in names}
-    assert len(names) <= 6
+    assert len(names) <= 7
     assert all(path.stat().st_size < 130_000 for path in (written / "figures").glob("*.svg"))
     others = {path.name for path in (written / "more" / "figures").glob("*.svg")}
     assert others

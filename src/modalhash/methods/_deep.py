@@ -123,6 +123,7 @@ class DeepHasher(PairedHasher):
             for epoch, rate in enumerate(rates):
                 traces["training"].append(learner.epoch(rate))
                 value = self._judge(learner, data, traces)
+                torch.set_num_threads(1)  # numba, which counts for the mAP, sets OpenMP's threads for torch too
                 if best is None or not len(held) or value > best[0]:
                     best = value, epoch, learner.states()
                 report("epochs", epoch + 1, max_epochs, traces["training"][-1])
