@@ -12,6 +12,7 @@ from scipy import sparse
 from contract import block_data
 from modalhash import load
 from modalhash.evaluation import mean_average_precision
+from modalhash.methods.dcmh import Batch
 from modalhash.registry import info, name_of
 
 SMALL = {"hidden": 32, "batch_size": 24, "learning_rate": 0.01, "max_epochs": 8, "random_state": 0}
@@ -47,6 +48,29 @@ def unseen(model: Any, X: dict[str, Any], Y: dict[str, Any]) -> float:
             ]
         )
     )
+
+
+def loss_of(h, own, other, S, B, positions, *, gamma, eta):
+    """DCMH's objective for one batch, term by term, for autograd."""
+    import torch
+
+    theta = h @ other.T / 2
+    value = (torch.nn.functional.softplus(theta) - S * theta).sum() + gamma * ((B - h) ** 2).sum()
+    rest = own.clone()
+    rest[positions] = 0
+    return value + eta * ((h.sum(0) + rest.sum(0)) ** 2).sum()
+
+
+def random_batch(n=30, b=7, r=5):
+    """Outputs, similarities and codes without any meaning, in double precision."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    own, other = (torch.randn(n, r, generator=generator, dtype=torch.float64) for _ in range(2))
+    positions = torch.randperm(n, generator=generator)[:b]
+    S = torch.rand(b, n, generator=generator) < 0.3
+    S[torch.arange(b), positions] = True
+    return Batch(own[positions], own, other, S, torch.sign(own + other)[positions], positions)
 
 
 def split(X: dict[str, Any], Y: dict[str, Any], n: int) -> tuple[dict[str, Any], ...]:

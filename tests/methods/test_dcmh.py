@@ -10,32 +10,14 @@ import pytest
 from scipy import sparse
 
 from contract import block_data
-from deep_checks import check_deep, small, word_data
+from deep_checks import check_deep, loss_of, random_batch, small, word_data
 from modalhash import load
 from modalhash._imports import MissingExtraError
 from modalhash.methods._deep import DeepData, learning_rates, scaled, scaling
-from modalhash.methods.dcmh import DCMH, Batch, LikelihoodLearner, likelihood_gradient
+from modalhash.methods.dcmh import DCMH, LikelihoodLearner, likelihood_gradient
 from modalhash.registry import info
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
-
-
-def loss_of(h, own, other, S, B, positions, *, gamma, eta):
-    """The objective of one batch as the sheet of equations has it, for autograd."""
-    theta = h @ other.T / 2
-    value = (torch.nn.functional.softplus(theta) - S * theta).sum() + gamma * ((B - h) ** 2).sum()
-    rest = own.clone()
-    rest[positions] = 0
-    return value + eta * ((h.sum(0) + rest.sum(0)) ** 2).sum()
-
-
-def random_batch(n=30, b=7, r=5):
-    generator = torch.Generator().manual_seed(0)
-    own, other = (torch.randn(n, r, generator=generator, dtype=torch.float64) for _ in range(2))
-    positions = torch.randperm(n, generator=generator)[:b]
-    S = torch.rand(b, n, generator=generator) < 0.3
-    S[torch.arange(b), positions] = True
-    return Batch(own[positions], own, other, S, torch.sign(own + other)[positions], positions)
 
 
 @pytest.mark.parametrize("balance", ["centred", "penalty"])

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from contract import block_data
-from deep_checks import check_deep, small
-from methods.test_dcmh import loss_of, random_batch
+from deep_checks import check_deep, loss_of, random_batch, small
 from modalhash.methods.prdh import PRDH, decorrelation_gradient, within_gradient
 from modalhash.registry import info
 

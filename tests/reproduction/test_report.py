@@ -57,7 +57,7 @@ def test_networks_are_drawn_by_epoch_where_there_are_any(found, written):
     drawn = (written / "figures" / "epochs-table6-iapr-tc12.svg").read_text(encoding="utf-8")
     for label in ("DCMH on frozen features", "PRDH on frozen features †", "AADAH on frozen features †"):
         assert label in drawn
-    assert [quality.label_of(table6.experiment, label) for label in table6.labels][0] == "AMSH_cnn"
+    assert table6.labels[0] == "AMSH_cnn"
 
 
 def test_the_report_shows_a_handful_of_small_figures(report, written):

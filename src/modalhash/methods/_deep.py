@@ -114,11 +114,11 @@ class DeepHasher(PairedHasher):
         rates = learning_rates(self.optimizer, self._first_rate(), max_epochs)
         self._check_hook(torch, X)
         seed = root_seed(self.random_state)
-        kept, held = held_out(X, check_number(self.validation, "validation"), n_bits, seed)
+        kept, held = held_out(X, check_number(self.validation, "validation"), seed)
         traces: dict[str, list[float]] = {"training": [], "validation": [], "map": []}
         best: tuple[tuple[float, float], int, dict[str, State]] | None = None
         with repeatable(torch, seed):
-            data = DeepData(torch, X, L, kept, held, n_bits, seed, self._bodies(torch, X), self.device)
+            data = DeepData(torch, X, L, kept, held, n_bits, seed, self._bodies(), self.device)
             learner = self._learner(data, lambda stage, epoch, value: report(stage, epoch, max_epochs, value))
             for epoch, rate in enumerate(rates):
                 traces["training"].append(learner.epoch(rate))
@@ -181,7 +181,7 @@ class DeepHasher(PairedHasher):
         if sparse.issparse(X[HOOKED]):
             raise TypeError("image_network takes dense features; 'image' is sparse. Pass X['image'].toarray()")
 
-    def _bodies(self, torch: Any, X: Mapping[str, Matrix]) -> dict[str, Any]:
+    def _bodies(self) -> dict[str, Any]:
         """The caller's network, a copy that the fit may change, by the modality it reads."""
         return {} if self.image_network is None else {HOOKED: deepcopy(self.image_network).to(self.device)}
 
@@ -317,7 +317,8 @@ class Network:
     ) -> None:
         torch = self._torch = data.torch
         self.words = first and "scale" in data.inputs[name]
-        self.weights, self.biases = [], []
+        self.weights: list[Any] = []
+        self.biases: list[Any] = []
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             length = data.norms[name] if first and not layer else fan_in  # squared, of what the layer reads
             W = torch.randn(fan_in, fan_out, generator=generator) * (2 / length) ** 0.5
@@ -445,7 +446,7 @@ def scaled(how: Mapping[str, Array], X: Matrix) -> Matrix:
         )
     if "mean" in how:
         return ((_dense(X) - how["mean"]) / how["deviation"]).astype(np.float32)
-    return np.ascontiguousarray(X, dtype=np.float32)
+    return np.array(X, dtype=np.float32)  # a copy: torch warns of arrays that cannot be written
 
 
 def layers(arrays: Mapping[str, Array], values: Matrix) -> Array:
@@ -455,7 +456,7 @@ def layers(arrays: Mapping[str, Array], values: Matrix) -> Array:
     return values
 
 
-def held_out(X: Mapping[str, Matrix], share: float, n_bits: int, seed: int) -> tuple[Array, Array]:
+def held_out(X: Mapping[str, Matrix], share: float, seed: int) -> tuple[Array, Array]:
     """Rows to learn from and rows to hold out, drawn by content."""
     if share > 0.5:
         raise ValueError(f"validation is {share}; expected a share of the pairs from 0 (none) to 0.5")

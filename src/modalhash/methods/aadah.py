@@ -179,7 +179,9 @@ class TripletLearner:
         self.size = method.batch_size
         self.draws = data.generator(0)
         self.done = 0
-        self.encoders, self.attention, self.hashers = {}, {}, {}
+        self.encoders: dict[str, Network] = {}
+        self.attention: dict[str, Network] = {}
+        self.hashers: dict[str, Network] = {}
         for name, sizes in method._sizes(data).items():
             self.encoders[name] = Network(data, name, sizes, self.draws)
             width = sizes[-1]

@@ -190,7 +190,9 @@ class LikelihoodLearner:
         self.size = method.batch_size
         self.centred = method.balance == "centred"
         self.draws = data.generator(0)
-        self.networks, self.optimizers, self.outputs_of = {}, {}, {}
+        self.networks: dict[str, Network] = {}
+        self.optimizers: dict[str, Optimizer] = {}
+        self.outputs_of: dict[str, Any] = {}
         sizes = method._sizes(data)
         for name in data.X:
             network = Network(data, name, [*sizes[name], data.n_bits], self.draws, last=START)
