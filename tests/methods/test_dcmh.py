@@ -55,9 +55,9 @@ def test_the_literal_penalty_runs_with_the_authors_optimizer():
 
 def test_centred_outputs_are_balanced():
     data = block_data(info("dcmh"))
-    model = small(DCMH).fit(data.X, data.Y, **data.fit)
+    model = small(DCMH, learning_rate=0.002, max_epochs=20, validation=0).fit(data.X, data.Y, **data.fit)
     for values in model.decision_function(data.X).values():
-        assert np.abs(values.mean(axis=0)).max() < 0.3 * values.std()
+        assert np.abs(values.mean(axis=0)).max() < 0.05 * values.std()
 
 
 def test_similarity_is_sharing_a_label():
@@ -122,11 +122,11 @@ def test_a_loaded_model_hashes_without_torch(tmp_path):
     np.save(tmp_path / "queries.npy", data.Xq["text"])
     code = f"""
 import sys
-sys.modules["torch"] = None
 import numpy as np
 from modalhash import load
 model = load({str(tmp_path / "model")!r})
 np.save({str(tmp_path / "codes.npy")!r}, model.transform({{"text": np.load({str(tmp_path / "queries.npy")!r})}})["text"])
+assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     np.testing.assert_array_equal(np.load(tmp_path / "codes.npy"), model.transform(data.Xq)["text"])
