@@ -130,7 +130,7 @@ class DeepHasher(PairedHasher):
                 if epoch - best[1] >= patience:
                     break
         assert best is not None  # max_epochs ≥ 1
-        learned = {
+        learned: dict[str, Any] = {
             "networks_": best[2],
             "n_iter_": best[1] + 1,
             "objective_": {name: np.array(trace) for name, trace in traces.items() if trace},
@@ -148,15 +148,15 @@ class DeepHasher(PairedHasher):
         """The mAP of the held-out pairs, and what decides between equal ones: their likelihood."""
         if not len(data.held):
             return 0.0, 0.0
-        outputs = [learner.outputs(name) for name in data.X]
+        F, G = (learner.outputs(name) for name in data.X)
         labels = data.L[data.held]
-        codes = [pack_signs(values.cpu().numpy()) for values in outputs]
+        codes = [pack_signs(values.cpu().numpy()) for values in (F, G)]
         n_bits = data.n_bits
         found = [
             mean_average_precision(queries, labels, database, labels, n_bits=n_bits)
             for queries, database in (codes, codes[::-1])
         ]
-        likelihood = negative_log_likelihood(data.torch, *outputs, data.similar(data.held, data.held))
+        likelihood = negative_log_likelihood(data.torch, F, G, data.similar(data.held, data.held))
         traces["map"].append(float(np.mean(found)))
         traces["validation"].append(likelihood)
         return traces["map"][-1], -likelihood
@@ -397,9 +397,9 @@ class Optimizer:
         if self._adam:
             steps = self._word_steps[position]
             steps[used] += 1
-            moments = [whole[used] for whole in self._word_moments[position]]
-            self._adam_step(weights, gradient, *moments, steps[used], rate)
-            for whole, part in zip(self._word_moments[position], moments, strict=True):
+            first, second = (whole[used] for whole in self._word_moments[position])
+            self._adam_step(weights, gradient, first, second, steps[used], rate)
+            for whole, part in zip(self._word_moments[position], (first, second), strict=True):
                 whole[used] = part
         else:
             weights.sub_(gradient, alpha=rate)
