@@ -28,7 +28,6 @@ pair is the sign of the mean of both outputs after training, which is what the m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -41,6 +40,7 @@ from modalhash._typing import Array, Matrix, PerModality
 from modalhash.blocks import row_slices
 from modalhash.features import Linear
 from modalhash.linalg import squared, unit_rows
+from modalhash.methods._deep import repeatable
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
@@ -165,7 +165,8 @@ class UCCH(PairedHasher):
         max_epochs = check_int(self.max_epochs, "max_epochs", at_least=1)
         widths = self._widths(X, n_bits)
         torch = require("torch", extra="torch", why="Learning UCCH")
-        rng = np.random.default_rng(root_seed(self.random_state))
+        seed = root_seed(self.random_state)
+        rng = np.random.default_rng(seed)
         maps = {name: Linear(dtype="float32").fit(values) for name, values in X.items()}
         scales = {name: root_mean_square(maps[name], values) for name, values in X.items()}
         n = next(iter(X.values())).shape[0]
@@ -177,7 +178,7 @@ class UCCH(PairedHasher):
         report("features", 1, 1)
 
         trace: list[float] = []
-        with one_thread(torch):
+        with repeatable(torch, seed):
             for epoch in range(max_epochs):
                 losses = []
                 for batch in batches(n, batch_size, rng):
@@ -308,17 +309,6 @@ def batches(n: int, size: int, rng: np.random.Generator) -> Iterator[Array]:
     order, size = rng.permutation(n), min(size, n)
     for first in range(0, n - size + 1, size):
         yield order[first : first + size]
-
-
-@contextmanager
-def one_thread(torch: Any) -> Iterator[None]:
-    """Let torch work in one thread, so that sums have one order; afterwards as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _share(value: float, name: str) -> float:
