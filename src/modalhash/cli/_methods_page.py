@@ -21,9 +21,9 @@ Made by `modalhash methods --markdown` of the registry; `modalhash methods` prin
   takes any number of modalities, and finds new items best, or level with the best, in all tables measured so far
   ([RLH](rlh.md)). Where only some items have labels, `unlabelled="posterior"` lets the others take part.
 - **You have labels and want the method of the paper, or its equations:** `amsh` ([reproduction](reproduce.md)).
-- **Every training item has its partner and you want one code for both:** `batch`; `scratch` where features are few and
-  narrow. Neither finds new items better than `rlh` does without the pairs, `scratch` on Wiki apart, by .003
-  ([paired comparison](paired.md)).
+- **Every training item has its partner and you want one code for both:** `batch`, or `alech`, in a few seconds;
+  `tech` is as good, but a re-implementation. They find new items about as well as `amsh` does without the pairs, and
+  less well than `rlh` ([paired comparison](paired.md)).
 - **Every training item has its partner, and many labels are wrong:** `wash`, which also says which labels it doubts
   ([wrong labels](noisy-labels.md)).
 - **Some items have partners, others not, and all have labels:** `gsph`, `sapmh` and `scm` can use both ([what
