@@ -129,7 +129,8 @@ def test_a_picture_has_a_name_that_is_kept_and_nothing_else(tmp_path, few_emoji)
     unnamed = [{key: value for key, value in line.items() if key != "name"} for line in lines]
     with (tmp_path / "unnamed.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in unnamed)
-    run("train", tmp_path / "unnamed.jsonl", "-o", tmp_path / "without", "--bits", "8", "--learn-from", "all")
+    options = ["--bits", "8", "--learn-from", "all", "--encoder", "text=text+use"]
+    run("train", tmp_path / "unnamed.jsonl", "-o", tmp_path / "without", *options)
     with Engine.open(tmp_path / "engine") as named, Engine.open(tmp_path / "without") as without:
         assert all(record.text is None for record in named.items() if record.modality == "image")
         assert [bytes(record.code) for record in named.items()] == [bytes(record.code) for record in without.items()]
