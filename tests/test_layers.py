@@ -19,6 +19,7 @@ import modalhash
 SOURCE = Path(modalhash.__file__).parent
 MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it does
     "audit": set(),
+    "_archives": set(),
     "_config": set(),
     "_decoding": set(),
     "_files": set(),
@@ -42,7 +43,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "methods": {"_imports", "_parallel", "_typing", "base", "blocks", "codes", "evaluation", "features", "items", "linalg", "progress", "randomness", "validation"},
     "data": {"_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "progress", "validation"},
     "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
-    "encoders": {"_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
+    "encoders": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},

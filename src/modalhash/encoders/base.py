@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from modalhash._archives import read_members
 from modalhash._typing import Array, Matrix
 
 READS = ("text", "image", "array")
@@ -139,6 +140,7 @@ def fit_encoder(encoder: Any, items: Sequence[Any], labels: Array | None = None)
 
     An encoder that does has a method ``fit_labelled(items, labels)`` beside ``fit``.
     """
+    items = read_members(items)
     fit_labelled = getattr(encoder, "fit_labelled", None)
     if fit_labelled is None or labels is None or not np.any(labels):
         encoder.fit(items)

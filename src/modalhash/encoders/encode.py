@@ -9,7 +9,6 @@ second to start. So many items go to processes and few to threads.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from modalhash._archives import ArchiveMember, archive_entries, is_archive, read_members
 from modalhash._typing import Array, Matrix
 from modalhash.blocks import row_slices
 from modalhash.encoders.base import Encoder, ItemError, fit_encoder
@@ -139,7 +139,7 @@ def encode_dataset(
     encoder
         fitted here, on the training items where the data set has a split, else on all
     files
-        folder or zip archive in which the raw items are names of files; None where they are texts or paths
+        folder or archive (zip, tar) in which the raw items are names of files; None where they are texts or paths
     progress
         called with a :class:`modalhash.progress.Progress` after every batch
 
@@ -223,14 +223,14 @@ def _encode_batch(encoder: Encoder, batch: Any, rows: slice, dim: int, where: Se
     """The batch at once, or, if that fails, item by item to find the bad ones."""
     numbers = range(rows.start, rows.stop)
     try:
-        return rows.stop, _checked(encoder, batch, dim), list(numbers), []
+        return rows.stop, _checked(encoder, read_members(batch), dim), list(numbers), []
     except (ValueError, OSError):
         pass
     parts, ok, failures = [], [], []
     for i, row in enumerate(numbers):
         item = batch[i : i + 1]
         try:
-            parts.append(_checked(encoder, item, dim))
+            parts.append(_checked(encoder, read_members(item), dim))
             ok.append(row)
         except (ValueError, OSError) as error:
             name = _name(item, row) if where is None else str(where[i])
@@ -260,10 +260,10 @@ def _stacked(parts: list[Matrix], dim: int) -> Matrix:
 
 def _name(item: Any, row: int) -> str:
     content = item[0] if not sparse.issparse(item) else None
-    if isinstance(content, str | os.PathLike):
-        text = os.fspath(content)
-        if text.strip():
-            return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    if isinstance(content, os.PathLike | ArchiveMember):  # in full: its end says which file it is
+        return str(content)
+    if isinstance(content, str) and content.strip():
+        return content if len(content) <= SHOWN else f"{content[: SHOWN - 1]}…"
     return f"item {row}"
 
 
@@ -272,36 +272,19 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Archived(Sequence[Any]):
-    """Files of a zip archive as bytes, read when they are needed: an archive may be larger than the memory."""
-
-    def __init__(self, archive: zipfile.ZipFile, names: Sequence[str]) -> None:
-        self._archive, self._names = archive, names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, rows: Any) -> Any:
-        """Return one file, or a list for a slice."""
-        if isinstance(rows, slice):
-            return [self._archive.read(name) for name in self._names[rows]]
-        return self._archive.read(self._names[rows])
-
-
 def _contents(source: Path, names: Sequence[str]) -> Sequence[Any]:
-    """Return files of a folder as paths, of a zip archive as bytes. A name never leads out of the folder."""
+    """Return files of a folder as paths, or those of an archive. A name never leads out of the folder."""
     if source.is_dir():
         root = source.resolve()
         paths = [(root / name).resolve() for name in names]
         if outside := [name for name, path in zip(names, paths, strict=True) if not path.is_relative_to(root)]:
             raise ValueError(f"{source}: {outside[0]!r} is not inside this folder")
         return paths
-    if not zipfile.is_zipfile(source):
-        raise ValueError(f"{source}: expected a folder or a zip archive that holds the files")
-    archive = zipfile.ZipFile(source)
-    if missing := sorted(set(names) - set(archive.namelist())):
+    if not is_archive(source) or not source.is_file():
+        raise ValueError(f"{source}: expected a folder or an archive (.zip, .tar, .tar.gz) that holds the files")
+    if missing := sorted(set(names) - {entry.name for entry in archive_entries(source)}):
         raise ValueError(f"{source}: {len(missing)} files are missing, e.g. {missing[0]!r}")
-    return _Archived(archive, names)
+    return [ArchiveMember(source, name) for name in names]
 
 
 def _training_rows(dataset: Dataset, modality: str) -> list[int]:

@@ -1,0 +1,421 @@
+"""Files in zips and tars, read where they lie: nothing is unpacked, and what a member is called leads nowhere.
+
+A member is named as ``photos.zip!/red/1.jpg``. Archives may be of unknown origin: what a member may take is bounded,
+and so is what a compressed tar may grow to. The tables of contents of the archives used last are kept, because that of
+many thousand photos would otherwise be read anew for each of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import re
+import stat
+import tarfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeVar
+
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
+"""How archives are named that can be read."""
+OTHER_ARCHIVES = (".7z", ".rar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+"""How archives are named that cannot."""
+MAX_MEMBER_BYTES = 256 * 2**20
+"""Of a picture or any other file that is read into memory; a larger one is a problem."""
+LEAST_GROWTH, GROWTH_PER_BYTE = 2**30, 32
+"""What a compressed tar may grow to: a gigabyte, or 32 times its size. Photos hardly compress at all."""
+_KEPT = 8
+"""Tables of contents that are kept."""
+_MEMBER = re.compile(r"(.+?(?:\.zip|\.tar|\.tar\.gz|\.tgz))!/(.+)", re.IGNORECASE | re.DOTALL)
+_TAR_URL = re.compile(r"tar://(.+)::file://(.+)", re.DOTALL)
+_UTF8_NAME, _ENCRYPTED = 0x800, 0x1
+_BROKEN = (
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError,
+    ValueError,
+)  # fmt: skip
+"""What reading a broken archive raises, besides OSError."""
+
+
+_T = TypeVar("_T")
+
+
+class ArchiveError(ValueError):
+    """An archive or a file in it cannot be read.
+
+    Attributes
+    ----------
+    reason : what is wrong, without the name of the file
+    """
+
+    def __init__(self, reason: str, where: object) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.reason = reason
+
+
+class MissingMemberError(ArchiveError):
+    """An archive is gone, or the file is not in it."""
+
+
+class Refusal(StrEnum):
+    """Why a member is not read."""
+
+    OUTSIDE = "its name leads out of the archive"
+    LINK = "a link or a special file; expected a file"
+    ENCRYPTED = "encrypted; unpack the archive with its password, and give the folder"
+    NESTED = "an archive inside the archive; unpack it, and give it by itself"
+
+
+@dataclass(frozen=True)
+class ArchiveMember:
+    """One file in an archive."""
+
+    archive: Path
+    name: str
+    """With ``/`` between folders."""
+
+    def __str__(self) -> str:
+        return f"{self.archive}!/{self.name}"
+
+    def read(self) -> bytes:
+        """Return its content; ArchiveError says why it cannot be read."""
+        return self._ask(lambda table: table.read(self.name))
+
+    def size(self) -> int:
+        """Return the bytes that it has; ArchiveError as for :meth:`read`."""
+        return self._ask(lambda table: table.size(self.name))
+
+    def is_file(self) -> bool:
+        """Return whether the archive is there, and the file in it."""
+        try:
+            return self.size() >= 0
+        except ArchiveError:
+            return False
+
+    def _ask(self, question: Callable[[_Table], _T]) -> _T:
+        try:
+            return question(_contents(self.archive))
+        except KeyError:
+            raise MissingMemberError("no such file in the archive", self) from None
+        except FileNotFoundError:
+            raise MissingMemberError("no such archive", self) from None
+        except ArchiveError as error:
+            raise ArchiveError(error.reason, self) from None
+        except (OSError, *_BROKEN) as error:
+            raise ArchiveError(_reason(error), self) from error
+
+
+@dataclass(frozen=True)
+class ArchiveEntry:
+    """A line of an archive's table of contents."""
+
+    name: str
+    refusal: Refusal | None = None
+
+
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is named like an archive that can be read."""
+    return os.fspath(path).lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def archive_stem(name: str) -> str:
+    """Return the name of an archive without what says that it is one."""
+    return next((name[: -len(suffix)] for suffix in ARCHIVE_SUFFIXES if name.lower().endswith(suffix)), name)
+
+
+def find_member(text: str) -> ArchiveMember | None:
+    """Return the member that a text names, or None if it names none, as a path does.
+
+    Examples
+    --------
+    >>> find_member("photos.zip!/red/1.jpg").name
+    'red/1.jpg'
+    >>> find_member("photos/red/1.jpg")
+    """
+    if found := _TAR_URL.fullmatch(text):  # as codes of tars were written before
+        return ArchiveMember(Path(found[2]), found[1])
+    found = _MEMBER.fullmatch(text)
+    if found is None or os.path.exists(text):  # a folder may be called so
+        return None
+    return ArchiveMember(Path(found[1]), found[2])
+
+
+def archive_entries(path: Path) -> Iterator[ArchiveEntry]:
+    """Yield the files of an archive in its order, without hidden ones; ArchiveError if it is none.
+
+    An archive that is damaged later on raises it after the files before.
+    """
+    try:
+        contents = _contents(path)
+    except (OSError, *_BROKEN) as error:
+        if isinstance(error, ArchiveError):
+            raise
+        raise ArchiveError(_reason(error), path) from error
+    for name, refusal in contents.entries():
+        if is_hidden(name):
+            continue
+        nested = name.lower().endswith((*ARCHIVE_SUFFIXES, *OTHER_ARCHIVES))
+        if leads_out(name):
+            refusal = Refusal.OUTSIDE
+        elif refusal is None and nested:
+            refusal = Refusal.NESTED
+        yield ArchiveEntry(name, refusal)
+    if contents.damage is not None:
+        raise ArchiveError(contents.damage, path)
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a member is one that its owner has never seen: ``.DS_Store``, ``__MACOSX/…``."""
+    parts = name.split("/")
+    return parts[0] == "__MACOSX" or any(part.startswith(".") and part not in (".", "..") for part in parts)
+
+
+def leads_out(name: str) -> bool:
+    """Return whether a member's name would leave the folder that the archive were unpacked in."""
+    return name.startswith("/") or ".." in name.split("/") or re.match(r"[A-Za-z]:", name) is not None
+
+
+def read_members(items: Any) -> Any:
+    """Return items as encoders take them: members of archives as their bytes, read when they are asked for."""
+    if isinstance(items, list) and any(isinstance(item, ArchiveMember) for item in items):
+        return _Contents(items)
+    return items
+
+
+class _Contents(Sequence[Any]):
+    """Items of which members of archives are bytes; one is in memory at a time, as long as nobody keeps them."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return the content of one item, or a sequence like this for a slice."""
+        if isinstance(rows, slice):
+            return _Contents(self._items[rows])
+        item = self._items[rows]
+        return item.read() if isinstance(item, ArchiveMember) else item
+
+
+# -- tables of contents
+
+
+class _Table(Protocol):
+    damage: str | None
+    """What is wrong with the archive after the members that it lists."""
+
+    def entries(self) -> Iterator[tuple[str, Refusal | None]]: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def size(self, name: str) -> int: ...
+
+
+def _contents(path: Path) -> _Table:
+    """Return the table of contents of an archive as it is now."""
+    status = path.stat()
+    # the process, because an open file that is inherited has one position for both
+    return _open_archive(path, status.st_mtime_ns, status.st_size, status.st_ino, os.getpid())
+
+
+@lru_cache(maxsize=_KEPT)
+def _open_archive(path: Path, modified: int, n_bytes: int, number: int, process: int) -> _Table:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ArchiveError("a folder; expected an archive", path)
+    if path.name.lower().endswith(".zip"):
+        return _Zip(path)
+    return _Tar(path) if path.name.lower().endswith(".tar") else _CompressedTar(path, n_bytes)
+
+
+class _Zip:
+    damage: str | None = None
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except _BROKEN as error:
+            raise ArchiveError(f"not a zip, or it is cut off ({error})", path) from None
+        self._infos: dict[str, zipfile.ZipInfo] = {}
+        for info in self._zip.infolist():
+            self._infos.setdefault(_zip_name(info), info)
+
+    def entries(self) -> Iterator[tuple[str, Refusal | None]]:
+        for info in self._zip.infolist():
+            name, mode = _zip_name(info), info.external_attr >> 16
+            if name.endswith("/"):
+                continue
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                yield name, Refusal.LINK
+            else:
+                yield name, Refusal.ENCRYPTED if info.flag_bits & _ENCRYPTED else None
+
+    def read(self, name: str) -> bytes:
+        info = self._infos[name]
+        if info.flag_bits & _ENCRYPTED:
+            raise ArchiveError(Refusal.ENCRYPTED, name)
+        _check_size(info.file_size, name)
+        with self._zip.open(info) as file:  # which gives no more than the size that the table says
+            return file.read()
+
+    def size(self, name: str) -> int:
+        return self._infos[name].file_size
+
+
+def _zip_name(info: zipfile.ZipInfo) -> str:
+    """Return a member's name; some programs write UTF-8 and do not say so, and some write backslashes."""
+    name = info.filename
+    if not info.flag_bits & _UTF8_NAME and not name.isascii():
+        with suppress(UnicodeError):
+            name = name.encode("cp437").decode("utf-8")
+    return name.replace("\\", "/").removeprefix("./")
+
+
+class _Tar:
+    """A plain tar; the file is opened for each member, so that threads do not wait for each other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.damage: str | None = None
+        self._places: dict[str, tuple[int, int]] = {}
+        self._entries: list[tuple[str, Refusal | None]] = []
+        with self._file() as file:
+            try:
+                for _, member in tar_members(file):
+                    self._take(member)
+            except ArchiveError as error:
+                if not self._entries:
+                    raise ArchiveError(error.reason, path) from None
+                self.damage = error.reason
+
+    def _file(self) -> BinaryIO:
+        return self._path.open("rb")
+
+    def _take(self, member: tarfile.TarInfo) -> None:
+        name = member.name.removeprefix("./")
+        if member.isdir():
+            return
+        refusal = None if member.isreg() and not member.issparse() else Refusal.LINK
+        self._entries.append((name, refusal))
+        if refusal is None:
+            self._places.setdefault(name, (member.offset_data, member.size))
+
+    def entries(self) -> Iterator[tuple[str, Refusal | None]]:
+        return iter(self._entries)
+
+    def read(self, name: str) -> bytes:
+        start, size = self._places[name]
+        _check_size(size, name)
+        data = self._read(start, size)
+        if len(data) < size:
+            raise ArchiveError("the archive ends within it", name)
+        return data
+
+    def size(self, name: str) -> int:
+        return self._places[name][1]
+
+    def _read(self, start: int, size: int) -> bytes:
+        with self._file() as file:
+            file.seek(start)
+            return file.read(size)
+
+
+class _CompressedTar(_Tar):
+    """A tar that can only be read forwards; one open file goes on where it was, and starts anew to go back."""
+
+    def __init__(self, path: Path, n_bytes: int) -> None:
+        self._most = max(LEAST_GROWTH, GROWTH_PER_BYTE * n_bytes)
+        super().__init__(path)
+        self._open = gzip.open(path, "rb")  # noqa: SIM115 - it stays open as long as this is kept
+        self._lock = threading.Lock()
+
+    def _file(self) -> BinaryIO:
+        return _Bounded(gzip.open(self._path, "rb"), self._most)  # type: ignore[return-value]
+
+    def _read(self, start: int, size: int) -> bytes:
+        with self._lock:
+            self._open.seek(start)
+            return self._open.read(size)
+
+
+class _Bounded:
+    """A decompressed file that may not grow to more than so many bytes."""
+
+    def __init__(self, file: Any, most: int) -> None:
+        self._file, self._most = file, most
+
+    def __enter__(self) -> _Bounded:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def read(self, size: int = -1) -> bytes:
+        self._check(self._file.tell() + max(0, size))
+        return bytes(self._file.read(size))
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        self._check(place)
+        return int(self._file.seek(place, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def _check(self, place: int) -> None:
+        if place > self._most:
+            reason = f"it grows to more than {self._most:,} bytes; unpack it if you trust it, and give the folder"
+            raise ArchiveError(reason, "the archive")
+
+
+def tar_members(file: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Yield the members of a tar in order, keeping none of them; ArchiveError where it is damaged, or no tar.
+
+    Parameters
+    ----------
+    file : open, able to seek
+    """
+    n_members = 0
+    try:
+        tar = tarfile.TarFile(fileobj=file, mode="r")
+    except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise ArchiveError(f"not a tar ({error})", "the archive") from None
+    try:
+        while (member := tar.next()) is not None:
+            vars(tar)["members"].clear()  # it would keep all that came before
+            n_members += 1
+            yield tar, member
+        file.seek(tar.offset)  # of the block that tarfile took for the end, whatever it is
+        damaged = any(file.read(tarfile.BLOCKSIZE))
+    except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile):  # other errors are no fault of the tar
+        damaged = True
+    if damaged:
+        reason = f"the tar is damaged or cut off after {n_members:,} members; what follows is lost"
+        raise ArchiveError(reason, "the archive")
+
+
+def too_large(size: int, most: int) -> str:
+    """Say that a file is too large."""
+    return f"{size:,} bytes, more than the limit of {most:,}"
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > MAX_MEMBER_BYTES:
+        raise ArchiveError(too_large(size, MAX_MEMBER_BYTES), name)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    if isinstance(error, NotImplementedError):
+        return f"compressed in a way that cannot be read here ({error}); pack it anew, or unpack it"
+    return f"damaged in the archive ({error})"
