@@ -21,7 +21,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "audit": set(),
     "_archives": set(),
     "_config": set(),
-    "_decoding": set(),
+    "_decoding": {"_typing"},
     "_files": set(),
     "_imports": set(),
     "_lazy": set(),
@@ -49,7 +49,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "client": {"index", "validation"},
     "engine": {"_config", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_config", "_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
-    "serve": {"_decoding", "_files", "_imports", "_lazy", "audit", "codes", "engine", "store"},
+    "serve": {"_archives", "_decoding", "_files", "_imports", "_lazy", "audit", "codes", "engine", "store"},
 }  # fmt: skip
 TOPMOST = "cli"  # knows every room, and no room knows it
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors

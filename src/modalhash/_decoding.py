@@ -1,15 +1,24 @@
-"""What decoding a picture of unknown origin may cost: the sides, the area, the time.
+"""Decoding pictures of unknown origin: what it may cost, what they are, and eight bits of whatever they hold.
 
 Sides and area are in the header, before any pixel is decoded. Time is not: a progressive JPEG of a megabyte can have
 ten thousand passes over all its pixels. Its decoder asks for the file piece by piece, and :class:`TimedFile` stops
 answering when the time is over. What the other formats take is bounded by their area.
+
+HEIC, which telephones write, takes a package of its own (extra ``heif``), loaded when the first such picture comes.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import time
+from functools import cache
+from importlib import import_module
 from typing import Any, BinaryIO
+
+import numpy as np
+
+from modalhash._typing import Array
 
 MAX_SIDE = 65_500
 """Pixels along one side: the most that a JPEG can have. Longer and thinner ones cost far more than their area says."""
@@ -23,7 +32,33 @@ PIECE_BYTES = 4 * 1024
 """Of a file that a decoder gets at once: what it may do between two looks at the clock."""
 
 
-class SlowPictureError(Exception):
+HEAD_BYTES = 512
+"""Of a file, by which its kind is told."""
+TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+"""EXIF orientation to ``PIL.Image.Transpose``."""
+HEIF_PACKAGES = ("pillow_heif", "pi_heif")
+"""Packages that read HEIC: the second is the first without its encoder, whose licence is the GPL."""
+NEEDS_HEIF = "a HEIC picture; reading it needs `pip install 'modalhash[heif]'`"
+NO_PICTURE = "not a picture, or of a kind that Pillow cannot read"
+_HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
+_FOREIGN = (
+    (rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*(?:<!doctype svg[^>]*>\s*)?<svg", "an SVG drawing; save it as PNG"),
+    (rb"\s*<(?:!doctype html|html|head|body)", "a web page, perhaps of a download that failed; fetch it again"),
+    (rb"version https://git-lfs", "a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"),
+    (rb"%PDF", "a PDF; save its pages as PNG or JPEG"),
+    (rb"PK\x03\x04", "a zip archive or an office document"),
+    (rb"\xff\x0a|\0\0\0\x0cJXL ", "a JPEG XL picture, which Pillow cannot read; save it as JPEG or PNG"),
+    (rb"....ftyp|\x1a\x45\xdf\xa3|RIFF....AVI ", "a video; save a frame of it as JPEG or PNG"),
+    (rb"\0+$", "nothing but zeros; it was perhaps not copied to its end"),
+)
+"""How files begin that are no pictures, or none that can be read, and what to say of them."""
+
+
+class PictureError(Exception):
+    """A picture cannot be decoded, for the reason that is its message."""
+
+
+class SlowPictureError(PictureError):
     """A picture was not decoded in time."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
@@ -82,3 +117,75 @@ def in_pieces(picture: Any) -> Any:
     """Let the decoder of an opened picture look at the clock often, and return the picture."""
     picture.decodermaxblock = PIECE_BYTES
     return picture
+
+
+# -- what a file is
+
+
+def is_heif(head: bytes) -> bool:
+    """Return whether a file that begins so is a HEIC picture, and not an AVIF, which Pillow reads itself."""
+    if head[4:8] != b"ftyp":
+        return False
+    end = min(int.from_bytes(head[:4], "big"), len(head))
+    brands = {head[8:12], *(head[place : place + 4] for place in range(16, end, 4))}
+    return bool(brands & _HEIF_BRANDS) and not brands & {b"avif", b"avis"}
+
+
+@cache
+def register_heif() -> bool:
+    """Let Pillow read HEIC; return False if no package for that is installed."""
+    for name in HEIF_PACKAGES:
+        try:
+            import_module(name).register_heif_opener()
+        except ImportError:
+            continue
+        return True
+    return False
+
+
+def foreign_kind(head: bytes) -> str:
+    """Say what a file is that Pillow cannot identify, by its first bytes."""
+    if is_heif(head):
+        return "a broken HEIC picture" if register_heif() else NEEDS_HEIF
+    return next((said for start, said in _FOREIGN if re.match(start, head, re.DOTALL | re.IGNORECASE)), NO_PICTURE)
+
+
+# -- what it holds
+
+
+def turn_of(picture: Any) -> int | None:
+    """Return how a picture has to be turned to stand upright, as ``PIL.Image.Transpose``; None if it does.
+
+    To be asked after decoding: some formats are turned by their decoder, which then says so.
+    """
+    try:
+        return TURNS.get(int(picture.getexif().get(0x0112, 1)))
+    except Exception:  # a broken EXIF block says nothing about the pixels
+        return None
+
+
+def with_eight_bits(picture: Any) -> Any:
+    """Return a picture whose numbers have more than 8 bits, or that is in Lab, as grey or RGB; others as they are.
+
+    16-bit numbers have a known range; 32-bit and real ones are stretched from their least to their greatest.
+    """
+    from PIL import Image
+
+    if picture.mode.startswith(("I", "F")):
+        return Image.fromarray(_eight_bits(np.asarray(picture), picture.mode))
+    if picture.mode == "LAB":
+        from PIL import ImageCms
+
+        lab, rgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+        return ImageCms.profileToProfile(picture, lab, rgb, outputMode="RGB")
+    return picture
+
+
+def _eight_bits(values: Array, mode: str) -> Array:
+    if mode.startswith("I;16"):
+        return (values // 257).astype(np.uint8)
+    values = values.astype(np.float64)
+    low, high = values.min(), values.max()
+    if not np.isfinite(high - low):
+        raise PictureError("some pixels are not finite numbers")
+    return np.rint((values - low) * (255 / (high - low) if high > low else 0)).astype(np.uint8)

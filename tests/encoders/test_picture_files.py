@@ -10,8 +10,9 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from pictures import as_bytes, scene
-from PIL import Image, features
+from PIL import Image, ImageChops, features
 
+from modalhash._decoding import register_heif
 from modalhash.encoders import ItemError
 from modalhash.encoders._pictures import read_picture
 
@@ -190,16 +191,75 @@ def test_random_bytes_only_ever_raise_item_errors(rng):
             assert read_picture(bytes(content), size=32).shape == (32, 32, 3)
 
 
-@pytest.mark.parametrize("kind", ["TIFF", "JPEG", "WEBP", "AVIF"])
+@pytest.mark.parametrize("kind", ["TIFF", "JPEG", "WEBP", "AVIF", "HEIF"])
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
 def test_rotation_is_undone_once_in_every_format(kind, orientation):
-    """Pillow turns TIFFs itself when it decodes them."""
+    """Pillow turns TIFFs itself when it decodes them, and libheif HEICs."""
     if kind in ("WEBP", "AVIF") and not features.check(kind.lower()):
         pytest.skip(f"this Pillow cannot write {kind}")
+    if kind == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
     exif = Image.Exif()
     exif[0x0112] = orientation
     turned = SCENE.transpose(BACK[orientation]) if orientation in BACK else SCENE
-    assert difference(as_bytes(turned, kind, exif=exif)) < 6
+    assert difference(as_bytes(turned, kind, exif=exif.tobytes())) < 6
+
+
+def test_heic_needs_a_package(monkeypatch):
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    content = as_bytes(SCENE, "HEIF")
+    monkeypatch.setattr("modalhash._decoding.HEIF_PACKAGES", ())
+    register_heif.cache_clear()
+    try:
+        with pytest.raises(ItemError, match=r"a HEIC picture; reading it needs `pip install 'modalhash\[heif\]'`"):
+            read_picture(content, size=64)
+    finally:
+        register_heif.cache_clear()
+
+
+def test_cmyk_of_photoshop():
+    """Adobe's YCCK: YCbCr of the inverted colours, and black."""
+    channels = [
+        channel.point(lambda value: 255 - value) for channel in ImageChops.invert(SCENE).convert("YCbCr").split()
+    ]
+    stored = Image.merge("CMYK", [*channels, Image.new("L", SCENE.size, 0)])
+    content = as_bytes(stored, "JPEG", quality=98)
+    place = content.index(b"Adobe") + 11
+    assert difference(content[:place] + b"\2" + content[place + 1 :]) < 4
+
+
+def test_sixteen_bits_in_any_order_of_bytes():
+    values = np.asarray(SCENE.convert("L")).astype(np.uint16) * 257
+    expected = read_picture(as_bytes(SCENE.convert("L")), size=64).astype(int)
+    swapped = Image.frombytes("I;16B", SCENE.size, values.astype(">u2").tobytes())
+    assert difference(as_bytes(swapped, "TIFF"), expected) == 0
+
+
+def test_transparent_palette_and_grey_are_white():
+    palette = Image.new("P", (32, 32), 0)
+    palette.putpalette([0, 0, 0, 255, 0, 0])
+    assert (read_picture(as_bytes(palette, transparency=0), size=16) == 255).all()
+    assert (read_picture(as_bytes(Image.new("LA", (32, 32), (0, 0))), size=16) == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"<!DOCTYPE html><title>404</title>", "a web page"),
+        (b'<?xml version="1.0"?>\n<!-- x --><svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG drawing"),
+        (b"%PDF-1.7", "a PDF"),
+        (b"PK\x03\x04....", "a zip archive"),
+        (b"version https://git-lfs.github.com/spec/v1", "a Git LFS pointer"),
+        (b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41", "a video"),
+        (b"\xff\x0a\0\0", "a JPEG XL picture"),
+        (b"\0" * 4000, "nothing but zeros"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 50, "a broken HEIC picture|a HEIC picture"),
+        (b"hello", "not a picture, or of a kind that Pillow cannot read"),
+    ],
+)
+def test_what_a_file_is_that_is_no_picture(content, said):
+    with pytest.raises(ItemError, match=said):
+        read_picture(content, size=64)
 
 
 @pytest.mark.parametrize("size", [(1, 70_000), (70_000, 1)])

@@ -50,6 +50,63 @@ def test_a_rotated_tiff_is_turned_once(tmp_path):
         assert seen.size == (32, 64)
 
 
+def shown(path):
+    """The thumbnail of a picture, as grey values."""
+    import numpy as np
+    from PIL import Image
+
+    from modalhash.serve.media import make_thumbnail
+
+    with Image.open(io.BytesIO(make_thumbnail(path, 64, 10**6).data)) as seen:
+        return np.asarray(seen.convert("L")).astype(int)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_are_neither_white_nor_black(tmp_path, kind):
+    import numpy as np
+    from PIL import Image
+
+    ramp = np.repeat(np.linspace(0, 65535, 64).astype(np.uint16)[None], 64, axis=0)
+    Image.fromarray(ramp).save(tmp_path / "a", kind)
+    assert np.abs(shown(tmp_path / "a") - ramp // 257).mean() < 3
+
+
+def test_heic_is_shown_upright(tmp_path):
+    from PIL import Image
+
+    from modalhash.serve.media import inspect_picture
+
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    rotated = Image.Exif()
+    rotated[0x0112] = 6
+    (tmp_path / "a.heic").write_bytes(picture((9, 9, 9), (100, 50), "HEIF", exif=rotated.tobytes()))
+    assert shown(tmp_path / "a.heic").shape == (64, 32)
+    assert inspect_picture(tmp_path / "a.heic")[1] == "image/heif"
+
+
+def test_pictures_in_archives(tmp_path):
+    import zipfile
+
+    from modalhash._archives import ArchiveMember
+    from modalhash.serve.errors import HTTPError
+    from modalhash.serve.media import FileGoneError, Thumbnails, make_thumbnail, read_member
+
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("1.png", picture((90, 90, 90)))
+        archive.writestr("2.png", b"<svg/>")
+    good, bad, gone = (ArchiveMember(tmp_path / "a.zip", name) for name in ("1.png", "2.png", "3.png"))
+    thumbnails = Thumbnails(max_bytes=10**6, max_pixels=10**6)
+    assert thumbnails.get(good, 64) is thumbnails.get(good, 64)
+    assert read_member(good) == (picture((90, 90, 90)), "image/png")
+    with pytest.raises(HTTPError, match="not a picture of a supported format"):
+        make_thumbnail(bad, 64, 10**6)
+    with pytest.raises(FileGoneError):
+        read_member(gone)
+    (tmp_path / "a.zip").unlink()
+    with pytest.raises(FileGoneError):
+        thumbnails.get(good, 64)
+
+
 def test_a_wrong_name_of_a_format_cannot_hide():
     """Every format that is offered, but for MPO, is one that Pillow knows by this name, where it can read it at all."""
     from PIL import Image

@@ -3,7 +3,7 @@
 The header is read first: a picture with more pixels than allowed, or a longer side, is refused before any of them is
 decoded, and a JPEG is decoded at the smallest scale that is still large enough. The time is bounded too. Only the first
 frame of an animation counts, the camera's rotation (EXIF) is undone, what is transparent becomes white, and numbers of
-more than 8 bits are scaled.
+more than 8 bits are scaled. What cannot be read is said to be what it is, as far as its first bytes tell.
 """
 
 from __future__ import annotations
@@ -16,14 +16,25 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from modalhash._decoding import MAX_PIXELS, SlowPictureError, TimedFile, in_pieces, refusal
+from modalhash._decoding import (
+    HEAD_BYTES,
+    MAX_PIXELS,
+    NEEDS_HEIF,
+    PictureError,
+    TimedFile,
+    foreign_kind,
+    in_pieces,
+    is_heif,
+    refusal,
+    register_heif,
+    turn_of,
+    with_eight_bits,
+)
 from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.encoders.base import ItemError
 
 EMPTY = "the file is empty (0 bytes)"
-TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-"""EXIF orientation to ``PIL.Image.Transpose``."""
 Source: TypeAlias = str | os.PathLike[str] | bytes
 """The path of a picture, or the bytes of its file."""
 
@@ -64,14 +75,19 @@ def _read(source: Source, at_least: int, max_pixels: int, scaled: Callable[[Any]
     """Return the picture ``scaled``, upright."""
     image = require("PIL.Image", extra="images", why="reading pictures")
     where, file = _opened(source)
+    head = b""
     try:
+        head = file.read(HEAD_BYTES)
+        file.seek(0)
+        if is_heif(head) and not register_heif():
+            raise ItemError(NEEDS_HEIF)
         with file, image.open(TimedFile(file)) as picture:
             if reason := refusal(picture, max_pixels):
                 raise ItemError(reason)
             if picture.format in ("JPEG", "MPO"):
                 picture.draft(None, (at_least, at_least))
             whole = _rgb(in_pieces(picture))
-            turn = TURNS.get(_orientation(picture))  # after decoding: Pillow turns TIFFs itself, and then says so
+            turn = turn_of(picture)
             small = scaled(whole)
             return small if turn is None else small.transpose(image.Transpose(turn))
     except ItemError as error:
@@ -79,7 +95,9 @@ def _read(source: Source, at_least: int, max_pixels: int, scaled: Callable[[Any]
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:  # a broken file can make a decoder fail in any way
-        raise ItemError(_reason(error), where) from error
+        raise ItemError(_reason(error, head), where) from error
+    finally:
+        file.close()
 
 
 def _opened(source: Any) -> tuple[str | None, BinaryIO]:
@@ -102,50 +120,26 @@ def _opened(source: Any) -> tuple[str | None, BinaryIO]:
         raise ItemError(_reason(error), str(path)) from error
 
 
-def _orientation(picture: Any) -> int:
-    try:
-        return int(picture.getexif().get(0x0112, 1))
-    except Exception:  # a broken EXIF block says nothing about the pixels
-        return 1
-
-
 def _rgb(picture: Any) -> Any:
     """Decode the first frame and convert it; this is where a truncated file shows."""
     from PIL import Image
 
     picture.load()
-    if picture.mode.startswith(("I", "F")):
-        return Image.fromarray(_eight_bits(np.asarray(picture), picture.mode)).convert("RGB")
-    if picture.mode == "LAB":
-        from PIL import ImageCms
-
-        lab, rgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
-        return ImageCms.profileToProfile(picture, lab, rgb, outputMode="RGB")
+    picture = with_eight_bits(picture)
     if picture.has_transparency_data:
         whole = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
     return picture.convert("RGB")
 
 
-def _eight_bits(values: Array, mode: str) -> Array:
-    """16-bit numbers have a known range; 32-bit and real ones are stretched from their least to their greatest."""
-    if mode.startswith("I;16"):
-        return (values.astype(np.uint32) // 257).astype(np.uint8)
-    values = values.astype(np.float64)
-    low, high = values.min(), values.max()
-    if not np.isfinite(high - low):
-        raise ItemError("some pixels are not finite numbers")
-    return np.rint((values - low) * (255 / (high - low) if high > low else 0)).astype(np.uint8)
-
-
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, head: bytes = b"") -> str:
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(error, UnidentifiedImageError):
-        return "not a picture, or of a kind that Pillow cannot read"
+        return foreign_kind(head)
     if isinstance(error, Image.DecompressionBombError):
         return f"far too many pixels ({error})"
-    if isinstance(error, SlowPictureError):
+    if isinstance(error, PictureError):
         return str(error)
     if isinstance(error, PermissionError):
         return "no permission to read it"

@@ -11,12 +11,23 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 from cachetools import LRUCache, cached
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from modalhash._decoding import MAX_SIDE, SlowPictureError, TimedFile, in_pieces
+from modalhash._archives import ArchiveError, ArchiveMember, MissingMemberError
+from modalhash._decoding import (
+    HEAD_BYTES,
+    MAX_SIDE,
+    NEEDS_HEIF,
+    PictureError,
+    TimedFile,
+    in_pieces,
+    is_heif,
+    register_heif,
+    with_eight_bits,
+)
 from modalhash.serve.errors import HTTPError
 
 CONTENT_TYPES = {
@@ -28,12 +39,15 @@ CONTENT_TYPES = {
     "BMP": "image/bmp",
     "AVIF": "image/avif",
     "TIFF": "image/tiff",
+    "HEIF": "image/heif",
 }
 """Content types by Pillow's name of the format. SVG and HTML are programs to a browser, so they are not among them."""
 THUMBNAIL_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Longest sides of thumbnails: few, so that cached ones are used again."""
 FILE_GONE = "the file of this item is no longer where it was; restore it, or remove the item"
 NOT_A_PICTURE = f"not a picture of a supported format ({', '.join(name for name in CONTENT_TYPES if name != 'MPO')})"
+File: TypeAlias = Path | ArchiveMember
+"""The file of an item."""
 DAMAGED = (
     OSError, ValueError, SyntaxError, ArithmeticError, LookupError, TypeError, EOFError, struct.error, RuntimeError,
     AttributeError, AssertionError,
@@ -41,10 +55,18 @@ DAMAGED = (
 """What Pillow raises for pictures with broken content."""
 
 
+class FileGoneError(HTTPError):
+    """The file of an item is not there."""
+
+    def __init__(self) -> None:
+        super().__init__(404, FILE_GONE)
+
+
 @cache
 def readable_formats() -> tuple[str, ...]:
     """Return the names by which Pillow opens the formats; a build of it may lack some, and MPO is opened as JPEG."""
     Image.init()
+    register_heif()
     return tuple(name for name in CONTENT_TYPES if name in Image.OPEN)
 
 
@@ -71,6 +93,13 @@ def inspect_picture(path: Path) -> tuple[os.stat_result, str]:
         return status, CONTENT_TYPES[str(picture.format)]
 
 
+def read_member(member: ArchiveMember) -> tuple[bytes, str]:
+    """Return the content and the content type of an item's picture that lies in an archive."""
+    data = _content(member)
+    with _open_picture(io.BytesIO(data)) as picture:
+        return data, CONTENT_TYPES[str(picture.format)]
+
+
 class Thumbnails:
     """Makes thumbnails and caches up to ``max_bytes`` of them; the least recently used go first."""
 
@@ -79,30 +108,30 @@ class Thumbnails:
         self._cache: LRUCache[Any, Thumbnail] = LRUCache(max_bytes, getsizeof=lambda thumbnail: len(thumbnail.data))
         self._cached = cached(self._cache, lock=threading.Lock())(self._make)
 
-    def get(self, path: Path, size: int) -> Thumbnail:
+    def get(self, path: File, size: int) -> Thumbnail:
         """Return the picture at a path, with sides of at most ``size`` rounded down to a thumbnail size."""
         side = max((one for one in THUMBNAIL_SIZES if one <= size), default=THUMBNAIL_SIZES[0])
-        status = _stat(path)
+        status = _stat(path.archive if isinstance(path, ArchiveMember) else path)
         return self._cached(path, side, status.st_mtime_ns, status.st_size)
 
-    def _make(self, path: Path, side: int, modified: int, n_bytes: int) -> Thumbnail:
+    def _make(self, path: File, side: int, modified: int, n_bytes: int) -> Thumbnail:
         """Make a thumbnail; time and size of the file are part of the cache's key, so a changed file is read anew."""
         return make_thumbnail(path, side, self._max_pixels)
 
 
-def make_thumbnail(path: Path, side: int, max_pixels: int) -> Thumbnail:
+def make_thumbnail(path: File, side: int, max_pixels: int) -> Thumbnail:
     """Return a picture with sides of at most ``side`` pixels, rotated as its camera says, as WebP."""
-    with _open_picture(path) as picture:
+    with _open_picture(io.BytesIO(_content(path)) if isinstance(path, ArchiveMember) else path) as picture:
         _check_pixels(picture, max_pixels, 415)
         try:
             in_pieces(picture).draft(None, (2 * side, 2 * side))
-            small = ImageOps.exif_transpose(picture)
+            small = with_eight_bits(ImageOps.exif_transpose(picture))
             if small.mode not in ("RGB", "RGBA"):
                 small = small.convert("RGBA" if small.has_transparency_data else "RGB")
             small.thumbnail((side, side), Image.Resampling.LANCZOS)
             out = io.BytesIO()
             small.save(out, "WEBP", quality=82, method=2)
-        except SlowPictureError as error:
+        except PictureError as error:
             raise HTTPError(415, f"image: {error}") from None
         except DAMAGED:
             raise HTTPError(415, "the picture of this item is damaged and cannot be shown") from None
@@ -114,10 +143,20 @@ def _stat(path: Path) -> os.stat_result:
     try:
         status = path.stat()
     except (OSError, ValueError):
-        raise HTTPError(404, FILE_GONE) from None
+        raise FileGoneError() from None
     if not S_ISREG(status.st_mode):
-        raise HTTPError(404, FILE_GONE)
+        raise FileGoneError()
     return status
+
+
+def _content(member: ArchiveMember) -> bytes:
+    """Return the content of a file in an archive; raise if it is gone."""
+    try:
+        return member.read()
+    except MissingMemberError:
+        raise FileGoneError() from None
+    except ArchiveError as error:
+        raise HTTPError(415, f"image: {error.reason}") from None
 
 
 @contextmanager
@@ -126,15 +165,19 @@ def _open_picture(source: Path | io.BytesIO) -> Iterator[Any]:
     try:
         file = source if isinstance(source, io.BytesIO) else source.open("rb")
     except OSError:
-        raise HTTPError(404, FILE_GONE) from None
+        raise FileGoneError() from None
     with file:
+        head = file.read(HEAD_BYTES)
+        file.seek(0)
+        if is_heif(head) and not register_heif():
+            raise HTTPError(415, f"image: {NEEDS_HEIF}")
         try:
             picture = Image.open(cast(IO[bytes], TimedFile(file)), formats=readable_formats())
         except UnidentifiedImageError:
             raise HTTPError(415, f"image: {NOT_A_PICTURE}") from None
         except Image.DecompressionBombError:
             raise HTTPError(413, "image: far too many pixels") from None
-        except SlowPictureError as error:
+        except PictureError as error:
             raise HTTPError(415, f"image: {error}") from None
         except DAMAGED:
             raise HTTPError(415, f"image: {NOT_A_PICTURE}, or its header is broken") from None

@@ -8,11 +8,12 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
+from modalhash._archives import ArchiveMember
 from modalhash.engine import Engine, Hit, Item, Problem, ProblemCode, default_id, parse_labels
 from modalhash.serve import schemas
 from modalhash.serve.clients import Client, client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
-from modalhash.serve.media import CONTENT_TYPES, check_picture, inspect_picture
+from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
 from modalhash.serve.openapi import error_responses, request_body
 from modalhash.serve.service import Service
 from modalhash.store import Record
@@ -64,10 +65,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
         path = service.engine.path_of(record)
         if path is None:
             raise HTTPError(404, f"the item {id!r} has no picture")
-        if size is not None:
-            thumbnail = await service.in_thread("pictures", service.thumbnails.get, path, size)
-            return Response(thumbnail.data, media_type=thumbnail.content_type, headers=CACHE)
-        status, content_type = await service.in_thread("pictures", inspect_picture, path)
+        try:
+            if size is not None:
+                thumbnail = await service.in_thread("pictures", service.thumbnails.get, path, size)
+                return Response(thumbnail.data, media_type=thumbnail.content_type, headers=CACHE)
+            if isinstance(path, ArchiveMember):
+                data, content_type = await service.in_thread("pictures", read_member, path)
+                return Response(data, media_type=content_type, headers=CACHE)
+            status, content_type = await service.in_thread("pictures", inspect_picture, path)
+        except FileGoneError as error:
+            raise HTTPError(404, f"{error} ({_looked_for(record)})") from None
         # the whole file, whatever range is requested: starlette's errors about ranges are no JSON
         request.scope["headers"] = [
             header for header in request.scope["headers"] if header[0] not in (b"range", b"if-range")
@@ -104,6 +111,15 @@ def add_routes(app: FastAPI, service: Service) -> None:
 def _check_writable(service: Service) -> None:
     if not service.settings.writable:
         raise HTTPError(403, READ_ONLY)
+
+
+def _looked_for(record: Record) -> str:
+    """Say where a file was looked for; of one elsewhere its name alone, for where is nobody's business."""
+    uri = record.uri or ""
+    beside = uri.startswith("../")
+    if not beside and not uri.startswith("/"):
+        return f"looked for {uri} in the engine's folder"
+    return f"looked for {uri[3:]} beside the engine's folder" if beside else f"looked for {uri.rpartition('/')[2]}"
 
 
 def _find(service: Service, id: str, modality: str | None) -> Record:

@@ -155,6 +155,7 @@ function ownPicture(ask) {
   const image = element("img", "whole");
   image.src = ask.url;
   image.alt = "Your picture";
+  image.addEventListener("error", () => image.parentElement?.remove()); // the server reads HEIC, few browsers show it
   return image;
 }
 
