@@ -103,13 +103,13 @@ def test_a_parquet_list_may_not_take_all_memory(tmp_path, monkeypatch):
         ("nosuch", "no such file or folder; expected a folder, a manifest"),
         ("nosuch.csv", "no such file or folder"),
         ("*.tar", "no such files"),
-        ("a.tar.gz", "compressed; expected a plain .tar"),
+        ("a.tar.xz", "archives of this kind are not read; unpack it"),
         ("a.mat", "not known; expected a folder"),
     ],
 )
 def test_what_is_no_source(tmp_path, name, message):
     (tmp_path / "a.mat").touch()
-    (tmp_path / "a.tar.gz").touch()
+    (tmp_path / "a.tar.xz").touch()
     with pytest.raises((OSError, ValueError), match=message):
         open_sources(tmp_path / name)
 

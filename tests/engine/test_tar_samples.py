@@ -5,14 +5,21 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 
 import pytest
 from sources_for_encoding import make_tar, rows_of
 
+from modalhash._archives import find_member
 from modalhash.engine import Item, ProblemCode
+from modalhash.engine.sources import archive_items
 from modalhash.engine.tar_samples import MAX_TEXT_BYTES, tar_items
 
 READS = {"image": "image", "text": "text"}
+
+
+def as_photos(path):
+    return list(archive_items(path, READS, pytest.fail))
 
 
 def entries(path, **options):
@@ -32,14 +39,28 @@ def test_a_sample_is_a_picture_and_a_text_with_labels_and_fields(tmp_path):
     assert picture.labels == text.labels == ("boat", "sea")
     assert picture.extra == {"year": 2004}
     assert not picture.training
-    assert picture.uri == f"tar://a/1.jpg::file://{tmp_path}/shard-0.tar"
+    assert picture.uri == f"{tmp_path}/shard-0.tar!/a/1.jpg"
 
 
 def test_uris_can_be_opened(tmp_path):
     fsspec = pytest.importorskip("fsspec")
-    (picture,) = entries(make_tar(tmp_path / "s.tar", [("1.jpg", b"jpeg")]))
-    with fsspec.open(picture.uri) as file:
+    tar = make_tar(tmp_path / "s.tar", [("1.jpg", b"jpeg")])
+    (picture,) = entries(tar)
+    assert find_member(picture.uri).read() == b"jpeg"
+    with fsspec.open("memory://tars/s.tar", "wb") as file:
+        file.write(tar.read_bytes())
+    (remote,) = entries("memory://tars/s.tar")
+    with fsspec.open(remote.uri) as file:
         assert file.read() == b"jpeg"
+
+
+def test_pictures_without_anything_else_are_photos(tmp_path):
+    """As in an archive that is trained on: whole names are ids, folders are labels, a dot in a name ends nothing."""
+    names = ["s/sea/1.jpg", "s/sea/1.png", *(f"s/sea/trip.{number}.jpg" for number in range(40))]
+    hidden = ["__MACOSX/s/sea/._1.jpg", "s/sea/.2.jpg"]
+    found = entries(make_tar(tmp_path / "s.tar", [(name, b"x") for name in names + hidden]))
+    assert [(one.id, one.labels) for one in found] == [(f"s.tar/{name}", ("sea",)) for name in names]
+    assert found == [replace(item, path=None, uri=str(item.path), data=b"x") for item in as_photos(tmp_path / "s.tar")]
 
 
 def test_a_text_may_stand_among_the_fields(tmp_path):
@@ -60,7 +81,7 @@ def test_members_that_lead_out_are_no_items(tmp_path):
     assert [told(one) for one in entries(path)] == [
         (ProblemCode.OUTSIDE, "../../up.jpg"),
         (ProblemCode.OUTSIDE, "/root.jpg"),
-        ("image", "s.tar/good"),
+        ("image", "s.tar/good.jpg"),
         (ProblemCode.NOT_A_FILE, "sym.jpg"),
         (ProblemCode.NOT_A_FILE, "hard.jpg"),
         (ProblemCode.NOT_A_FILE, "pipe.jpg"),
@@ -114,7 +135,7 @@ def test_tars_encode_as_their_files_do(engine, world, tmp_path):
     assert (done.parts, done.inputs, done.n_problems) == (2, 121, 1)
     rows = rows_of(tmp_path / "codes")
     codes = {row["id"]: (row["code"], row["refinement"]) for row in rows}
-    assert all(codes[f"s.tar/{file.stem}"] == codes[f"photos/{file.name}"] for file in photos)
+    assert all(codes[f"s.tar/{file.name}"] == codes[f"photos/{file.name}"] for file in photos)
 
 
 def test_an_empty_tar(tmp_path):

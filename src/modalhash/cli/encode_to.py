@@ -29,7 +29,8 @@ def encode(
     source: Annotated[
         list[str],
         typer.Argument(
-            help="Folders of pictures and texts, manifests (.jsonl, .csv, .tsv), Parquet lists, WebDataset .tar files; "
+            help="Folders of pictures and texts, zips and tars of pictures, manifests (.jsonl, .csv, .tsv), Parquet "
+            "lists, WebDataset .tar files; "
             "paths, fsspec URLs such as [b]s3://bucket/photos[/b], or patterns with *."
         ),
     ],

@@ -66,7 +66,9 @@ class LearnFrom(StrEnum):
 def train(
     manifest: Annotated[
         list[str],
-        typer.Argument(help="Manifests (.jsonl, .csv, .tsv), folders of pictures, or the name of a data set."),
+        typer.Argument(
+            help="Manifests (.jsonl, .csv, .tsv), folders, zips, tars of pictures, or the name of a data set."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
     bits: Annotated[
@@ -134,8 +136,8 @@ def train(
     the manifest) or [b]text[/b], its [b]labels[/b] (separated by ; in a table),
     and perhaps [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
     need not belong together. Lines without labels are not learned from; they
-    are found all the same. Of a folder of pictures, the names of its subfolders
-    are the labels.
+    are found all the same. Of a folder of pictures, or a zip or tar of such, the
+    names of its subfolders are the labels.
 
     Nothing is labelled? [b]--labels none[/b] learns from features: photos find
     photos, or texts find texts; with encoders that put both into one space (CLIP),

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from modalhash._archives import MAX_MEMBER_BYTES, ArchiveMember, find_member, too_large
 from modalhash._typing import Array, Matrix
 from modalhash.codes import pack_signs
 from modalhash.engine._urls import (
@@ -31,7 +32,7 @@ from modalhash.engine._urls import (
 from modalhash.engine.code_files import Identity, Row, codes_as_bytes
 from modalhash.engine.listing import Part
 from modalhash.engine.sources import Item, Problem, ProblemCode
-from modalhash.engine.tar_samples import MAX_FILE_BYTES, MAX_TEXT_BYTES, decode_text, tar_items, too_large
+from modalhash.engine.tar_samples import MAX_TEXT_BYTES, decode_text, tar_items
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -161,7 +162,8 @@ def _check_sight(part: Part, out: str) -> None:
     where = socket.gethostname()
     if not exists(join(out, NOTE)):
         raise FileNotFoundError(f"{out} is not there on {where}; give --out a URL or a folder that all workers share")
-    if not (exists(part.root) if part.tar_bytes is not None else is_folder(part.root)):
+    in_archive = any(isinstance(entry, Item) and entry.path is not None for entry in part.entries)
+    if not (exists(part.root) if part.tar_bytes is not None or in_archive else is_folder(part.root)):
         raise FileNotFoundError(f"{part.root} is not there on {where}; give a URL or a path that all workers share")
 
 
@@ -186,8 +188,12 @@ def _located(entry: Item | Problem, root: str) -> tuple[Item | None, Any]:
         return None, entry
     if entry.text is not None:
         return entry, entry.text
+    if entry.path is not None:  # in an archive, which gives no other paths than its own
+        return entry, entry.path
     assert entry.uri is not None  # a list gives a path or a text
     try:
+        if not is_remote(root) and (member := find_member(entry.uri)) is not None:
+            return entry, replace(member, archive=Path(inside(root, str(member.archive))))
         return entry, Path(inside(root, entry.uri)) if not is_remote(root) else inside(root, entry.uri)
     except OutsideError as error:
         return entry, entry.problem(ProblemCode.OUTSIDE, str(error))
@@ -199,6 +205,8 @@ def _located(entry: Item | Problem, root: str) -> tuple[Item | None, Any]:
 
 def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]) -> Iterator[tuple[Item | None, Any]]:
     for item, content in located:
+        if item is not None and isinstance(content, ArchiveMember):
+            item = replace(item, path=content, uri=None)
         if item is None or not isinstance(content, Path):
             yield item, content
             continue
@@ -219,7 +227,7 @@ def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]
 
 def _read_remote(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]) -> Iterator[tuple[Item | None, Any]]:
     wanted = [row for row, (item, one) in enumerate(located) if item and item.text is None and isinstance(one, str)]
-    contents = dict(zip(wanted, read_files([located[row][1] for row in wanted], MAX_FILE_BYTES), strict=True))
+    contents = dict(zip(wanted, read_files([located[row][1] for row in wanted], MAX_MEMBER_BYTES), strict=True))
     for row, (item, given) in enumerate(located):
         if item is None or row not in contents:
             yield item, given
@@ -233,8 +241,8 @@ def _read_remote(located: list[tuple[Item | None, Any]], reads: Mapping[str, str
             yield item, item.problem(ProblemCode.MISSING_FILE, "no permission to read it")
         elif isinstance(content, Exception):  # the storage may be back when the part is tried again
             raise content
-        elif len(content) > MAX_FILE_BYTES:
-            yield item, item.problem(ProblemCode.UNREADABLE, too_large(len(content), MAX_FILE_BYTES))
+        elif len(content) > MAX_MEMBER_BYTES:
+            yield item, item.problem(ProblemCode.UNREADABLE, too_large(len(content), MAX_MEMBER_BYTES))
         elif reads[item.modality] == "image":
             yield item, content
         else:

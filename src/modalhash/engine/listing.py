@@ -1,4 +1,4 @@
-"""What is to be encoded, in parts: the inputs of folders, manifests, Parquet lists and tars, at paths or fsspec URLs.
+"""What is to be encoded, in parts: the inputs of folders, manifests, lists and archives, at paths or fsspec URLs.
 
 A part is what one task encodes and one file holds. The same sources give the same parts, so that a run can go on where
 another one was stopped. Lists are read here and their contents where the part is encoded; a tar is a part by itself,
@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from modalhash._archives import OTHER_ARCHIVES, is_archive
 from modalhash._imports import require
 from modalhash.data import ReadError, ReadLimits, is_manifest, manifest_columns, manifest_lines
 from modalhash.engine._urls import (
@@ -37,7 +38,9 @@ from modalhash.engine.sources import (
     Item,
     Problem,
     Seen,
+    archive_items,
     check_columns,
+    count_items,
     count_lines,
     drop_duplicates,
     is_storable,
@@ -51,7 +54,6 @@ PART_SIZE = 2048
 BYTES_PER_INPUT = 100_000
 """What an input of a tar is taken to have, to tell how long it will take."""
 _LIST_ROWS = 4096
-_COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Source:
     """One place where inputs are."""
 
     kind: str
-    """``"folder"``, ``"manifest"``, ``"list"`` (Parquet) or ``"tar"``."""
+    """``"folder"``, ``"manifest"``, ``"list"`` (Parquet), ``"tar"`` or ``"archive"`` (zip, or a compressed tar)."""
     where: str
     """Its location."""
 
@@ -70,9 +72,10 @@ class Part:
 
     number: int
     root: str
-    """The location of the folder that paths are relative to and must lie in; of a tar, its own."""
+    """The location of the folder that paths are relative to and must lie in; of an archive, its own."""
     entries: tuple[Item | Problem, ...] = ()
-    """Inputs in order: items whose ``uri`` is a path as given, and what is wrong with others."""
+    """Inputs in order: items whose ``uri`` is a path as given, or whose file lies in an archive, and what is wrong with
+    others."""
     tar_bytes: int | None = None
     """The size of the tar, if it is one: then there are no entries yet."""
 
@@ -93,7 +96,7 @@ def open_sources(given: Any) -> list[Source]:
     """Return the sources behind paths, URLs and patterns with ``*``; an error says what may be given."""
     urls = [given] if isinstance(given, str | Path) else list(given)
     if not urls or not all(isinstance(url, str | Path) for url in urls):
-        raise TypeError("encode takes folders, manifests, Parquet lists and tars, each as a path or a URL")
+        raise TypeError("encode takes folders, manifests, Parquet lists and archives, each as a path or a URL")
     sources = [_source(where) for url in urls for where in expand(str(url))]
     names: dict[str, str] = {}
     for source in sources:
@@ -107,17 +110,21 @@ def open_sources(given: Any) -> list[Source]:
 
 def _source(where: str) -> Source:
     lower = where.lower()
-    if lower.endswith(_COMPRESSED_TARS):
-        raise ValueError(f"{where}: compressed; expected a plain .tar. Pictures are compressed already: unpack it once")
+    if lower.endswith(OTHER_ARCHIVES):
+        raise ValueError(f"{where}: archives of this kind are not read; unpack it, or pack the pictures as a .zip")
     suffixes = {".tar": "tar", ".parquet": "list"}
     kind = next((kind for suffix, kind in suffixes.items() if lower.endswith(suffix)), None)
+    if kind is None and is_archive(where) and not is_folder(where):
+        if is_remote(where):
+            raise ValueError(f"{where}: at a URL only a plain .tar is read; copy it here, or pack it as a .tar")
+        kind = "archive"
     if is_manifest(base_name(where)):
         kind = "manifest"
     if kind is None and is_folder(where):
         kind = "folder"
     if kind is None or not exists(where):
         what = "no such file or folder" if not exists(where) else "not known"
-        expected = "a folder, a manifest (.jsonl, .csv or .tsv), a Parquet list (.parquet) or a .tar"
+        expected = "a folder, a manifest (.jsonl, .csv or .tsv), a Parquet list (.parquet), a .tar, .zip or .tar.gz"
         raise FileNotFoundError(f"{where}: {what}; expected {expected}, as a path or a URL")
     return Source(kind, where)
 
@@ -128,6 +135,8 @@ def count_inputs(sources: Iterable[Source], reads: Mapping[str, str]) -> int:
     for source in sources:
         if source.kind == "tar":
             total += Part(0, source.where, tar_bytes=size_of(source.where)).n_inputs
+        elif source.kind == "archive":
+            total += count_items([Path(source.where)])
         elif source.kind == "folder":
             total += sum(1 for _ in _folder_paths(source.where, reads))
         else:
@@ -162,7 +171,7 @@ def list_parts(
             yield Part(number, source.where, tar_bytes=size_of(source.where))
             number += 1
             continue
-        base = source.where if source.kind == "folder" else root or parent(source.where)
+        base = source.where if source.kind in ("folder", "archive") else root or parent(source.where)
         entries = _entries(source, reads, fields, seen)
         while some := tuple(islice(entries, size)):
             yield Part(number, location(base), some)
@@ -187,6 +196,9 @@ def _entries(
 def _items(source: Source, reads: Mapping[str, str], fields: Mapping[str, str] | None, report: Any) -> Iterator[Any]:
     if source.kind == "folder":
         yield _folder_items(source.where, reads)
+        return
+    if source.kind == "archive":
+        yield archive_items(Path(source.where), reads, report)
         return
     with local_copy(source.where) as path:
         if source.kind == "manifest":
@@ -259,4 +271,5 @@ def _check_memory(file: Any, path: Path, columns: list[str]) -> None:
 def _described(entry: Item | Problem) -> list[Any]:
     if isinstance(entry, Problem):
         return [entry.reason, entry.source, entry.line, entry.id]
-    return [entry.modality, entry.id, entry.text, entry.uri, entry.labels, dict(entry.extra)]
+    uri = entry.uri if entry.path is None else str(entry.path)
+    return [entry.modality, entry.id, entry.text, uri, entry.labels, dict(entry.extra)]

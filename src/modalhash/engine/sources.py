@@ -1,4 +1,4 @@
-"""Where items come from: manifests, folders of pictures, data sets, and fields given as dicts.
+"""Where items come from: manifests, folders and archives of pictures, data sets, and fields given as dicts.
 
 Whatever the source, it becomes items (:class:`Item`), in batches of one modality. What is wrong with an item is
 reported as a :class:`Problem`, and the others go on.
@@ -7,6 +7,7 @@ reported as a :class:`Problem`, and the others go on.
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from modalhash._archives import (
+    OTHER_ARCHIVES,
+    ArchiveEntry,
+    ArchiveError,
+    ArchiveMember,
+    Refusal,
+    archive_entries,
+    archive_stem,
+    find_member,
+    is_archive,
+)
 from modalhash._typing import Codes
 from modalhash.data import is_manifest, manifest_columns, manifest_lines, parse_labels
 from modalhash.store import Key, Record, check_storable
@@ -36,7 +48,11 @@ _EXPORTED = ("code", "kind", "refinement")
 """Fields that an export has and that mean nothing to another engine."""
 _TRAINING_SPLITS = ("train", "training")
 _OTHER_SPLITS = ("test", "query", "database")
-PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
+PICTURE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"}
+)
+_SAMPLE_SUFFIXES = (".cls", ".json")
+"""Of files that have the labels of a picture in the tars of WebDataset."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,8 @@ class Item:
     modality: str
     id: str
     text: str | None = None
-    path: Path | None = None
+    path: Path | ArchiveMember | None = None
+    """Its file, which may lie in an archive."""
     data: bytes | None = None
     uri: str | None = None
     """Where it is, if not at ``path``."""
@@ -67,7 +84,7 @@ class Item:
         return self.modality, self.id
 
     @property
-    def content(self) -> str | Path | bytes | None:
+    def content(self) -> str | Path | ArchiveMember | bytes | None:
         """What its encoder takes."""
         return next((value for value in (self.text, self.path, self.data) if value is not None), None)
 
@@ -175,17 +192,21 @@ class Batch:
 
 
 def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
-    """Return paths of manifests and folders of pictures, the data set behind a name or path, or the source itself."""
+    """Return paths of manifests, folders and archives, the data set behind a name or path, or the source itself."""
 
     def is_path(path: Path) -> bool:
-        return is_manifest(path) or (path.is_dir() and next(picture_files(path), None) is not None)
+        if path.is_dir():
+            return next(picture_files(path), None) is not None
+        return is_manifest(path) or (is_archive(path) and path.is_file())
 
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | Path) for one in source):
         if len(source) == 1:
             return open_source(source[0])
         paths = [Path(one) for one in source]
         if wrong := [path for path in paths if not is_path(path)]:
-            raise ValueError(f"{wrong[0]}: of several sources each is a manifest or a folder of pictures")
+            raise _unknown_archive(wrong[0]) or ValueError(
+                f"{wrong[0]}: of several sources each is a manifest, or a folder or an archive of pictures"
+            )
         return paths
     if not isinstance(source, str | Path):
         return source
@@ -194,23 +215,45 @@ def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
     path = Path(source)
     if is_path(path):
         return [path]
+    if error := _unknown_archive(path):
+        raise error
     if path.exists():
         return read(path)
     if str(source) in NAMED:
         return load_dataset(str(source))
     raise FileNotFoundError(
         f"{path}: no such file, and no data set of that name ({', '.join(NAMED)}). "
-        "Expected a manifest (.jsonl, .csv or .tsv), a folder of pictures, a file with features, or one of these names"
+        "Expected a manifest (.jsonl, .csv or .tsv), a folder or an archive of pictures (.zip, .tar, .tar.gz), a file "
+        "with features, or one of these names"
     )
+
+
+def _unknown_archive(path: Path) -> ValueError | None:
+    """Say that an archive is of a kind that is not read."""
+    if not path.name.lower().endswith(OTHER_ARCHIVES) or not path.is_file():
+        return None
+    kind = "".join(path.suffixes[-2:])
+    return ValueError(f"{path}: archives of this kind ({kind}) are not read; unpack it, or pack the pictures as a .zip")
 
 
 def count_items(source: Any) -> int:
     """Return the number of lines or items of an opened source, or 0 if it does not say."""
     if _is_paths(source):
-        return sum(sum(1 for _ in picture_files(path)) if path.is_dir() else count_lines(path) for path in source)
+        return sum(_count_path(path) for path in source)
     if hasattr(source, "sizes"):
         return int(sum(source.sizes.values()))
     return len(source) if hasattr(source, "__len__") else 0
+
+
+def _count_path(path: Path) -> int:
+    if path.is_dir():
+        return sum(1 for _ in picture_files(path))
+    if is_archive(path):
+        try:
+            return sum(1 for entry in archive_entries(path) if is_picture(entry.name))
+        except ArchiveError:  # which is said when it is read
+            return 0
+    return count_lines(path)
 
 
 def choose_encoders(
@@ -252,10 +295,7 @@ def read_batches(
         return
     items: Iterator[Item]
     if _is_paths(source):
-        items = chain.from_iterable(
-            _picture_items(path, reads) if path.is_dir() else _manifest_items(path, reads, report, fields=fields)
-            for path in source
-        )
+        items = chain.from_iterable(_path_items(path, reads, report, fields) for path in source)
     else:
         items = _given_items(source, reads, report, fields)
     waiting: dict[str, list[Item]] = {}
@@ -265,6 +305,16 @@ def read_batches(
             yield _batch(item.modality, waiting.pop(item.modality))
     for modality, rest in waiting.items():
         yield _batch(modality, rest)
+
+
+def _path_items(
+    path: Path, reads: Mapping[str, str], report: Report, fields: Mapping[str, str] | None
+) -> Iterator[Item]:
+    if path.is_dir():
+        return _picture_items(path, reads)
+    if is_archive(path):
+        return archive_items(path, reads, report)
+    return _manifest_items(path, reads, report, fields=fields)
 
 
 def _batch(modality: str, items: list[Item]) -> Batch:
@@ -478,17 +528,27 @@ def _fill(item: Item, kind: str, value: Any, base: Path | None) -> Item | Proble
             code=ProblemCode.NOT_A_FILE,
         )
     try:
-        item = replace(item, path=Path(base, Path(value).expanduser()).resolve())
-        assert item.path is not None
-        if item.path.is_file():
+        if (member := find_member(os.path.join(base, os.path.expanduser(value)))) is not None:
+            return _in_archive(item, replace(member, archive=member.archive.resolve()))
+        path = Path(base, Path(value).expanduser()).resolve()
+        item = replace(item, path=path)
+        if path.is_file():
             return item
-        if item.path.is_dir():
+        if path.is_dir():
             return item.problem(ProblemCode.NOT_A_FILE, "a folder; expected a file")
         return item.problem(ProblemCode.MISSING_FILE, "no such file")
     except OSError as error:  # a name that is too long, no permission for its folder
         return item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
     except (ValueError, RuntimeError) as error:  # a NUL, ~ of nobody, links in a circle
         return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is no path: {error}")
+
+
+def _in_archive(item: Item, member: ArchiveMember) -> Item | Problem:
+    """Return an item whose file lies in an archive; whether it is there is seen when it is read."""
+    item = replace(item, path=member)
+    if not member.archive.is_file():
+        return item.problem(ProblemCode.MISSING_FILE, f"no such archive: {member.archive}")
+    return item
 
 
 def _given_items(
@@ -544,7 +604,12 @@ def check_columns(path: Path, columns: Sequence[str] | None, fields: Mapping[str
         )
 
 
-# -- folders of pictures
+# -- folders and archives of pictures
+
+
+def is_picture(name: str) -> bool:
+    """Return whether a file is named like a picture."""
+    return Path(name).suffix.lower() in PICTURE_SUFFIXES
 
 
 def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> Iterator[Path]:
@@ -570,6 +635,72 @@ def _picture_items(folder: Path, reads: Mapping[str, str]) -> Iterator[Item]:
         relative = path.relative_to(folder)
         labels = tuple(dict.fromkeys(relative.parts[:-1]))
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
+
+
+def archive_items(archive: Path, reads: Mapping[str, str], report: Report) -> Iterator[Item]:
+    """Yield the pictures of a zip or tar as those of a folder, to be read where they lie.
+
+    Of the archive ``photos.zip``, ``boats/red/1.jpg`` is ``photos.zip/boats/red/1.jpg`` with the labels boats and red.
+    Packing the folder ``photos`` as ``photos.zip`` puts that folder into it, which is then no label.
+    """
+    if reads.get("image") != "image":
+        raise ValueError(f"{archive} has pictures, and there is no encoder that reads pictures for 'image'")
+    where, n_pictures, beside = archive.resolve(), 0, 0
+    for entry in _reported_entries(archive, report):
+        if is_picture(entry.name):
+            n_pictures += 1
+        elif entry.refusal is not Refusal.NESTED:
+            beside += entry.name.lower().endswith(_SAMPLE_SUFFIXES)
+            continue
+        item = Item(
+            "image",
+            f"{archive.name}/{entry.name}",
+            path=ArchiveMember(where, entry.name),
+            labels=archive_labels(archive.name, entry.name),
+            source=archive.name,
+        )
+        if entry.refusal is None:
+            yield item
+        else:
+            report(item.problem(REFUSALS[entry.refusal], entry.refusal))
+    if not n_pictures:
+        raise ValueError(f"{archive}: there are no pictures in it ({', '.join(sorted(PICTURE_SUFFIXES))})")
+    if beside:
+        reason = (
+            f"{beside:,} .cls or .json files beside its pictures are not read, as in a folder; if it is a WebDataset, "
+            "`modalhash encode` reads them"
+        )
+        report(Problem(reason, source=archive.name, id=archive.name, path=str(where)))
+
+
+REFUSALS = {
+    Refusal.OUTSIDE: ProblemCode.OUTSIDE,
+    Refusal.LINK: ProblemCode.NOT_A_FILE,
+    Refusal.ENCRYPTED: ProblemCode.UNREADABLE,
+    Refusal.NESTED: ProblemCode.NOT_A_FILE,
+}
+"""What a member that is not read is to a program."""
+
+
+def _reported_entries(archive: Path, report: Report) -> Iterator[ArchiveEntry]:
+    """Yield the files of an archive; what is damaged after some of them is a problem."""
+    n = 0
+    try:
+        for entry in archive_entries(archive):
+            n += 1
+            yield entry
+    except ArchiveError as error:
+        if not n:
+            raise
+        report(Problem(error.reason, source=archive.name, path=str(archive), code=ProblemCode.UNREADABLE))
+
+
+def archive_labels(archive: str, name: str) -> tuple[str, ...]:
+    """Return the labels of a file in an archive: the folders that it lies in, but for one named like the archive."""
+    folders = name.split("/")[:-1]
+    if folders and folders[0].lower() == archive_stem(archive).lower():
+        del folders[0]
+    return tuple(dict.fromkeys(folder for folder in folders if folder))
 
 
 # -- data sets
@@ -630,4 +761,4 @@ def _has_raw_items(dataset: Dataset, modality: str) -> bool:
 
 
 def _base_folder(dataset: Dataset) -> Path:
-    return Path(str(dataset.provenance.get("base", ".")))
+    return Path(str(dataset.provenance.get("base", "."))).absolute()

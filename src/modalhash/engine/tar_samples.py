@@ -1,8 +1,9 @@
 """Samples of a tar as WebDataset has them: files that are named alike up to the first dot are one sample.
 
 ``000017.jpg`` and ``000017.txt`` are a picture and a text of one id; ``000017.cls`` is a label, ``000017.json`` an
-object with labels and other fields. Nothing is unpacked: members are read one after the other, and what they are called
-leads nowhere.
+object with labels and other fields. A picture without any of these is what it is in an archive of photos: its whole
+name is its id, and its folders are its labels. Nothing is unpacked: members are read one after the other, and what they
+are called leads nowhere.
 """
 
 from __future__ import annotations
@@ -11,26 +12,40 @@ import json
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from modalhash._archives import (
+    MAX_MEMBER_BYTES,
+    ArchiveError,
+    ArchiveMember,
+    Refusal,
+    is_hidden,
+    leads_out,
+    tar_members,
+    too_large,
+)
 from modalhash.engine._urls import base_name, is_remote, opened
 from modalhash.engine.sources import (
     LINE_FIELDS,
     PICTURE_SUFFIXES,
+    REFUSALS,
     BadLineError,
     Item,
     Problem,
     ProblemCode,
+    archive_labels,
+    is_picture,
     is_storable,
     parse_common,
     unknown_modality,
 )
 
-MAX_FILE_BYTES = 256 * 2**20
-"""Of a picture or any other file that is read into memory; a larger one is a problem."""
 MAX_TEXT_BYTES = 2**20
 _MODALITIES = {**{suffix.removeprefix("."): "image" for suffix in PICTURE_SUFFIXES}, "txt": "text"}
 _FIELDS = ("cls", "json")
+_MAX_PICTURES = 16
+"""Of a sample in memory before they are known to be photos: all may be called ``trip.1.jpg``, ``trip.2.jpg`` …"""
 _CONTENTS = ("path", "text", "data", "image")
 
 
@@ -39,6 +54,13 @@ class _Sample:
     key: str
     files: dict[str, bytes | Problem] = field(default_factory=dict)
     """By what follows the first dot."""
+    pictures: dict[str, bytes | Problem] = field(default_factory=dict)
+    """By their names."""
+
+    @property
+    def is_photos(self) -> bool:
+        """Whether there is no text, label or field among the files, so that its pictures are photos."""
+        return bool(self.pictures) and not {"txt", *_FIELDS} & self.files.keys()
 
 
 def tar_items(
@@ -71,69 +93,56 @@ def _samples(where: str) -> Iterator[_Sample | Problem]:
     """Yield samples, and what is wrong with the tar itself."""
     name = base_name(where)
     with opened(where) as file:
-        try:
-            tar = tarfile.TarFile(fileobj=file, mode="r")
-        except tarfile.TarError as error:
-            yield Problem(f"not a tar ({error})", source=name, id=name, path=where, code=ProblemCode.UNREADABLE)
-            return
         sample: _Sample | None = None
-        n_members = 0
+        damage: str | None = None
         try:
-            while (member := tar.next()) is not None:
-                vars(tar)["members"].clear()  # it would keep all that came before
-                n_members += 1
-                if member.isdir():
+            for tar, member in tar_members(file):
+                inner = member.name.removeprefix("./")
+                if member.isdir() or is_hidden(inner):
                     continue
-                key, ending = _split_name(member.name)
-                if ending.lower() not in (*_MODALITIES, *_FIELDS):
+                key, ending = _split_name(inner)
+                known = ending.lower() in (*_MODALITIES, *_FIELDS)
+                if not known and not is_picture(inner):
                     continue
-                if sample is None or sample.key != key:
+                if sample is None or sample.key != key or (len(sample.pictures) >= _MAX_PICTURES and sample.is_photos):
                     if sample is not None:
                         yield sample
                     sample = _Sample(key)
-                sample.files[ending.lower()] = _read_member(tar, member, name)
-            damaged = not _ends_well(file, tar.offset)
-        except tarfile.TarError:  # what goes wrong with the storage is no fault of the tar
-            damaged = True
+                content = _read_member(tar, member, name)
+                if known:
+                    sample.files[ending.lower()] = content
+                if is_picture(inner):
+                    sample.pictures[inner] = content
+        except (ArchiveError, tarfile.TarError) as error:  # what goes wrong with the storage is no fault of the tar
+            damage = getattr(error, "reason", str(error))
         if sample is not None:
             yield sample
-        if damaged:
-            reason = f"the tar is damaged or cut off after {n_members:,} members; what follows is lost"
-            yield Problem(reason, source=name, id=name, path=where, code=ProblemCode.UNREADABLE)
+        if damage is not None:
+            yield Problem(damage, source=name, id=name, path=where, code=ProblemCode.UNREADABLE)
 
 
 def _split_name(name: str) -> tuple[str, str]:
     """Return a member's name up to the first dot of its last part, and what follows that dot."""
-    folder, slash, last = name.removeprefix("./").rpartition("/")
+    folder, slash, last = name.rpartition("/")
     stem, _, ending = last.partition(".")
     return f"{folder}{slash}{stem}", ending
 
 
 def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo, source: str) -> bytes | Problem:
     name = member.name.removeprefix("./")
-    if name.startswith("/") or ".." in name.split("/"):
-        return Problem("its name leads out of the tar", source=source, id=name, code=ProblemCode.OUTSIDE)
+    refusal = Refusal.OUTSIDE if leads_out(name) else None
     if not member.isreg() or member.issparse():
-        return Problem("a link or a special file; expected a file", source=source, id=name, code=ProblemCode.NOT_A_FILE)
-    if member.size > MAX_FILE_BYTES:
-        return Problem(too_large(member.size, MAX_FILE_BYTES), source=source, id=name, code=ProblemCode.UNREADABLE)
+        refusal = refusal or Refusal.LINK
+    if refusal is not None:
+        return Problem(refusal, source=source, id=name, code=REFUSALS[refusal])
+    if member.size > MAX_MEMBER_BYTES:
+        return Problem(too_large(member.size, MAX_MEMBER_BYTES), source=source, id=name, code=ProblemCode.UNREADABLE)
     content = tar.extractfile(member)
     assert content is not None  # a regular file
     data = content.read()
     if len(data) < member.size:
-        raise tarfile.ReadError("unexpected end of data")
+        raise ArchiveError(f"the tar is cut off within {name}; what follows is lost", source)
     return data
-
-
-def _ends_well(file: Any, offset: int) -> bool:
-    """Return whether a tar ends at this place: with a block of zeros, or the file with it."""
-    file.seek(offset)  # of the block that tarfile took for the end, whatever it is
-    return not any(file.read(tarfile.BLOCKSIZE))
-
-
-def too_large(size: int, most: int) -> str:
-    """Say that a file is too large."""
-    return f"{size:,} bytes, more than the limit of {most:,}"
 
 
 def decode_text(data: bytes) -> str:
@@ -149,8 +158,13 @@ def decode_text(data: bytes) -> str:
 def _sample_items(
     sample: _Sample, tar: str, where: str, reads: Mapping[str, str], fields: Mapping[str, str]
 ) -> Iterator[Item | Problem]:
+    if sample.is_photos:
+        for name, data in sample.pictures.items():
+            labels = archive_labels(tar, name)
+            item = Item("image", f"{tar}/{name}", uri=_uri(where, name), labels=labels, source=tar)
+            yield data if isinstance(data, Problem) else _filled(item, data, reads)
+        return
     id = f"{tar}/{sample.key}"
-    url = where if is_remote(where) else f"file://{where}"
     try:
         line, common = _fields_of(sample, fields)
         wrong: BadLineError | None = None
@@ -162,13 +176,18 @@ def _sample_items(
         contents["json"] = words.encode(errors="surrogatepass")
     for ending, data in contents.items():
         modality = _MODALITIES.get(ending, "text")
-        item = Item(modality, id, uri=f"tar://{sample.key}.{ending}::{url}", source=tar, **common)
+        item = Item(modality, id, uri=_uri(where, f"{sample.key}.{ending}"), source=tar, **common)
         if isinstance(data, Problem):
             yield data
         elif wrong is not None:
             yield item.problem(wrong.code, f"its fields: {wrong}")
         else:
             yield _filled(item, data, reads)
+
+
+def _uri(where: str, name: str) -> str:
+    """Return where a member is: a URL that fsspec can open if the tar is at one."""
+    return f"tar://{name}::{where}" if is_remote(where) else str(ArchiveMember(Path(where), name))
 
 
 def _filled(item: Item, data: bytes, reads: Mapping[str, str]) -> Item | Problem:
