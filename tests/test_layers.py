@@ -72,7 +72,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined",
     ],
     "engine": [
-        "_code_length _filter_check _urls named_labels query refinement reliability sources words",
+        "_code_length _filter_check _urls item_files named_labels query refinement reliability sources words",
         "code_files feedback listing ordering tar_samples",
         "confidence encoding",
         "answer encode_run folder",

@@ -238,7 +238,7 @@ def test_a_saved_picture_comes_and_goes_with_its_item(engine, world):
     )
     hit = engine.get("two")
     assert engine.path_of(hit).read_bytes() == data_of(world, 2)
-    assert hit.uri == f"{MEDIA}/{saved(engine)[0]}"
+    assert hit.uri == str(engine.path / MEDIA / saved(engine)[0])
     assert engine.search(id="two", asymmetric=True, k=1), "its content is found again"
     engine.add([{"id": "two", "data": data_of(world, 3)}], keep=True, on_problem=lambda _: None)
     assert len(saved(engine)) == 1, "it was not added, so it is not saved"

@@ -43,7 +43,9 @@ def test_only_pictures_of_items_are_in_it(engine, tmp_path):
     (engine.path / MEDIA / "notes.txt").write_text("of somebody")
     backup_engine(engine.path, tmp_path / "engine.tar")
     with tarfile.open(tmp_path / "engine.tar") as opened:
-        assert [name for name in opened.getnames() if name.startswith(MEDIA)] == [engine.get("gif").uri]
+        assert [name for name in opened.getnames() if name.startswith(MEDIA)] == [
+            f"{MEDIA}/{engine.path_of(engine.get('gif')).name}"
+        ]
 
 
 def test_a_picture_that_is_removed_during_the_backup(engine, tmp_path, monkeypatch):

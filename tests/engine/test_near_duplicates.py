@@ -213,7 +213,7 @@ def test_what_was_found_is_kept_until_something_changes(engine, monkeypatch):
 def test_an_engine_without_vectors_finds_identical_things_and_says_so(engine, world, tmp_path):
     shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")
     engine.add([{"id": "copy", "path": str(tmp_path / "copy.png")}])
-    finder = near_duplicates.DuplicateFinder(engine.store, None, engine.path)
+    finder = near_duplicates.DuplicateFinder(engine.store, None, engine._files)
     (group,) = finder.find(["image"], radius=8, threshold=0.97)
     assert keys(group) == ["photos/0.png", "copy"]
     assert group.exact

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from urllib.parse import quote
@@ -92,9 +93,30 @@ def test_what_is_no_picture_is_not_served(client, engine, tmp_path):
             assert answer.headers["content-type"] == "application/json"
             assert str(tmp_path) not in answer.text
     path.unlink()
-    assert "no longer where it was" in client.get("/media/passwd.png").json()["error"]
+    gone = client.get("/media/passwd.png").json()["error"]
+    assert "no longer where it was" in gone
+    assert gone.endswith("(looked for passwd.png beside the engine's folder)")
+    assert str(tmp_path) not in gone
     assert client.get("/media/passwd.png?size=64").status_code == 404
     assert client.get("/media/items.csv:3").status_code == 404
+
+
+def test_pictures_of_an_archive(client, engine):
+    photo = engine.path_of(engine.get("photos/0.png")).read_bytes()
+    beside = engine.path.parent / "more photos.zip"
+    with zipfile.ZipFile(beside, "w") as archive:
+        archive.writestr("red/ä?.png", photo)
+    assert engine.add(beside).added == 1
+    item = client.get("/items/" + quote("more photos.zip/red/ä?.png")).json()
+    assert item["labels"] == ["red"]
+    whole = client.get(item["media"])
+    assert (whole.content, whole.headers["content-type"]) == (photo, "image/png")
+    assert client.get(item["media"] + "&size=64").headers["content-type"] == "image/webp"
+    assert client.post("/search", json={"id": item["id"], "asymmetric": True}).status_code == 200
+    beside.unlink()
+    gone = client.get(item["media"])
+    assert gone.status_code == 404
+    assert gone.json()["error"].endswith("(looked for more photos.zip!/red/ä?.png beside the engine's folder)")
 
 
 def test_read_only_says_how_to_write(client):

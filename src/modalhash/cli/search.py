@@ -139,7 +139,8 @@ def search(
             queries = opened.prepare([query], modality=modality or "text", asymmetric=asymmetric)
         if given:
             name = str(next(value for value in (query, image, id) if value is not None))
-            _show(_Answer(name, opened.answer([queries.request(0, options)])[0], queries, 0), as_json)
+            hits = opened.with_paths(opened.answer([queries.request(0, options)])[0])
+            _show(_Answer(name, hits, queries, 0), as_json)
         else:
             failed = _search_input(opened, modality or "text", options, as_json)
     if failed:
@@ -197,7 +198,7 @@ def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOpt
             yield from _answers(engine, [query], modality, options)
         return
     for row, (query, hits) in enumerate(zip(batch, found, strict=True)):
-        yield _Answer(query, hits, queries, row)
+        yield _Answer(query, engine.with_paths(hits), queries, row)
 
 
 def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:

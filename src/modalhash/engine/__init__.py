@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from modalhash._archives import ArchiveMember as ArchiveMember
     from modalhash.data import parse_labels as parse_labels
     from modalhash.engine._filter_check import UnknownLabelError as UnknownLabelError
     from modalhash.engine.answer import Hit as Hit
@@ -57,7 +58,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
         "_filter_check": ["FilterError", "UnknownLabelError"],
         "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],
-        "sources": ["Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
+        "sources": ["ArchiveMember", "Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
         "splitting": ["split_engine"],
     },
 )

@@ -12,6 +12,7 @@ import tarfile
 import warnings
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -42,6 +43,7 @@ from modalhash.engine.folder import (
     recover_engine,
     write_config,
 )
+from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.place import SQLITE, Place, has_schema, new_place
 from modalhash.engine.refinement import FILE as REFINEMENT
 from modalhash.store import SEARCHED_FIELDS, SqliteStore, StoreError
@@ -134,11 +136,11 @@ def restore_engine(
             raise EngineError(f"{file} is no backup, or is damaged: {error}") from error
         config = read_config(fresh)
         if place.kind != SQLITE:
-            _move_items(fresh, config, place)
+            _move_items(fresh, config, place, ItemFiles.of(folder, config, relative=False))
         write_config(fresh, {**config, **place.to_config(), "generation": new_generation()})
 
 
-def _move_items(fresh: Path, config: Mapping[str, Any], place: Place) -> None:
+def _move_items(fresh: Path, config: Mapping[str, Any], place: Place, files: ItemFiles) -> None:
     """Put the items of a restored engine into a database."""
     fields = config.get("searched_fields", SEARCHED_FIELDS)
     with (
@@ -147,7 +149,7 @@ def _move_items(fresh: Path, config: Mapping[str, Any], place: Place) -> None:
     ):
         records = source.scan()
         while batch := list(islice(records, _MOVED_TOGETHER)):
-            target.add(batch)
+            target.add(replace(record, uri=files.whole(record.uri)) for record in batch)
     for ending in ("", "-wal", "-shm"):
         (fresh / f"{ITEMS}{ending}").unlink(missing_ok=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from modalhash._archives import ArchiveMember, find_member
 from modalhash._typing import Matrix
 from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, Judge, answer_requests
@@ -30,6 +31,7 @@ from modalhash.engine.folder import (
     recover_engine,
 )
 from modalhash.engine.ingest import NOT_SHARED, Added, Ingester
+from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.listing import PART_SIZE
 from modalhash.engine.near_duplicates import (
     DUPLICATE_RADIUS,
@@ -181,7 +183,8 @@ class Engine:
         self._judge: Judge | None = None
         if parts.refinement is not None and parts.confidence is not None:
             self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
-        self._duplicates = DuplicateFinder(self.store, parts.refinement, self.path)
+        self._files = ItemFiles.of(self.path, self.config, relative=self._place.kind == SQLITE)
+        self._duplicates = DuplicateFinder(self.store, parts.refinement, self._files)
         try:
             if self.store.n_bits != self.n_bits:
                 name = self._place.name(self.path)
@@ -251,9 +254,10 @@ class Engine:
 
         Parameters
         ----------
-        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``) or a folder of pictures, whose subfolders are labels, or a
-            list of such; a :class:`~modalhash.data.Dataset`, a file that
-            :func:`~modalhash.data.read` recognises, or the name of a data set; or dicts such as
+        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``), a folder of pictures, whose subfolders are labels, or an
+            archive of such (``.zip``, ``.tar``, ``.tar.gz``), which is not unpacked; or a list of these;
+            a :class:`~modalhash.data.Dataset`, a file that :func:`~modalhash.data.read` recognises, or the name of a
+            data set; or dicts such as
             ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
         folder : to be made; it appears when it is whole
         n_bits : length of the codes, below the number of items of every modality; or "auto": the first of 32, 64, 128
@@ -426,6 +430,7 @@ class Engine:
             self.store,
             self.model,
             self.encoders,
+            self._files,
             problems,
             replace,
             workers,
@@ -462,8 +467,8 @@ class Engine:
         Parameters
         ----------
         source : a folder (pictures, and ``.txt`` files as texts), a manifest (``.jsonl``, ``.csv``, ``.tsv``), a
-            Parquet file with columns as a manifest's, or a ``.tar`` as WebDataset has them; a path, an fsspec URL, a
-            pattern with ``*``, or a list of such
+            Parquet file with columns as a manifest's, a ``.tar`` of photos or as WebDataset has them, or a ``.zip`` or
+            ``.tar.gz`` of photos; a path, an fsspec URL (none of the last two), a pattern with ``*``, or a list of such
         out : a folder for the files, a path or a URL; new, or begun by the same call
         fields : the names of a manifest's fields, as for :meth:`train`
         root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
@@ -518,7 +523,7 @@ class Engine:
 
     def get(self, id: str, *, modality: str | None = None) -> Hit:
         """Return the item with this id; give the modality where it is in several."""
-        return Hit.from_record(self.records([str(id)], modality)[0], 0)
+        return self.with_paths([Hit.from_record(self.records([str(id)], modality)[0], 0)])[0]
 
     def records(self, ids: Sequence[str], modality: str | None = None) -> list[Record]:
         """Return items as they are stored; KeyError for an unknown id, ValueError for one in several modalities."""
@@ -536,9 +541,18 @@ class Engine:
             found.append(own[0])
         return found
 
-    def path_of(self, item: Hit | Record) -> Path | None:
-        """Return the path of an item's file, or None if it has none. Relative ones lie in the engine's folder."""
-        return None if item.uri is None else self.path / item.uri
+    def path_of(self, item: Hit | Record) -> Path | ArchiveMember | None:
+        """Return where an item's file is, whether it is there or not; None if it has none, or one at a URL.
+
+        What is stored relative to the engine lies in its folder or beside it; where it is not, and the engine was made
+        elsewhere, it is looked for there. A file in an archive has ``read()`` for its bytes, and reads as
+        ``photos.zip!/red/1.jpg``.
+        """
+        return self._files.find(item.uri)
+
+    def with_paths(self, hits: Iterable[Hit]) -> list[Hit]:
+        """Return hits whose ``uri`` says where their files are now, as :meth:`search` gives them."""
+        return [hit if (file := self.path_of(hit)) is None else replace(hit, uri=str(file)) for hit in hits]
 
     def sizes(self) -> dict[str, int]:
         """Return the number of items of each modality as the last search saw them, at once."""
@@ -594,7 +608,9 @@ class Engine:
         )
         if warning := queries.warning():
             warnings.warn(warning, UserWarning, stacklevel=2)
-        return self.answer(queries.request(row, wanted) for row in range(len(queries)))
+        return [
+            self.with_paths(hits) for hits in self.answer(queries.request(row, wanted) for row in range(len(queries)))
+        ]
 
     def prepare(
         self,
@@ -615,7 +631,7 @@ class Engine:
             )
         if name == "id":
             records = self.records(list(map(str, values)), modality)
-            return encode_records(self.model, self.encoders, records, base=self.path, asymmetric=asymmetric)
+            return encode_records(self.model, self.encoders, records, files=self._files, asymmetric=asymmetric)
         of = name if name in ("text", "image") and modality is None else modality
         if of is None:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
@@ -629,6 +645,8 @@ class Engine:
                 refinement=self.refinement,
                 confidence=self.confidence,
             )
+        if self.encoders[of].reads == "image":
+            values = [find_member(str(one)) or one if isinstance(one, str | Path) else one for one in values]
         return encode_contents(
             self.model,
             self.encoders[of],
@@ -640,7 +658,10 @@ class Engine:
         )
 
     def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
-        """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible."""
+        """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible.
+
+        Their ``uri`` is as it is stored: :meth:`path_of` and :meth:`with_paths` tell where files are.
+        """
         self.refresh()
         return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker, self._judge)
 
@@ -678,7 +699,7 @@ class Engine:
             check_int(limit, "limit", at_least=1)
         if self.refinement is None:
             warnings.warn(NO_VECTORS, UserWarning, stacklevel=2)
-        return self._duplicates.find(
+        groups = self._duplicates.find(
             names,
             radius=radius,
             threshold=float(threshold),
@@ -686,6 +707,7 @@ class Engine:
             limit=limit,
             offset=offset,
         )
+        return [replace(group, items=tuple(self.with_paths(group.items))) for group in groups]
 
     def items(self) -> Iterator[Record]:
         """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""
@@ -697,7 +719,8 @@ class Engine:
         The refinement vector is base64 of its int8 values, and left out where an item has none.
         """
         for record in self.items():
-            path = None if record.uri is None else str(self.path.absolute() / record.uri)
+            file = self.path_of(record)
+            path = record.uri if file is None else str(file)
             line = {"id": record.id, "modality": record.modality, "text": record.text, "path": path}
             line = {key: value for key, value in line.items() if value is not None}
             code = bytes(record.code).hex()

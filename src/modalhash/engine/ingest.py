@@ -13,6 +13,7 @@ from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
 from modalhash.engine.code_files import Identity, code_files, count_rows, read_codes
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
+from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
@@ -53,14 +54,19 @@ class CodedItems:
     vectors: Array | None
     """Refinement vectors, int8, if the engine makes such."""
 
-    def records(self, kinds: str | Iterable[str]) -> list[Record]:
+    def records(self, kinds: str | Iterable[str], files: ItemFiles) -> list[Record]:
         """Return the items as they are stored; one kind of code for all of them, or one each."""
         each = repeat(kinds, len(self.items)) if isinstance(kinds, str) else kinds
         vectors = repeat(None, len(self.items)) if self.vectors is None else (row.tobytes() for row in self.vectors)
         return [
-            replace(item.to_record(code, kind), refinement=vector)
+            replace(with_uri(item.to_record(code, kind), files), refinement=vector)
             for item, code, kind, vector in zip(self.items, self.codes, each, vectors, strict=True)
         ]
+
+
+def with_uri(record: Record, files: ItemFiles) -> Record:
+    """Return an item with the path of its file as it is stored."""
+    return record if record.uri is None else replace(record, uri=files.uri(record.uri))
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ class Ingester:
     store: Store
     model: CrossModalHasher
     encoders: Mapping[str, Encoder]
+    files: ItemFiles
     report: Report
     replace: bool = False
     workers: int | None = None
@@ -120,7 +127,7 @@ class Ingester:
             if first.setdefault(record.key, record) is not record:
                 reason = f"the id {record.id!r} is given twice; the first one is taken"
                 self.report(Item(*record.key).problem(ProblemCode.DUPLICATE, reason))
-        records = list(first.values())
+        records = [with_uri(record, self.files) for record in first.values()]
         replaced = len(self._existing(Item(*key) for key in first)) if self.replace else 0
         while records:
             try:
@@ -188,7 +195,7 @@ class Ingester:
 
     def _store(self, coded: CodedItems) -> tuple[int, int]:
         """Store the items; where another process was quicker with some of them, the others."""
-        records = coded.records("hashed")
+        records = coded.records("hashed", self.files)
         while True:
             if self.replace:
                 existing = self._existing(coded.items)

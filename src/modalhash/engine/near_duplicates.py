@@ -17,17 +17,18 @@ import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from modalhash._archives import ArchiveMember
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
 from modalhash.codes import pack_signs
 from modalhash.engine.answer import Hit
+from modalhash.engine.item_files import File, ItemFiles
 from modalhash.engine.ordering import competition_ranks
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import FoundRows, HammingIndex
@@ -85,8 +86,8 @@ class _Group(NamedTuple):
 class DuplicateFinder:
     """Finds the near-duplicates of a store; what was found is kept until the store changes."""
 
-    def __init__(self, store: Store, refinement: Refinement | None, folder: Path) -> None:
-        self._store, self._refinement, self._folder = store, refinement, folder
+    def __init__(self, store: Store, refinement: Refinement | None, files: ItemFiles) -> None:
+        self._store, self._refinement, self._files = store, refinement, files
         self._found: dict[tuple[str, int, float, str], tuple[Revision, list[_Group]]] = {}
         self._lock = threading.Lock()
 
@@ -163,18 +164,18 @@ class DuplicateFinder:
         """Return whether texts or files are the same, as far as they are there."""
         if len({(record.text, self._size(record)) for record in records}) > 1:
             return False
-        return len({_digest(self._folder / record.uri) for record in records if record.uri is not None} - {None}) <= 1
+        return len({_digest(self._files.find(record.uri)) for record in records} - {None}) <= 1
 
     def _identical(self, numbers: Array) -> list[_Group]:
         """Return groups of items whose texts or files are identical."""
         by_text: dict[object, list[int]] = {}
-        by_size: dict[object, list[tuple[int, Path]]] = {}
+        by_size: dict[object, list[tuple[int, File | None]]] = {}
         batches = (self._store.records(numbers[rows]) for rows in row_slices(len(numbers), RECORDS_AT_ONCE))
         for number, record in (pair for batch in batches for pair in batch.items()):
             if record.text is not None:
                 by_text.setdefault(record.text, []).append(number)
-            elif record.uri is not None and (size := self._size(record)) is not None:
-                by_size.setdefault(size, []).append((number, self._folder / record.uri))
+            elif (size := self._size(record)) is not None:
+                by_size.setdefault(size, []).append((number, self._files.find(record.uri)))
         by_digest: dict[object, list[int]] = {}
         for some in by_size.values():
             for number, path in some if len(some) > 1 else ():
@@ -185,8 +186,9 @@ class DuplicateFinder:
 
     def _size(self, record: Record) -> int | None:
         """Return the bytes of an item's file, None without one."""
+        file = self._files.find(record.uri)
         try:
-            return None if record.uri is None else (self._folder / record.uri).stat().st_size
+            return None if file is None else file.size() if isinstance(file, ArchiveMember) else file.stat().st_size
         except (OSError, ValueError):
             return None
 
@@ -373,9 +375,13 @@ def _with_items(group: _Group, records: Mapping[int, Record]) -> DuplicateGroup:
     return DuplicateGroup(tuple(hits), group.exact)
 
 
-def _digest(path: Path) -> bytes | None:
+def _digest(path: File | None) -> bytes | None:
     """Return the digest of a file, None if it cannot be read."""
+    if path is None:
+        return None
     try:
+        if isinstance(path, ArchiveMember):
+            return sha256(path.read()).digest()
         with path.open("rb") as file:
             return file_digest(file, "sha256").digest()
     except (OSError, ValueError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
     from modalhash.engine.confidence import Confidence
+    from modalhash.engine.item_files import ItemFiles
     from modalhash.engine.refinement import Refinement
 
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
@@ -304,7 +304,7 @@ def encode_records(
     encoders: Mapping[str, Encoder],
     records: Sequence[Record],
     *,
-    base: Path,
+    files: ItemFiles,
     asymmetric: bool,
 ) -> QueryBatch:
     """Take the codes of stored items as queries, and encode their contents where projections are wanted."""
@@ -319,9 +319,8 @@ def encode_records(
         return QueryBatch(modality, codes, records=list(records), vectors=vectors)
     projections = np.empty((len(records), model.n_bits), dtype=np.float32)
     for row, record in enumerate(records):
-        encoder, content = encoders[record.modality], record.text
-        if content is None and record.uri is not None:
-            content = str(base / record.uri)
+        encoder = encoders[record.modality]
+        content: Any = files.find(record.uri) if record.text is None else record.text
         if encoder.reads == "array" or content is None:
             raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
         features = _features_of(encoder, [content])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from modalhash.engine.confidence import FILE as CONFIDENCE
 from modalhash.engine.folder import ENCODERS, ITEMS, MEDIA, MODEL, new_folder, new_generation, write_config
+from modalhash.engine.item_files import HOME, ItemFiles
 from modalhash.engine.refinement import FILE as REFINEMENT
-from modalhash.store import SqliteStore
+from modalhash.store import Record, SqliteStore
 
 if TYPE_CHECKING:
     from modalhash.engine.engine import Engine
@@ -30,7 +32,7 @@ def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
     ----------
     engine : the engine
     folders : to be made, one for each shard; each appears when it is whole. Pictures saved in the engine go along;
-        other paths of items stay as they are, so that relative ones need the shard to lie beside the engine
+        other files stay where they are, and the shards find them there
     """
     targets = [Path(folder) for folder in folders]
     if not targets or len({folder.absolute() for folder in targets}) < len(targets):
@@ -40,20 +42,19 @@ def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
     sizes = []
     for target, (start, stop) in zip(targets, pairwise(bounds), strict=True):
         with new_folder(target, overwrite=False) as fresh:
-            _copy_parts(engine, fresh)
+            files = ItemFiles(target.resolve())
+            _copy_parts(engine, fresh, files)
             fields = engine.config.get("searched_fields")
             with SqliteStore(fresh / ITEMS, n_bits=engine.n_bits, searched_fields=fields) as store:
                 left = stop - start
                 while left and (batch := list(islice(items, min(left, _BATCH)))):
-                    for record in batch:
-                        _copy_picture(engine.path, fresh, record.uri)
-                    store.add(batch)
+                    store.add(_moved(record, engine, fresh, files) for record in batch)
                     left -= len(batch)
                 sizes.append(len(store))
     return sizes
 
 
-def _copy_parts(engine: Engine, fresh: Path) -> None:
+def _copy_parts(engine: Engine, fresh: Path, files: ItemFiles) -> None:
     """Copy all of an engine but its items; the generation is new, since these items are others."""
     for name in (MODEL, ENCODERS):
         shutil.copytree(engine.path / name, fresh / name)
@@ -61,12 +62,16 @@ def _copy_parts(engine: Engine, fresh: Path) -> None:
         if (engine.path / name).exists():
             shutil.copy2(engine.path / name, fresh / name)
     config = {name: value for name, value in engine.config.items() if name != "store"}  # a shard has a file of its own
-    write_config(fresh, {**config, "generation": new_generation()})
+    write_config(fresh, {**config, HOME: str(files.folder), "generation": new_generation()})
 
 
-def _copy_picture(source: Path, fresh: Path, uri: str | None) -> None:
-    """Copy a picture that was saved in the engine."""
-    parts = PurePosixPath(uri or "").parts
-    if len(parts) == 2 and parts[0] == MEDIA and source.joinpath(*parts).is_file():
-        (fresh / MEDIA).mkdir(exist_ok=True)
-        shutil.copy2(source.joinpath(*parts), fresh.joinpath(*parts))
+def _moved(record: Record, engine: Engine, fresh: Path, files: ItemFiles) -> Record:
+    """Return an item of a shard: a picture that was saved in the engine is copied, any other file stays."""
+    parts = PurePosixPath(record.uri or "").parts
+    if len(parts) == 2 and parts[0] == MEDIA:
+        if engine.path.joinpath(*parts).is_file():
+            (fresh / MEDIA).mkdir(exist_ok=True)
+            shutil.copy2(engine.path.joinpath(*parts), fresh.joinpath(*parts))
+        return record
+    file = engine.path_of(record)
+    return record if file is None else replace(record, uri=files.uri(str(file)))

@@ -20,12 +20,13 @@ from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import MIN_HELD_OUT, Confidence, hold_out, learn_confidence
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
+from modalhash.engine.item_files import HOME, ItemFiles
 from modalhash.engine.named_labels import find_named_labels
-from modalhash.engine.place import new_place
+from modalhash.engine.place import SQLITE, new_place
 from modalhash.engine.refinement import learn_refinement
 from modalhash.engine.sources import Batch, Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
-from modalhash.store import SEARCHED_FIELDS, Store
+from modalhash.store import SEARCHED_FIELDS, Record, Store
 from modalhash.validation import check_choice
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def train_engine(
         new_place(folder, store, variable=store_variable) as place,
         new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
     ):
+        files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
         opened = open_source(source)
         chosen = choose_encoders(opened, encoders, quality=quality, download=download)
         seconds: dict[str, float] = {}
@@ -117,6 +119,7 @@ def train_engine(
             "searched_fields": _check_names(searched_fields),
             **place.to_config(),
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
+            HOME: str(files.folder),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         with place.create(fresh, n_bits=hasher.n_bits, searched_fields=searched_fields) as items:
@@ -128,7 +131,7 @@ def train_engine(
                     rows = np.flatnonzero([(kinds[row] == "learned") == from_labels for row in training[modality]])
                     own = learned.training_posteriors(modality, labels=from_labels)[rows]
                     vectors[training[modality][rows], : own.shape[1]] = own
-                _store_all(items, CodedItems(part.items, packed, vectors), kinds, progress)
+                _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(
@@ -427,9 +430,8 @@ def _codes_of(
     return ["learned" if own else "hashed" for own in learned], packed
 
 
-def _store_all(store: Store, coded: CodedItems, kinds: Iterable[str], progress: Reporter) -> None:
+def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
     """Store items in batches, each whole or not at all."""
-    records = coded.records(kinds)
     for start in range(0, len(records), STORE_BATCH_SIZE):
         store.add(records[start : start + STORE_BATCH_SIZE])
         progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
