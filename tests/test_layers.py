@@ -116,7 +116,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
     for path in sorted(SOURCE.rglob("*.py"))
-    if path.name != "__init__.py"
+    if path.name not in ("__init__.py", "__main__.py")  # the latter is the command line by another name
 }
 PACKAGES = {".".join(path.parent.relative_to(SOURCE).parts): path for path in sorted(SOURCE.rglob("*/__init__.py"))}
 

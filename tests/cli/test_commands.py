@@ -25,6 +25,11 @@ def test_help_names_every_command_and_where_to_start():
     assert run("--version").output == f"modalhash {__version__}\n"
 
 
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "modalhash", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"modalhash {__version__}\n"
+
+
 def test_methods_is_the_registry():
     shown = run("methods").output
     for method in METHODS.values():
