@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modalhash.cli._common import EXIT_ERROR, is_user_error, say
+from modalhash.cli._signals import clean_stops
 from modalhash.cli.experiment import Datasets, DryRun, Jobs, Retry, Root, Seeds, measure_plan, names_in, show_plan
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def show_list(console: Console, known: Mapping[str, Experiment]) -> None:
 def main() -> None:
     """Run the command line; a user's mistake is one clear line and exit code 2, anything else a traceback."""
     try:
-        app(prog_name="python -m reproduction")
+        with clean_stops():
+            app(prog_name="python -m reproduction")
     except Exception as error:
         if not is_user_error(error):
             raise

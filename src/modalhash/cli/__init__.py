@@ -30,7 +30,8 @@ from modalhash.cli import (
     train,
     verify,
 )
-from modalhash.cli._common import Commands
+from modalhash.cli._common import Commands, say
+from modalhash.cli._signals import Terminated, clean_stops
 
 app = typer.Typer(
     name="modalhash",
@@ -88,4 +89,9 @@ app.command(context_settings=reproduce.OPTIONS)(reproduce.reproduce)
 
 def main() -> None:
     """Run the command line; the entry point of the package."""
-    app()
+    with clean_stops():
+        try:
+            app()
+        except Terminated as stopped:
+            say(f"stopped by {stopped.name}")
+            raise

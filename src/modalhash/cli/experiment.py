@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from modalhash.cli._common import Commands, ReadMemory, ReadSeconds, import_from_here
+from modalhash.cli._signals import Terminated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -263,7 +264,9 @@ def measure_plan(console: Console, plan: Plan, results: Results, *, root: Path |
 
         try:
             return run_cells(plan, results, root=root, jobs=jobs, retry=retry, notify=notify)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated) as stopped:
             display.stop()
             console.print(f"stopped; everything measured so far is in {results.path}. The same command goes on.")
+            if isinstance(stopped, Terminated):
+                raise
             raise typer.Exit(130) from None

@@ -10,12 +10,13 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median
@@ -232,6 +233,7 @@ def _one_thread() -> Iterator[None]:
 def _serve(connection: Connection, inputs: Mapping[str, Input], root: Path | None) -> None:
     """Measure the cells that come until no more come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends this process
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     from modalhash.experiments.environment import describe_environment
     from modalhash.experiments.measure import Loader, measure
 
@@ -251,6 +253,14 @@ def _serve(connection: Connection, inputs: Mapping[str, Input], root: Path | Non
         environment = environment or describe_environment()  # after the first fit, when the BLAS is loaded
         result |= {"environment": environment, "started": round(start), "took": round(time.time() - start, 3)}
         connection.send_bytes(json.dumps(result).encode())
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, however that ended: nobody would take the result."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 # Time
