@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import settings
 
 from dask_cluster import dask_cluster  # noqa: F401  (a fixture for all)
 
+os.environ["MODALHASH_QUIET"] = "1"  # lines of progress come by the clock; for processes that tests start, too
 settings.register_profile("fixed", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("fixed")
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from modalhash.cli._progress import QUIET, ProgressLines, describe_seconds, is_quiet
+
 if TYPE_CHECKING:  # numpy, rich and what needs them are loaded when a command runs: `modalhash --help` stays quick
     from rich.console import Console
 
@@ -41,6 +43,15 @@ Field = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Say nothing of the progress. Also the variable MODALHASH_QUIET.",
+        callback=lambda value: _set_variable(QUIET, "1" if value else None),
+    ),
+]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -243,11 +254,15 @@ def progress_bars(
 ) -> Iterator[Callback | None]:
     """Yield a callback that draws one bar per stage, with the objective where there is one, or with another note.
 
-    By default bars are drawn on the error output, and there are none if that is no terminal.
+    By default bars are drawn on the error output. Where that is no terminal there is a line every few seconds instead;
+    where MODALHASH_QUIET is set (``--quiet``), there is nothing.
     """
     on = console(stderr=True) if on is None else on
-    if on.stderr and not on.is_terminal:
+    if is_quiet():
         yield None
+        return
+    if on.stderr and not on.is_terminal:
+        yield ProgressLines(say)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -280,19 +295,6 @@ def rate_and_time_left(progress: Progress) -> str:
         return ""
     rate, left = progress.step / progress.seconds, progress.total - progress.step
     return f"{rate:,.0f} a second" + (f", {describe_seconds(left / rate)} left" if left else "")
-
-
-def describe_seconds(seconds: float) -> str:
-    """Write a time for a person.
-
-    Examples
-    --------
-    >>> describe_seconds(42.3), describe_seconds(185), describe_seconds(9000)
-    ('42 s', '3 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def describe_labels(facts: dict[str, Any]) -> str:

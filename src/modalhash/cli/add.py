@@ -11,6 +11,7 @@ from modalhash.cli._common import (
     AsJson,
     EngineFolder,
     Field,
+    Quiet,
     ReadMemory,
     ReadSeconds,
     Strict,
@@ -37,6 +38,7 @@ def add(
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
     trust: Trust = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Add items to an engine, without training.

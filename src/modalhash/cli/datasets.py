@@ -9,6 +9,7 @@ import typer
 
 from modalhash.cli._common import (
     Commands,
+    Quiet,
     ReadMemory,
     ReadSeconds,
     console,
@@ -114,6 +115,7 @@ def encode(
     root: Root = None,
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write a data set with other features: its pictures or texts through an encoder.
 

@@ -11,6 +11,7 @@ from modalhash.cli._common import (
     AsJson,
     EngineFolder,
     Field,
+    Quiet,
     ReadMemory,
     Trust,
     key_values,
@@ -54,6 +55,7 @@ def encode(
     part_size: Annotated[int, typer.Option(min=1, help="Inputs of one file; a tar is one file.")] = 2048,
     read_memory: ReadMemory = None,
     trust: Trust = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Encode pictures and texts into Parquet files, without adding them.

@@ -12,6 +12,7 @@ from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
     Field,
+    Quiet,
     ReadMemory,
     ReadSeconds,
     Store,
@@ -128,6 +129,7 @@ def train(
     workers: Workers = None,
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn codes from pictures and texts, and make an engine that finds them.
