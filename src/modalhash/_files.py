@@ -134,16 +134,19 @@ def scratch_folders(target: str | Path) -> list[Path]:
     return [scratch for scratch in _leftovers_of(target) if _is_leftover(scratch)]
 
 
-def abandoned_folders(folder: str | Path) -> list[Path]:
+def abandoned_folders(folder: str | Path, *, target: str | None = None) -> list[Path]:
     """Return what processes that were killed left in a folder while they made a folder or a backup there.
 
-    One that may hold the only copy of what it was to replace is not among them: that is for :func:`recover_folder`.
+    With ``target``, only what was to get that name. One that may hold the only copy of what it was to replace is not
+    among them: that is for :func:`recover_folder`.
     """
     folder, found = Path(folder).absolute(), []
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for entry in os.scandir(folder):
             name = _TEMPORARY.fullmatch(entry.name)
-            if name and entry.is_dir(follow_symlinks=False) and _has_only_scratch(path := Path(entry.path)):
+            if name is None or target not in (None, name["target"]):
+                continue
+            if entry.is_dir(follow_symlinks=False) and _has_only_scratch(path := Path(entry.path)):
                 is_needed = (path / "old").exists() and not (folder / name["target"]).exists()
                 if not is_needed and _is_leftover(path):
                     found.append(path)

@@ -10,7 +10,7 @@ import pytest
 
 from modalhash import Engine
 from modalhash._files import shared_lock
-from modalhash.engine import verify_engine
+from modalhash.engine import EngineError, verify_engine
 from modalhash.engine.folder import CONFIG, ITEMS, MEDIA
 from modalhash.serve.service import ONE_PIXEL_GIF
 from modalhash.store import StoreBusyError, StoreError, StoreFullError
@@ -101,6 +101,28 @@ def test_leftovers_are_swept_at_start_but_for_those_of_others(folder):
         assert engine.path_of(engine.get("gif")).exists()
     assert backup.exists()
     assert export.exists()
+
+
+@LOCKS
+@pytest.mark.parametrize("command", ["train", "open"])
+def test_what_a_killed_training_left_is_swept_where_no_engine_is_yet(tmp_path, command):
+    target = tmp_path / "engine"
+    left = [tmp_path / f".{name}.mh-part" / "new" for name in ("engine.abcdefgh", "engine.bcdefghi", "other.abcdefgh")]
+    for path in left:
+        path.mkdir(parents=True)
+        (path / ITEMS).write_bytes(b"half")
+
+    def run():
+        if command == "open":
+            with pytest.raises(EngineError, match="does not exist"):
+                Engine.open(target)
+        else:
+            with pytest.raises(ValueError, match="has a label"):
+                Engine.train([{"text": "a", "modality": "text"}], target, n_bits=8)
+
+    with pytest.warns(UserWarning, match=r"making or replacing .* \(.engine.abcdefgh.* was removed"):
+        run()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.abcdefgh.mh-part"]
 
 
 @LOCKS

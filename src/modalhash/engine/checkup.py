@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from modalhash._files import (
     temporary_files,
 )
 from modalhash.engine.folder import ENCODERS, MEDIA, EngineError, is_saved_media, read_config, read_parts
-from modalhash.engine.place import Place, drop_leftover, has_schema
+from modalhash.engine.place import Place, drop_leftover, has_schema, sweep_unfinished
 from modalhash.store import Store, StoreError
 
 
@@ -64,7 +63,7 @@ def verify_engine(
         read_parts(folder, trust=trust)
     except (EngineError, OSError) as error:
         found.append(Finding("damage", str(folder), str(error)))
-    scratch = [path for path in scratch_folders(folder) if not repair or _drop_schema_of(path, place)]
+    scratch = [path for path in scratch_folders(folder) if not repair or drop_leftover(path, place)]
     found += _leftovers(scratch, "the remains of an engine that was being made", repair)
     beside = folder.absolute().parent  # where exports and backups are often put
     others = [path for path in abandoned_folders(beside) if not _is_of(folder, path) and not has_schema(path)]
@@ -82,15 +81,8 @@ def verify_engine(
 
 
 def sweep_leftovers(folder: Path, store: Store, place: Place) -> None:
-    """Remove what killed processes left of an engine and in it; warn of an engine that was being made."""
-    if left := [path for path in scratch_folders(folder) if _drop_schema_of(path, place)]:
-        sweep(left)
-        warnings.warn(
-            f"{folder}: a process that was replacing this engine was killed; what it left beside it "
-            f"({', '.join(path.name for path in left)}) was removed",
-            UserWarning,
-            stacklevel=4,
-        )
+    """Remove what killed processes left beside an engine and in it; warn of an engine that was being made."""
+    sweep_unfinished(folder, place)
     sweep(_own_leftovers(folder))
     unused_media(folder, store, delete=True)
 
@@ -111,14 +103,6 @@ def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Pa
             for path in unused:
                 path.unlink(missing_ok=True)
     return unused
-
-
-def _drop_schema_of(scratch: Path, place: Place) -> bool:
-    """Drop what a killed process put into a database; return whether nothing of it is left there."""
-    try:
-        return drop_leftover(scratch, place.database, keep=place.schema)
-    except (EngineError, StoreError):
-        return False
 
 
 def _replaced_schemas(place: Place, repair: bool) -> list[Finding]:

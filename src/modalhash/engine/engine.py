@@ -41,7 +41,7 @@ from modalhash.engine.near_duplicates import (
     DuplicateGroup,
 )
 from modalhash.engine.ordering import Ranker
-from modalhash.engine.place import SQLITE, Place
+from modalhash.engine.place import SQLITE, Place, sweep_unfinished
 from modalhash.engine.query import (
     OptionValues,
     QueryBatch,
@@ -110,6 +110,8 @@ def _open_folder(
     """Return the parts and the store of one engine, also where another one takes its place just then."""
     if not read_only:
         recover_engine(folder)
+        if not folder.exists():
+            sweep_unfinished(folder, Place(database=database))
     while True:
         generation = Generation(folder)
         try:

@@ -7,6 +7,7 @@ names the environment variable that holds the URL of the database, never the URL
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from modalhash import _config
+from modalhash._files import abandoned_folders, sweep
 from modalhash.engine.folder import (
     CONFIG,
     FORMAT,
@@ -22,6 +24,7 @@ from modalhash.engine.folder import (
     EngineError,
     new_generation,
     read_config,
+    recover_engine,
     write_config,
 )
 from modalhash.store import PostgresStore, SqliteStore, StoreError, drop_schema
@@ -121,11 +124,15 @@ def new_place(target: Path, store: str | None, *, variable: str | None = None) -
     store : ``"sqlite"``; the URL of a database, or ``"postgresql"`` for the one in the variable; None for what the
         engine has that lies there, or else ``"sqlite"``
     variable : the environment variable that will have the URL
+
+    What processes left that were killed while they made an engine there is removed first.
     """
+    recover_engine(target)
     old = Place()
     with suppress(EngineError):
         old = Place.of(read_config(target))
     place = _choose(store, old, variable)
+    sweep_unfinished(target, place)
     left = [*old.replaces, *([] if old.schema is None else [old.schema])]
     if left:
         with suppress(StoreError, EngineError):  # out of reach: they may be there
@@ -140,10 +147,30 @@ def new_place(target: Path, store: str | None, *, variable: str | None = None) -
         raise
 
 
-def drop_leftover(scratch: Path, database: str | None, *, keep: str | None) -> bool:
-    """Drop the schema that a killed process filled for an engine in a scratch folder; return whether none is left."""
-    place = _noted(scratch, database)
-    return place.schema in (None, keep) or place.drop(str(place.schema)) is not False
+def sweep_unfinished(target: Path, place: Place) -> None:
+    """Remove what processes left that were killed while they made or replaced the engine ``target``, and say so."""
+    target = target.absolute()
+    left = [path for path in abandoned_folders(target.parent, target=target.name) if drop_leftover(path, place)]
+    if left:
+        sweep(left)
+        warnings.warn(
+            f"{target}: a process that was making or replacing this engine was killed; what it left beside it "
+            f"({', '.join(path.name for path in left)}) was removed",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def drop_leftover(scratch: Path, place: Place) -> bool:
+    """Drop the schema that a killed process filled for an engine in a scratch folder; return whether none is left.
+
+    ``place`` is that of the engine which lies there, or is made there now.
+    """
+    try:
+        noted = _noted(scratch, place.database)
+        return noted.schema in (None, place.schema) or noted.drop(str(noted.schema)) is not False
+    except (EngineError, StoreError):  # out of reach: it may be there
+        return False
 
 
 def has_schema(scratch: Path) -> bool:
