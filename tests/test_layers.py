@@ -47,7 +47,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},
-    "engine": {"_archives", "_config", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
+    "engine": {"_archives", "_config", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "evaluation", "features", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_config", "_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
     "serve": {"_archives", "_decoding", "_files", "_imports", "_lazy", "audit", "codes", "engine", "store"},
 }  # fmt: skip
@@ -75,7 +75,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "_code_length _filter_check _urls item_files named_labels query refinement reliability sources words",
         "code_files feedback listing ordering tar_samples",
         "confidence encoding",
-        "answer encode_run folder",
+        "answer encode_run expected folder",
         "place",
         "archive checkup ingest splitting",
         "near_duplicates training",

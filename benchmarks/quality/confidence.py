@@ -184,18 +184,23 @@ def pairs_of(model: Any, learned: Any, X: Any, labels: Any, new: Any, new_labels
     """Return the hits of new items among themselves and among those that a model was fitted to."""
     vectors, found = learned.refinement, {}
     codes = {m: pack_signs(values) for m, values in model.decision_function(new).items()}
-    unseen = {m: confidence.Side(m, "hashed", codes[m], vectors.vectors(m, new[m]), new_labels[m]) for m in X}
+    unseen = {
+        m: confidence.Side(m, "hashed", codes[m], vectors.vectors(m, new[m]), new_labels[m], np.arange(len(codes[m])))
+        for m in X
+    }
     for m, side in unseen.items():
         rows = np.random.default_rng(3).permutation(len(codes[m]))[: confidence.MAX_QUERIES]
         query = side._replace(
             codes=side.codes[rows],
             vectors=side.vectors[rows],
             labels=side.labels[rows],
+            rows=rows,
             familiarity=np.ones(len(rows)),
         )
         for other in X:
             own = np.hstack([learned.training_posteriors(other, labels=True), vectors.embeddings(other, X[other])])
-            trained_on = confidence.Side(other, "learned", model.codes_[other], own, labels[other])
+            trained = model.codes_[other]
+            trained_on = confidence.Side(other, "learned", trained, own, labels[other], np.arange(len(trained)))
             for database in (unseen[other], trained_on):
                 itself = rows if m == other and database.kind == "hashed" else None
                 found[m, other, database.kind] = confidence.sample_pairs(query, database, vectors, model.n_bits, itself)

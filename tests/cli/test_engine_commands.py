@@ -230,7 +230,11 @@ def test_a_named_data_set(tmp_path):
 def test_confidence_at_the_command_line(tmp_path):
     make_world(tmp_path, 120)
     engine = tmp_path / "engine"
-    run("train", tmp_path / "items.csv", "-o", engine, "--bits", "32")
+    trained = run("train", tmp_path / "items.csv", "-o", engine, "--bits", "32")
+    assert "Expected of new queries, measured with 53 held-out items: of the first 10 hits 10.0 share" in trained.stderr
+    expected = json.loads(run("info", engine, "--json").stdout)["expected"]
+    assert expected["queries"] == {"image": 24, "text": 29}, "copies of a text are held out together"
+    assert min(row["map"] - row["chance"] for row in expected["directions"]) > 0.2
     likely = json.loads(run("search", engine, "a red ball", "--min-confidence", "0.8", "--json").stdout)["hits"]
     assert likely
     assert all(hit["confidence"] >= 0.8 for hit in likely)

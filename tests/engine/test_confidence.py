@@ -60,7 +60,7 @@ def planted(n_queries=400, n_hits=30, *, familiarity=None, seed=0):
     probability = chance + f * (p - chance)
     shared = rng.random(n) < probability
     query, rank = np.repeat(np.arange(n_queries), n_hits), np.tile(np.arange(n_hits), n_queries)
-    return Pairs(query, rank, features, f, shared, chance), probability
+    return Pairs(query, rank, features, f, shared, chance, rank), probability
 
 
 def test_a_planted_probability_is_found():

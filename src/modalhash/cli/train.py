@@ -221,12 +221,15 @@ def train(
 
 
 def _say_done(output: Path, facts: dict[str, Any]) -> None:
+    from modalhash.engine import describe_expected
+
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
     say(f"{output}: {sizes}; {describe_labels(facts)} ({seconds})")
     for line in describe_named_labels(facts):
         say(line)
     say(describe_codes(facts))
+    say(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["store"]["kind"] == "postgresql":
         place = facts["store"]
         say(f"Its items are in the schema {place['schema']}; whoever opens it needs the URL in {place['variable']}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from modalhash.engine.encode_run import EncodeError as EncodeError
     from modalhash.engine.engine import Engine as Engine
     from modalhash.engine.engine import refresh as refresh
+    from modalhash.engine.expected import describe_expected as describe_expected
     from modalhash.engine.folder import EngineError as EngineError
     from modalhash.engine.folder import EngineReplacedError as EngineReplacedError
     from modalhash.engine.ingest import Added as Added
@@ -52,6 +53,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "confidence": ["Confidence"],
         "encode_run": ["EncodeError", "EncodedSource"],
         "engine": ["Engine", "refresh"],
+        "expected": ["describe_expected"],
         "folder": ["EngineError", "EngineReplacedError"],
         "ingest": ["Added"],
         "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],

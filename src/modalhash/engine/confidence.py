@@ -141,7 +141,7 @@ def deviation(X: Matrix, mean: Array, scale: Array) -> Array:
 
 @dataclass(frozen=True)
 class Confidence:
-    """Tells the probability that a hit shares a label with the query; learned by :func:`learn_confidence`."""
+    """Tells the probability that a hit shares a label with the query; learned by :func:`fit_confidence`."""
 
     curves: Mapping[Pair, Curve]
     usual: Mapping[str, Usual]
@@ -211,6 +211,8 @@ class Side(NamedTuple):
     codes: Codes
     vectors: Array
     labels: Array
+    rows: Array
+    """Where they are among all training items; rising, but of queries."""
     familiarity: Array | None = None
     """Of queries; texts without a known word have 0."""
 
@@ -263,7 +265,21 @@ def hold_out(X: Mapping[str, Matrix], seed: int) -> Held:
     return Held(learned, held_out)
 
 
-def learn_confidence(
+class Searches(NamedTuple):
+    """What held-out items found among the others and among themselves, as queries search an engine."""
+
+    model: CrossModalHasher
+    """Fitted to the items that are not held out."""
+    queries: list[Side]
+    databases: list[Side]
+    samples: dict[Pair, Pairs]
+    """Some hits of every query, by kind of pair; ``hashed`` are held-out items."""
+    usual: dict[str, Usual]
+    known: frozenset[str]
+    """Modalities of texts of which it is known which words an encoder knows."""
+
+
+def search_held_out(
     model: CrossModalHasher,
     X: Mapping[str, Matrix],
     labels: Mapping[str, Array],
@@ -271,8 +287,8 @@ def learn_confidence(
     *,
     known: Mapping[str, Array],
     seed: int = 0,
-) -> Confidence | None:
-    """Learn confidence from held-out items; None if there are too few of them.
+) -> Searches:
+    """Search with held-out items among the others, whose codes are learned, and among themselves.
 
     Parameters
     ----------
@@ -296,34 +312,48 @@ def learn_confidence(
             continue
         codes = pack_signs(model.decision_function({name: new})[name])
         vectors = refinement.vectors(name, new)
-        databases.append(Side(name, "hashed", codes, vectors, labels[name][rows]))
+        databases.append(Side(name, "hashed", codes, vectors, labels[name][rows], rows))
         posteriors = learned.training_posteriors(name, labels=True)
         embeddings = refinement.embeddings(name, rest[name])
-        trained = model.codes_[name]
-        databases.append(Side(name, "learned", trained, np.hstack([posteriors, embeddings]), rest_labels[name]))
+        trained, vectors_of_rest = model.codes_[name], np.hstack([posteriors, embeddings])
+        databases.append(Side(name, "learned", trained, vectors_of_rest, rest_labels[name], held.learned[name]))
         familiarity = np.ones(len(rows))
         if name in known:
             familiarity = enough_words(known[name])
         elif not sparse.issparse(values):
             usual[name] = _usual(rest[name], new)
             familiarity = usual[name].familiarity(new)
-        chosen = rng.permutation(len(rows))[:MAX_QUERIES]
-        side = Side(name, "query", codes[chosen], vectors[chosen], labels[name][rows[chosen]], familiarity[chosen])
-        queries.append((side, chosen))
-    samples: dict[Pair, Pairs] = {}
-    for query, own_rows in queries:
-        for database in databases:
-            same = query.modality == database.modality and database.kind == "hashed"
-            pairs = sample_pairs(query, database, refinement, model.n_bits, own_rows if same else None)
-            if pairs.shared.all() or not pairs.shared.any():
-                continue
-            samples[Pair(query.modality, database.modality, database.kind)] = pairs
+        some = rng.permutation(len(rows))[:MAX_QUERIES]
+        queries.append(
+            Side(name, "query", codes[some], vectors[some], labels[name][rows[some]], rows[some], familiarity[some])
+        )
+    samples = {
+        Pair(query.modality, database.modality, database.kind): sample_pairs(
+            query, database, refinement, model.n_bits, find_queries(query, database)
+        )
+        for query in queries
+        for database in databases
+    }
+    return Searches(model, queries, databases, samples, usual, frozenset(known))
+
+
+def find_queries(query: Side, database: Side) -> Array | None:
+    """Return where the queries are in a database that is of the same held-out items; None for another."""
+    if query.modality != database.modality or database.kind != "hashed":
+        return None
+    return np.searchsorted(database.rows, query.rows)
+
+
+def fit_confidence(searches: Searches) -> Confidence | None:
+    """Learn confidence from what held-out items found; None where no kind of pair has both right and wrong hits."""
+    samples = {pair: pairs for pair, pairs in searches.samples.items() if pairs.shared.any() and not pairs.shared.all()}
     unknown_words = {
-        name: _unknown_words([own for pair, own in samples.items() if pair.query == name]) for name in known
+        name: _unknown_words([own for pair, own in samples.items() if pair.query == name])
+        for name in sorted(searches.known)
     }
     checked = {pair: _cross_checked(pairs, unknown_words.get(pair.query, 0.0)) for pair, pairs in samples.items()}
     curves = {pair: fit_curve(pairs) for pair, pairs in samples.items()}
-    return Confidence(curves, usual, unknown_words, checked) if curves else None
+    return Confidence(curves, searches.usual, unknown_words, checked) if curves else None
 
 
 def enough_words(known: Array) -> Array:
@@ -355,6 +385,8 @@ class Pairs(NamedTuple):
     familiarity: Array
     shared: Array
     chance: float
+    item: Array
+    """Where the hit is in the database."""
 
     def only(self, chosen: Array) -> Pairs:
         """Return some of the pairs."""
@@ -366,6 +398,7 @@ class Pairs(NamedTuple):
             self.familiarity[chosen],
             self.shared[chosen],
             self.chance,
+            self.item[chosen],
         )
 
 
@@ -381,7 +414,7 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
     ranks = ranks[ranks < most]
     within = query.modality == database.modality
     database = database._replace(vectors=database.vectors.astype(np.float32))  # once, and not for every query
-    parts, shared = [], []
+    parts, shared, items = [], [], []
     chance = 0.0
     for row in range(len(query.codes)):
         every = pair_features(
@@ -394,6 +427,7 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
         order = np.argsort(-score, kind="stable")[ranks]
         parts.append(PairFeatures(*(values[order] for values in every)))
         shared.append(meets[order])
+        items.append(order)
         chance += float(meets.mean()) / len(query.codes)
     assert query.familiarity is not None
     return Pairs(
@@ -403,6 +437,7 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
         np.repeat(query.familiarity, len(ranks)),
         np.concatenate(shared),
         chance,
+        np.concatenate(items),
     )
 
 

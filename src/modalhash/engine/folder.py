@@ -251,11 +251,13 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         "items": sum(counts.values()),
         "n_bits": int(config["n_bits"]),
         "method": config["method"],
+        "codes": config["codes"],
         "classes": len(config.get("class_names", [])),
         "labels": config.get("labels", "given"),
         "named_labels": config.get("named_labels"),
         "label_sets": config.get("label_sets"),
         "collisions": config.get("collisions"),
+        "expected": config.get("expected"),
         "modalities": {
             modality: {
                 "items": {kind: counts.get((modality, kind), 0) for kind in ("learned", "hashed")},

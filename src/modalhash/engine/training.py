@@ -17,7 +17,8 @@ from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.data import ReadLimits, label_matrix, label_names
 from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
-from modalhash.engine.confidence import MIN_HELD_OUT, Confidence, hold_out, learn_confidence
+from modalhash.engine.confidence import HELD_OUT, MIN_HELD_OUT, Confidence, fit_confidence, hold_out, search_held_out
+from modalhash.engine.expected import expect, nothing_expected
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
 from modalhash.engine.item_files import HOME, ItemFiles
@@ -106,7 +107,7 @@ def train_engine(
         seed = seed if isinstance(seed, int) else 0
         learned = learn_refinement(hasher, data.features, data.labels, seed=seed, shared_space=shared)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
-        confidence = _learn_confidence(hasher, data, chosen, seed, Reporter(callback))
+        confidence, expected = _learn_confidence(hasher, data, chosen, seed, Reporter(callback))
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
@@ -118,6 +119,7 @@ def train_engine(
             "class_names": data.class_names,
             "searched_fields": _check_names(searched_fields),
             **place.to_config(),
+            "expected": expected,
             "trained_on": {modality: len(rows) for modality, rows in training.items()},
             HOME: str(files.folder),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -376,15 +378,22 @@ def _with_anchors(hasher: CrossModalHasher, data: TrainingData) -> CrossModalHas
 
 def _learn_confidence(
     hasher: CrossModalHasher, data: TrainingData, encoders: Mapping[str, Encoder], seed: int, progress: Reporter
-) -> Confidence | None:
-    """Fit the method once more to most of the training items, and learn from the others how far hits are right."""
+) -> tuple[Confidence | None, dict[str, Any]]:
+    """Fit the method once more to most of the training items, and learn from the others how far hits are right.
+
+    Return also what quality is to be expected of new items, or why that cannot be told.
+    """
     from sklearn.base import clone
 
     if data.labels is None:
-        return None
+        return None, nothing_expected("it was learned without labels, so that nothing tells which hits are right")
     held = hold_out(data.features, seed)
-    if min(map(len, held.held_out.values())) < MIN_HELD_OUT:
-        return None
+    fewest = min(held.held_out, key=lambda name: len(held.held_out[name]))
+    if len(held.held_out[fewest]) < MIN_HELD_OUT:
+        return None, nothing_expected(
+            f"{len(data.items[fewest]):,} labelled {fewest} items are too few to hold some out and measure by them: "
+            f"about {HELD_OUT * MIN_HELD_OUT} of each modality are needed"
+        )
     rest = TrainingData(
         data.class_names,
         {name: [items[row] for row in held.learned[name].tolist()] for name, items in data.items.items()},
@@ -400,7 +409,9 @@ def _learn_confidence(
         texts = [item.text for item in data.items.get(name, ())]
         if encoder.reads == "text" and texts and all(text is not None for text in texts):
             known[name] = _known_words(encoder, texts, held.learned[name], held.held_out[name])
-    learned = learn_confidence(model, data.features, data.labels, held, known=known, seed=seed)
+    searches = search_held_out(model, data.features, data.labels, held, known=known, seed=seed)
+    ids = {name: [item.id for item in items] for name, items in data.items.items()}
+    learned = fit_confidence(searches), expect(searches, data.features, ids)
     progress("confidence", 2, 2)
     return learned
 
