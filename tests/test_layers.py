@@ -72,7 +72,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined",
     ],
     "engine": [
-        "_code_length _filter_check _urls item_files named_labels query refinement reliability sources words",
+        "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability sources words",
         "code_files feedback listing ordering tar_samples",
         "confidence encoding",
         "answer encode_run expected folder",
@@ -80,6 +80,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "archive checkup ingest splitting",
         "near_duplicates training",
         "engine",
+        "report",
     ],
     "evaluation": [
         "ranking significance tables",

@@ -245,8 +245,29 @@ def test_confidence_at_the_command_line(tmp_path):
     assert said.startswith("xyzzy: None of these words is known"), "before the hits"
     report = tmp_path / "report.html"
     assert run("info", engine, "--report", report).exit_code == 0
-    assert "all: expected calibration error" in report.read_text(encoding="utf-8")
-    assert report.read_text(encoding="utf-8").count("<svg") > 2
+    page = report.read_text(encoding="utf-8")
+    assert "all: expected calibration error" in page
+    assert page.count("<svg") > 2
+    assert "These queries were held out" in page
+    assert "data:image/jpeg;base64," in page
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["ENGINE", "--report"], "engine-report.html"),
+        (["ENGINE", "--report", "--json"], "engine-report.html"),
+        (["--read-only", "ENGINE", "--report", "pages/mine.html"], "pages/mine.html"),
+        (["--report=mine.html", "ENGINE"], "mine.html"),
+    ],
+)
+def test_the_report_goes_where_it_is_wanted(engine, tmp_path, monkeypatch, words, name):
+    monkeypatch.chdir(tmp_path)
+    done = run("info", *(engine if word == "ENGINE" else word for word in words))
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr == f"The report is {name}; open it in a browser\n"
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert ("--json" in words) == done.stdout.startswith("{")
 
 
 def test_ties_and_weak_hits_are_shown(capsys):

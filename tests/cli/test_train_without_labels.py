@@ -45,13 +45,14 @@ def test_what_labels_would_tell_is_said_to_be_missing(texts):
     assert "itq, learned without labels" in shown.stdout
     assert "hits have no confidence" in shown.stdout
     assert json.loads(run("info", engine, "--json").stdout)["labels"] == "none"
-    for arguments in (
-        ("search", engine, "boats", "--min-confidence", "0.5"),
-        ("info", engine, "--report", texts / "r.html"),
-    ):
-        refused = run(*arguments)
-        assert refused.exit_code == 2
-        assert "learned without labels, and how likely a hit shares one cannot be told" in refused.stderr
+    refused = run("search", engine, "boats", "--min-confidence", "0.5")
+    assert refused.exit_code == 2
+    assert "learned without labels, and how likely a hit shares one cannot be told" in refused.stderr
+    assert "No quality to expect was measured: it was learned without labels" in " ".join(shown.stdout.split())
+    assert run("info", engine, "--report", texts / "r.html").exit_code == 0
+    page = (texts / "r.html").read_text(encoding="utf-8")
+    assert "Hits have no confidence: this engine learned without labels" in page
+    assert "Some searches" in page
     assert "no item has labels" in run("search", engine, "boats", "--label", "boat").stderr
 
 

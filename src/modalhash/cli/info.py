@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from modalhash.cli._common import (
     AsJson,
@@ -19,6 +19,7 @@ from modalhash.cli._common import (
     describe_named_labels,
     open_engine,
     print_json,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -28,32 +29,65 @@ if TYPE_CHECKING:
 def info(
     engine: EngineFolder,
     report: Annotated[
-        Path | None, typer.Option(help="Write how far confidence can be believed, as a page (HTML) with diagrams.")
+        Path | None,
+        typer.Option(
+            metavar="[FILE]",
+            help="Write a page (HTML, to be opened in a browser, also offline): items, labels, quality on held-out "
+            "items, confidence, codes, good and bad searches. Without a name, ENGINE-report.html in this folder.",
+        ),
     ] = None,
     trust: Trust = False,
     read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """What an engine is made of, and how many items are in it.
+    """What an engine is made of, how many items are in it, and how good it is.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
     modalhash info engine --json
 
-    modalhash info engine --report reliability.html
+    modalhash info engine --report
+
+    modalhash info engine --report pages/engine.html
     """
     with open_engine(engine, trust=trust, read_only=read_only) as opened:
         facts = opened.info()
         if report is not None:
-            report.write_text(_reliability_page(opened), encoding="utf-8")
+            report = _write_report(opened, report)
     if as_json:
         print_json(facts)
     else:
         _show(facts)
+    if report is not None:
+        say(f"The report is {report}; open it in a browser")
+
+
+class InfoCommand(TyperCommand):
+    """The command whose option ``--report`` may stand without a file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; ``--report`` before another option, or at the end, means this folder."""
+        for place in reversed([row for row, word in enumerate(args) if word == "--report"]):
+            if place + 1 == len(args) or args[place + 1].startswith("-"):
+                args[place : place + 1] = ["--report", "."]
+        return super().parse_args(ctx, args)
+
+
+def _write_report(engine: Engine, path: Path) -> Path:
+    """Write the page, into a folder under the name of the engine; return where it is."""
+    from modalhash._files import write_atomically
+    from modalhash.engine import report_page
+
+    if path.is_dir():
+        path = path / f"{engine.path.resolve().name}-report.html"
+    write_atomically(path, report_page(engine).encode())
+    return path
 
 
 def _show(facts: dict[str, Any]) -> None:
     from rich.table import Table
+
+    from modalhash.engine import describe_expected
 
     table = Table("modality", "items", "learned", "hashed", "trained on", "encoder", "features", title_justify="left")
     table.title = f"{facts['items']:,} items, {facts['n_bits']} bits, {facts['method']}, {describe_labels(facts)}"
@@ -68,34 +102,10 @@ def _show(facts: dict[str, Any]) -> None:
         out.print(describe_codes(facts))
     for line in describe_named_labels(facts):
         out.print(line)
+    out.print(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["labels"] == "none":
         out.print("learned without labels: hits have no confidence, which would be that of sharing a label")
     megabytes = facts["bytes"] / 1e6
     out.print(
         f"made {facts['created']} by modalhash {facts['modalhash']}, format {facts['format']}; {megabytes:.1f} MB"
-    )
-
-
-def _reliability_page(engine: Engine) -> str:
-    """Return the reliability of an engine's confidence on held-out queries as HTML."""
-    from modalhash.engine import calibration_error, pooled, reliability_svg
-
-    if engine.confidence is None:
-        raise ValueError(f"there is nothing to report: {engine.why_no_confidence}")
-    tables = {" ".join(pair): bins for pair, bins in engine.confidence.reliability.items() if bins}
-    tables = {"all": pooled(tables.values()), **tables}
-    parts = []
-    for name, bins in tables.items():
-        title = f"{name}: expected calibration error {calibration_error(bins):.3f}"
-        cells = ([f"{b.start:.2f}", f"{b.hits}", f"{b.confidence:.3f}", f"{b.right:.3f}"] for b in bins)
-        rows = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
-        head = "<tr><th>from</th><th>hits</th><th>confidence</th><th>right</th></tr>"
-        parts.append(f"<h2>{escape(title)}</h2><div>{reliability_svg(bins, name)}<table>{head}{rows}</table></div>")
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Reliability of confidence</title>'
-        "<style>body{font:16px sans-serif;max-width:60rem;margin:auto}svg{width:24rem}div{display:flex;gap:2rem}"
-        "td,th{text-align:right;padding:0 .5rem}</style><h1>Reliability of confidence</h1>"
-        "<p>First hits of held-out queries: query, hit, kind of the hit's code. A circle on the diagonal is a "
-        "confidence that is what it says.</p>"
-        f"{''.join(parts)}</html>\n"
     )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from modalhash.engine.reliability import pooled as pooled
     from modalhash.engine.reliability import reliability_bins as reliability_bins
     from modalhash.engine.reliability import reliability_svg as reliability_svg
+    from modalhash.engine.report import report_page as report_page
     from modalhash.engine.sources import Item as Item
     from modalhash.engine.sources import Problem as Problem
     from modalhash.engine.sources import ProblemCode as ProblemCode
@@ -60,6 +61,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
         "_filter_check": ["FilterError", "UnknownLabelError"],
         "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],
+        "report": ["report_page"],
         "sources": ["ArchiveMember", "Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
         "splitting": ["split_engine"],
     },

@@ -75,7 +75,7 @@ def reliability_svg(bins: Sequence[Bin], title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side + 2 * edge} {side + 2 * edge}" role="img" '
         'font-family="sans-serif" font-size="13">',
         f"<title>{escape(title)}</title>",
-        f'<rect width="100%" height="100%" fill="#fff"/><text x="{edge}" y="24">{escape(title)}</text>',
+        f'<rect class="paper" width="100%" height="100%" fill="#fff"/><text x="{edge}" y="24">{escape(title)}</text>',
         f'<rect x="{edge}" y="{edge}" width="{side}" height="{side}" fill="none" stroke="#999"/>',
         f'<line x1="{edge}" y1="{edge + side}" x2="{edge + side}" y2="{edge}" stroke="#999" stroke-dasharray="4"/>',
     ]
