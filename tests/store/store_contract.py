@@ -462,6 +462,47 @@ class StoreContract:
         assert store.records([2]) == {}
         assert ids_of(store) == ["a", "c", "b", "b", "d"]
 
+    def test_updating_by_number_undoes_nobodys_change(self, store, other):
+        numbers = store.add([record("a", labels=("sea",), text="old words"), record("b"), record("c")]).tolist()
+        before = store.revision()
+        other.remove(texts("b"))
+        other.add([record("c", text="newer")], replace=True)
+        new = [record(id, labels=("hill", 7), kind="learned", text="new words") for id in "abc"]
+        assert store.update(dict(zip(numbers, new, strict=True))).tolist() == numbers[:1]
+        assert store.numbers(texts("a", "b", "c")) == {("text", "a"): 5, ("text", "c"): 4}
+        assert other.get("a", modality="text") == new[0]
+        assert other.get("c", modality="text").text == "newer"
+        assert other.labels() == {"7": 1, "hill": 1}
+        assert sorted(other.removed(before, other.revision()).tolist()) == [1, 2, 3]
+        assert other.matching(Filter.of("label = hill")).tolist() == [5]
+        assert [store.words("old").tolist(), store.words("new").tolist()] == [[], [5]]
+        reached = store.revision()
+        assert store.update({}).tolist() == store.update({1: new[0]}).tolist() == []
+        assert store.revision() == reached, "nothing was changed"
+        store.check()
+
+    def test_an_update_cannot_change_the_key(self, store):
+        numbers = store.add([record("a"), record("b")]).tolist()
+        with pytest.raises(ValueError, match=r"is \('text', 'b'\), and its new record is \('text', 'other'\)"):
+            store.update({numbers[0]: record("a", text="new"), numbers[1]: record("other")})
+        assert [each.text for each in store.scan()] == [None, None]
+
+    def test_nobody_writes_during_a_handover_and_everybody_reads(self, store, open_store):
+        store.add([record("a")])
+        with open_store(timeout=0.05) as hasty:
+            with store.handover():
+                with pytest.raises(StoreBusyError):
+                    hasty.add([record("b")])
+                assert [ids_of(store), ids_of(hasty)] == [["a"], ["a"]]
+            with pytest.raises(ZeroDivisionError), store.handover():
+                raise ZeroDivisionError
+
+    def test_a_handover_that_fails_lets_others_write_again(self, store, other):
+        with pytest.raises(ZeroDivisionError), store.handover():
+            raise ZeroDivisionError
+        other.add([record("a")])
+        assert ids_of(store) == ["a"]
+
     def test_removing(self, store):
         store.add([record("a"), record("b"), record("d")])
         before = store.revision()

@@ -339,6 +339,17 @@ def test_a_backup_is_of_one_moment(store, tmp_path, monkeypatch):
         assert copy.damage() == []
 
 
+def test_after_a_handover_changes_are_refused_on_every_machine(postgres, schema, store):
+    store.add([Record("a", "text", b"ab")])
+    with PostgresStore(postgres.url, schema=schema) as elsewhere:
+        with store.handover():
+            pass
+        for change in (lambda: elsewhere.add([Record("b", "text", b"ab")]), lambda: elsewhere.remove([("text", "a")])):
+            with pytest.raises(StoreError, match="a retrained engine has taken its place"):
+                change()
+        assert [each.id for each in elsewhere.scan()] == ["a"]
+
+
 def test_a_schema_in_use_is_not_dropped(postgres, schema, store):
     store.count()
     assert drop_schema(postgres.url, schema) is False

@@ -27,6 +27,8 @@ IN_USE = 0x6D6F6468
 """Class of the advisory locks that every connection holds on its schema, together with the others."""
 BEING_MADE = IN_USE + 1
 """Class of the advisory locks of those who create or migrate a schema."""
+REPLACED = "replaced_by_another_engine"
+"""Name of the constraint by which a schema refuses every change, once another one has taken its place."""
 CONNECTION_DEFAULTS = {
     "connect_timeout": "5",
     "keepalives_idle": "30",
@@ -86,14 +88,14 @@ class Connections:
             return work(connection)
         except self._psycopg.Error as error:
             if not self._is_lost(connection, error):
-                self._roll_back(connection)
+                self.roll_back(connection)
                 self._raise(error)
             connection.close()
             self._close_idle()  # what cut one has probably cut the others
             if not again:
                 self._raise(error)
         except BaseException:
-            self._roll_back(connection)
+            self.roll_back(connection)
             raise
         finally:
             self._give_back(connection)
@@ -123,7 +125,7 @@ class Connections:
         except self._psycopg.Error as error:
             self._raise(error)
         finally:
-            self._roll_back(connection)
+            self.roll_back(connection)
             self._give_back(connection)
 
     def connect(self, *, schema: bool = True) -> Any:
@@ -205,7 +207,7 @@ class Connections:
     def _is_lost(self, connection: Any, error: Any) -> bool:
         return bool(connection.closed) or (error.sqlstate or "").startswith("57P")
 
-    def _roll_back(self, connection: Any) -> None:
+    def roll_back(self, connection: Any) -> None:
         """Leave no transaction open in a connection that is given back."""
         if connection.closed or connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
             return
@@ -223,6 +225,11 @@ class Connections:
         state, reason = error.sqlstate or "", " ".join(str(error).split())
         for secret in self._secrets:
             reason = reason.replace(secret, "***")
+        if getattr(error.diag, "constraint_name", None) == REPLACED:
+            raise StoreError(
+                f"{self.name} refuses changes: a retrained engine has taken its place. Copy its folder to this "
+                "machine, open that, and repeat the change"
+            ) from None
         if state in ("55P03", "40001", "40P01"):
             raise StoreBusyError(
                 f"{self.name}: another process is writing and did not finish in time; try again"

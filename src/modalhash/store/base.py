@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -143,6 +144,21 @@ class Store(Protocol):
         If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
         """
 
+    def update(self, records: Mapping[int, Record]) -> Array:
+        """Replace items by their numbers, each under a new number; return which of the numbers were replaced.
+
+        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
+        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
+        raised and nothing is replaced.
+        """
+
+    def handover(self) -> AbstractContextManager[None]:
+        """Keep everybody else from writing during the block, because another store is about to take the place.
+
+        Who wants to write waits for its end. If the block ends well, a store that others may still reach refuses every
+        change from then on.
+        """
+
     def get(self, id: str, *, modality: str) -> Record:
         """Return the item with this key, or raise KeyError."""
 
@@ -235,6 +251,20 @@ def check_keys(keys: Iterable[Key]) -> list[Key]:
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) for part in key)):
             raise TypeError(f"the key {key!r} is {type(key).__name__}; expected a pair of texts: (modality, id)")
     return checked
+
+
+def check_updates(records: Mapping[int, Record], n_bits: int) -> dict[int, Record]:
+    """Return new records by the number of the item that each replaces, with codes as bytes."""
+    return dict(zip(map(int, records), check_records(records.values(), n_bits), strict=True))
+
+
+def check_same_keys(wanted: Mapping[int, Record], keys: Mapping[int, Key]) -> None:
+    """Raise ValueError if a record has another key than the item that it is to replace."""
+    for number, key in keys.items():
+        if wanted[number].key != key:
+            raise ValueError(
+                f"item {number} is {key}, and its new record is {wanted[number].key}; nothing was replaced"
+            )
 
 
 def to_json(value: Any) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
-from modalhash.store._postgres_connections import BEING_MADE, IN_USE, Connections, lock_key
+from modalhash.store._postgres_connections import BEING_MADE, IN_USE, REPLACED, Connections, lock_key
 from modalhash.store._postgres_copy import (
     INTEGER,
     TEXT,
@@ -51,6 +51,8 @@ from modalhash.store.base import (
     StoreError,
     check_keys,
     check_records,
+    check_same_keys,
+    check_updates,
     to_json,
 )
 from modalhash.store.filters import Filter
@@ -135,6 +137,10 @@ _COPIED = (
 _NUMBERS = """
 SELECT modality.name, item.id, item.number FROM unnest(%s::text[], %s::text[]) AS wanted (modality, id)
 JOIN modality ON modality.name = wanted.modality JOIN item ON item.id = wanted.id AND item.modality = modality.number
+"""
+_KEYS = """
+SELECT item.number, modality.name, item.id FROM item JOIN modality ON modality.number = item.modality
+WHERE item.number = ANY(%s) ORDER BY item.number
 """
 _PADDED_REFINEMENT = f"""
 coalesce(refinement, '') || substring(decode(repeat('00', {MAX_REFINEMENT}), 'hex') FROM
@@ -260,26 +266,51 @@ class PostgresStore:
             if not batch:
                 return np.empty(0, dtype=np.int64)
             _delete(connection, list(known.values()))
-            modalities = _modality_numbers(connection, dict.fromkeys(record.modality for record in batch))
-            words = 0
-
-            def rows() -> Iterator[bytes]:
-                nonlocal words
-                for number, record in enumerate(batch, first):
-                    modality = modalities[record.modality]
-                    derived = _Derived.of(record, modality, self._fields)
-                    words += derived.n_words
-                    yield _to_row(number, record, modality, derived)
-
-            write_rows(connection, "item", _COPIED, rows())
-            _count_labels(connection, Counter(name for record in batch for name in set(map(str, record.labels))), 1)
-            connection.execute(
-                "UPDATE counter SET items = items + %s, items_there = items_there + %s, words = words + %s",
-                (len(batch), len(batch), words),
-            )
-            return np.arange(first, first + len(batch), dtype=np.int64)
+            return self._insert(connection, batch, first)
 
         return self._change(work)
+
+    def update(self, records: Mapping[int, Record]) -> Array:
+        """Replace items by their numbers in one transaction; return which of the numbers were replaced.
+
+        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
+        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
+        raised and nothing is replaced.
+        """
+        wanted = check_updates(records, self.n_bits)
+
+        def work(connection: Any) -> Array:
+            first = self._lock_counter(connection) + 1
+            there = _select(connection, _KEYS, [list(wanted)])
+            check_same_keys(wanted, {number: (modality, id) for number, modality, id in there})
+            numbers = [row[0] for row in there]
+            if numbers:
+                _delete(connection, numbers)
+                self._insert(connection, [wanted[number] for number in numbers], first)
+            return np.array(numbers, dtype=np.int64)
+
+        return self._change(work)
+
+    @contextmanager
+    def handover(self) -> Iterator[None]:
+        """Keep everybody else from writing during the block, because another store is about to take the place.
+
+        Reading goes on. If the block ends well, the schema refuses every change from then on, from every machine.
+        """
+        if self.read_only:
+            raise StoreError(f"{self.name} was opened read-only: nothing can take its place")
+        with self._connections.connect() as connection:
+            with self._connections.translated():
+                connection.execute("BEGIN")
+                self._lock_counter(connection)
+            try:
+                yield
+            except BaseException:
+                self._connections.roll_back(connection)
+                raise
+            with self._connections.translated():
+                connection.execute(f"ALTER TABLE counter ADD CONSTRAINT {REPLACED} CHECK (false) NOT VALID")
+                connection.execute("COMMIT")
 
     def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
         """Remove items in one transaction and return how many there were.
@@ -465,6 +496,27 @@ class PostgresStore:
         self._connections.read(work)
 
     # -- inside
+
+    def _insert(self, connection: Any, batch: Sequence[Record], first: int) -> Array:
+        """Insert items from a number on and return their numbers, in the caller's transaction."""
+        modalities = _modality_numbers(connection, dict.fromkeys(record.modality for record in batch))
+        words = 0
+
+        def rows() -> Iterator[bytes]:
+            nonlocal words
+            for number, record in enumerate(batch, first):
+                modality = modalities[record.modality]
+                derived = _Derived.of(record, modality, self._fields)
+                words += derived.n_words
+                yield _to_row(number, record, modality, derived)
+
+        write_rows(connection, "item", _COPIED, rows())
+        _count_labels(connection, Counter(name for record in batch for name in set(map(str, record.labels))), 1)
+        connection.execute(
+            "UPDATE counter SET items = items + %s, items_there = items_there + %s, words = words + %s",
+            (len(batch), len(batch), words),
+        )
+        return np.arange(first, first + len(batch), dtype=np.int64)
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         return self._connections.read(lambda connection: _select(connection, sql, values))

@@ -14,7 +14,7 @@ import json
 import sqlite3
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -31,7 +31,17 @@ from modalhash.store._labels import add_labels, count_sql, find_labelled, forget
 from modalhash.store._sqlite_open import connect, connect_read_only, tell_damage, translate_sqlite_errors
 from modalhash.store._sqlite_rows import COLUMNS, FROM, INSERT, from_row, to_row
 from modalhash.store._sqlite_schema import CHECKED, FIRST_WITH_COUNTS, format_of, transaction
-from modalhash.store.base import MAX_REFINEMENT, Key, Record, Revision, StoreError, check_keys, check_records
+from modalhash.store.base import (
+    MAX_REFINEMENT,
+    Key,
+    Record,
+    Revision,
+    StoreError,
+    check_keys,
+    check_records,
+    check_same_keys,
+    check_updates,
+)
 from modalhash.store.filters import Filter
 from modalhash.validation import check_choice
 
@@ -42,6 +52,11 @@ CROSS JOIN modality ON modality.name = json_extract(wanted.value, '$[0]')
 CROSS JOIN json_each(wanted.value, '$[1]') AS own
 CROSS JOIN item ON item.modality = modality.number AND item.id = own.value
 """  # CROSS JOIN keeps this order: one look into the index of (modality, id) for each key
+_KEYS = """
+SELECT item.number, modality.name, item.id FROM json_each(?) AS wanted
+CROSS JOIN item ON item.number = wanted.value CROSS JOIN modality ON modality.number = item.modality
+ORDER BY item.number
+"""
 _PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
 _CACHED_FILTERS = 8
 _KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there: it does not take much longer
@@ -90,7 +105,7 @@ class SqliteStore:
         searched_fields: Sequence[str] | None = None,
         read_only: bool = False,
     ) -> None:
-        self.path, self.read_only = Path(path), read_only
+        self.path, self.read_only, self._timeout = Path(path), read_only, timeout
         if read_only:
             self._connection, self.n_bits = connect_read_only(self.path, n_bits=n_bits, timeout=timeout)
         else:
@@ -152,19 +167,43 @@ class SqliteStore:
                     "nothing was added. Pass replace=True to replace those items"
                 )
             self._delete(connection, list(known.values()))
-            modalities = {
-                name: _modality_number(connection, name) for name in dict.fromkeys(record.modality for record in batch)
-            }
-            rows = [to_row(record, modalities[record.modality]) for record in batch]
-            first = _last_number(connection) + 1
-            connection.executemany(INSERT, rows)
-            add_labels(connection, first)
-            if self._has_words:
-                _words.add_items(connection)
-            last = _last_number(connection) if rows else first - 1
-            if last - first + 1 != len(rows):
-                raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
-            return np.arange(first, last + 1, dtype=np.int64)
+            return self._insert(connection, batch)
+
+    def update(self, records: Mapping[int, Record]) -> Array:
+        """Replace items by their numbers in one transaction; return which of the numbers were replaced.
+
+        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
+        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
+        raised and nothing is replaced.
+        """
+        wanted = check_updates(records, self.n_bits)
+        with self._change() as connection:
+            there = self._rows(_KEYS, json.dumps(list(wanted)))
+            check_same_keys(wanted, {number: (modality, id) for number, modality, id in there})
+            numbers = [row[0] for row in there]
+            self._delete(connection, numbers)
+            self._insert(connection, [wanted[number] for number in numbers])
+            return np.array(numbers, dtype=np.int64)
+
+    @contextmanager
+    def handover(self) -> Iterator[None]:
+        """Keep everybody else from writing during the block, because another store is about to take the place.
+
+        The file may change its place meanwhile, and reading goes on.
+        """
+        if self.read_only:
+            raise StoreError(f"{self.path} was opened read-only: nothing can take its place")
+        with translate_sqlite_errors(self.path):
+            # a connection of its own: threads of this process go on reading
+            connection = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                finally:
+                    connection.execute("ROLLBACK")
+            finally:
+                connection.close()
 
     def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
         """Remove items in one transaction and return how many there were.
@@ -367,6 +406,22 @@ class SqliteStore:
                 source.close()
 
     # -- inside
+
+    def _insert(self, connection: sqlite3.Connection, batch: list[Record]) -> Array:
+        """Insert items and return their numbers, in the caller's transaction."""
+        modalities = {
+            name: _modality_number(connection, name) for name in dict.fromkeys(record.modality for record in batch)
+        }
+        rows = [to_row(record, modalities[record.modality]) for record in batch]
+        first = _last_number(connection) + 1
+        connection.executemany(INSERT, rows)
+        add_labels(connection, first)
+        if self._has_words:
+            _words.add_items(connection)
+        last = _last_number(connection) if rows else first - 1
+        if last - first + 1 != len(rows):
+            raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
+        return np.arange(first, last + 1, dtype=np.int64)
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         with self._lock, translate_sqlite_errors(self.path):
