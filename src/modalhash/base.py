@@ -162,6 +162,20 @@ class CrossModalHasher(BaseEstimator, ABC):
             for name, values in clean.items()
         }
 
+    def label_codes(self, Y: Any) -> Codes | None:
+        """Return the learned codes that label rows have, whether or not they were seen in training.
+
+        Parameters
+        ----------
+        Y : (n, n_classes) 0/1, dense or CSR, with at least one label in every row
+
+        Returns
+        -------
+        Packed codes; None for a method whose learned codes are no function of the labels alone that it remembers
+        """
+        check_is_fitted(self, "n_features_in_")
+        return None
+
     def _lazily(self, X: Mapping[str, Any], method: str) -> dict[str, Any]:
         check_is_fitted(self, "n_features_in_")
         return lazily(self, X, method)

@@ -66,6 +66,17 @@ def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") 
     return clean
 
 
+def check_label_rows(Y: Any, n_classes: int) -> sparse.csr_array:
+    """Return label rows as canonical CSR of truth values; ValueError for other columns, or a row without a label."""
+    shape = np.shape(Y)
+    labels = _check_label_matrix(Y, "label rows", shape[0] if shape else 0)
+    if labels.shape[1] != n_classes:
+        raise ValueError(f"label rows have {labels.shape[1]} columns; expected {n_classes}, as in training")
+    if len(empty := np.flatnonzero(~labels.any(axis=1))):
+        raise ValueError(f"label rows: row {empty[0]} has no label; a code is made of at least one")
+    return sparse.csr_array(labels)
+
+
 def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
     """Pairs as an integer array (pairs, modalities) of row numbers, in the order of X; None if none."""
     if pairs is None:

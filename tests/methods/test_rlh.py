@@ -18,6 +18,7 @@ from modalhash.features import AnchorKernel, Linear
 from modalhash.items import Items
 from modalhash.methods import _rlh_codes as codes
 from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, label_patterns, leading_directions
+from modalhash.methods.label_oracle import LabelOracle
 from reference import rlh as reference
 
 
@@ -622,3 +623,19 @@ def test_fit_path_refuses_weights_that_are_not_finite(monkeypatch):
     monkeypatch.setattr(RLH, "_fit_lengths", spoiled)
     with pytest.raises(ValueError, match="RLH: functions_/text has NaN or infinite values"):
         RLH(n_anchors=20, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))
+
+
+def test_codes_of_labels_are_the_learned_codes_and_new_label_sets_have_some_too():
+    data = generate(n_items=150, seed=1)
+    for model in (RLH(n_bits=24, n_anchors=50, random_state=0), LabelOracle(n_bits=24, random_state=0)):
+        model.fit(data.X, data.Y)
+        for name, labels in data.Y.items():
+            np.testing.assert_array_equal(model.label_codes(labels), model.codes_[name])
+            np.testing.assert_array_equal(model.label_codes(sparse.csr_array(labels)), model.codes_[name])
+        every = np.ones((1, len(model.classes_)), dtype=bool)
+        assert model.label_codes(every).shape == (1, 3)
+        with pytest.raises(ValueError, match=r"columns; expected \d+, as in training"):
+            model.label_codes(every[:, :-1])
+        with pytest.raises(ValueError, match="has no label"):
+            model.label_codes(~every)
+    assert AMSH(n_bits=8, n_anchors=50, random_state=0).fit(data.X, data.Y).label_codes(every) is None

@@ -78,9 +78,7 @@ class LabelSpace:
         self.members: dict[str, Array] = dict(zip(labels, np.split(members, ends), strict=True))
         self.counts = np.bincount(members[members >= 0], minlength=self.patterns.shape[0])
         self.n_classes = int(self.patterns.shape[1])
-        sizes = np.diff(self.patterns.indptr)
-        data = np.repeat(1 / np.sqrt(sizes), sizes).astype(np.float32)
-        self.Lt = sparse.csr_array((data, self.patterns.indices, self.patterns.indptr), shape=self.patterns.shape)
+        self.Lt = unit_label_rows(self.patterns)
         self.basis: Array | None = None
         if self.n_classes > rank:
             self.basis = leading_directions(self.Lt, self.counts, rank, np.random.default_rng(seed))
@@ -115,6 +113,13 @@ class LabelSpace:
     def in_classes(self, A: Array) -> Array:
         """Return the (c, r) functions of label rows of length 1 that the (k, r) functions of coordinates are."""
         return A if self.basis is None else self.basis @ A
+
+
+def unit_label_rows(labels: sparse.csr_array) -> sparse.csr_array:
+    """Return label rows scaled to length 1, float32; every row has a label."""
+    sizes = np.diff(labels.indptr)
+    data = np.repeat(1 / np.sqrt(sizes), sizes).astype(np.float32)
+    return sparse.csr_array((data, labels.indices, labels.indptr), shape=labels.shape)
 
 
 def label_patterns(labels: sparse.csr_array) -> tuple[sparse.csr_array, Array]:

@@ -23,15 +23,16 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
 
-from modalhash._typing import Array
+from modalhash._typing import Array, Codes
 from modalhash.base import CrossModalHasher, Training
 from modalhash.codes import pack_signs
 from modalhash.features import Linear
 from modalhash.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number
+from modalhash.validation import check_int, check_label_rows, check_number
 
 TIE_BREAK = 0.01
 """How much random class codes differ in weight: decides where as many labels say +1 as −1, and nothing else."""
@@ -90,6 +91,12 @@ class LabelOracle(CrossModalHasher):
         self.max_iter = max_iter
         self.ridge = ridge
         self.random_state = random_state
+
+    def label_codes(self, Y: Any) -> Codes:
+        """Return the learned codes of label rows, seen in training or not: the signs of the sum of their classes'."""
+        check_is_fitted(self, "class_codes_")
+        labels = check_label_rows(Y, len(self.classes_)).toarray()
+        return pack_signs(sign(unit_rows(labels) @ self.class_codes_))
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         assert data.Y is not None  # base checked

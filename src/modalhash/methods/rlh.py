@@ -34,10 +34,11 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from modalhash._parallel import parallel_map, worker_threads
-from modalhash._typing import Array, PerModality
+from modalhash._typing import Array, Codes, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import row_slices
 from modalhash.codes import pack_signs
@@ -46,10 +47,18 @@ from modalhash.items import Items
 from modalhash.linalg import RidgeFactor
 from modalhash.methods._amsh_functions import learn_functions
 from modalhash.methods._rlh_codes import LABELS, Model, Relevance, Schedule, Source, Weights, kinds_of, learn
-from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, inverse_deviation
+from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, inverse_deviation, unit_label_rows
 from modalhash.progress import Callback, Reporter
 from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_memory, check_number, check_sparse, per_modality
+from modalhash.validation import (
+    check_choice,
+    check_int,
+    check_label_rows,
+    check_memory,
+    check_number,
+    check_sparse,
+    per_modality,
+)
 
 UNLABELLED_ROWS = 4096
 """Items without labels that are hashed at once."""
@@ -298,6 +307,21 @@ class RLH(CrossModalHasher):
             models[bits]._check_fitted(data)
         return models
 
+    def label_codes(self, Y: Any) -> Codes:
+        """Return the learned codes of label rows, seen in training or not: the signs of Aᵀl̃ + b.
+
+        Examples
+        --------
+        >>> from modalhash.data import generate
+        >>> data = generate(n_items=200, seed=0)
+        >>> model = RLH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
+        >>> bool((model.label_codes(data.Y["image"]) == model.codes_["image"]).all())
+        True
+        """
+        check_is_fitted(self, "label_functions_")
+        labels = check_label_rows(Y, len(self.classes_))
+        return pack_signs(_code_signs(unit_label_rows(labels), self.label_functions_, self.bias_))
+
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         return self._fit_lengths(data, [data.n_bits], report)[data.n_bits]
 
@@ -321,7 +345,7 @@ class RLH(CrossModalHasher):
         for n_bits, (model, trace) in zip(by_cost, results, strict=True):
             A = begun.space.in_classes(model.A * np.float32(begun.label_scale))
             b = model.b - begun.label_mean @ model.A
-            positive = begun.space.Lt @ A + b > 0  # B of every pattern
+            positive = _code_signs(begun.space.Lt, A, b)  # B of every pattern
             learned[n_bits] = {
                 "codes_": {name: pack_signs(positive)[member] for name, member in begun.space.members.items()},
                 "functions_": {},
@@ -504,6 +528,12 @@ class RLH(CrossModalHasher):
                     random_state=seed,
                 )
         return maps
+
+
+def _code_signs(Lt: sparse.csr_array, A: Array, b: Array) -> Array:
+    """Return which bits of the learned codes are 1, for label rows of length 1."""
+    positive: Array = Lt @ A + b > 0
+    return positive
 
 
 def _sparse_labels(values: Any, name: str) -> sparse.csr_array:
