@@ -96,7 +96,7 @@ def replace_folder(target: str | Path, *, carry: Sequence[str] = ()) -> Iterator
             yield fresh
             for name in carry:
                 link_tree(target / name, fresh / name)
-            _sync(*fresh.rglob("*"), fresh)
+            sync_tree(fresh)
             if not target.exists():
                 os.rename(fresh, target)
             elif not _exchange(fresh, target):
@@ -272,6 +272,11 @@ def _lock(handle: int, *, wait: bool, shared: bool = False) -> bool:
     except OSError:  # a file system without locks: what is there is somebody's
         return wait
     return True
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until all of a folder is on the disk."""
+    _sync(*folder.rglob("*"), folder)
 
 
 def link_tree(source: Path, target: Path) -> None:

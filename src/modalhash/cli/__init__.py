@@ -20,6 +20,7 @@ from modalhash.cli import (
     export,
     info,
     methods,
+    relabel,
     remove,
     reproduce,
     restore,
@@ -69,6 +70,7 @@ app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(add.add)
 app.command(rich_help_panel=ENGINE)(encode_to.encode)
 app.command(rich_help_panel=ENGINE)(remove.remove)
+app.command(rich_help_panel=ENGINE)(relabel.relabel)
 app.command(rich_help_panel=ENGINE)(search.search)
 app.command(rich_help_panel=ENGINE)(duplicates.duplicates)
 app.command(rich_help_panel=ENGINE)(serve.serve)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from modalhash.engine.query import QueryBatch as QueryBatch
     from modalhash.engine.query import SearchOptions as SearchOptions
     from modalhash.engine.query import SearchRequest as SearchRequest
+    from modalhash.engine.relabelling import Relabelled as Relabelled
     from modalhash.engine.reliability import Bin as Bin
     from modalhash.engine.reliability import calibration_error as calibration_error
     from modalhash.engine.reliability import pooled as pooled
@@ -60,6 +61,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
         "_filter_check": ["FilterError", "UnknownLabelError"],
+        "relabelling": ["Relabelled"],
         "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],
         "report": ["report_page"],
         "sources": ["ArchiveMember", "Item", "Problem", "ProblemCode", "default_id", "parse_labels"],

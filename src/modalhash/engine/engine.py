@@ -30,7 +30,7 @@ from modalhash.engine.folder import (
     read_parts,
     recover_engine,
 )
-from modalhash.engine.ingest import NOT_SHARED, Added, Ingester
+from modalhash.engine.ingest import NOT_SHARED, Added, Ingester, ItemCoder
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.listing import PART_SIZE
 from modalhash.engine.near_duplicates import (
@@ -52,6 +52,8 @@ from modalhash.engine.query import (
     encode_records,
     exactly_one,
 )
+from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
+from modalhash.engine.retraining import Settings, retrain_engine
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import Index, make_index
@@ -521,6 +523,107 @@ class Engine:
             delete_media(self.path, record.uri)
         return n
 
+    def relabel(
+        self,
+        source: Any,
+        *,
+        fields: Mapping[str, str] | None = None,
+        strict: bool = False,
+        workers: int | None = None,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+    ) -> Relabelled:
+        """Give items other labels; learned codes, refinement vectors, counts and filters follow.
+
+        An item has the code of its labels afterwards, as if it had been trained with them; one none of whose labels
+        was learned from gets a hashed code. Labels that are new to the model are stored, and count for codes only after
+        :meth:`retrain`. Items are changed in batches, each whole or not at all, while others search and change them.
+
+        Parameters
+        ----------
+        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``), or several, with the fields ``id`` and ``labels`` and, if
+            only the item of one modality is meant, ``modality``; or dicts of these. Other fields are ignored. Empty
+            labels take all away
+        fields : the names of the manifest's fields, e.g. ``{"id": "photo", "labels": "keywords"}``
+        strict : raise at the first bad line instead of leaving it out
+        workers : threads that read pictures
+        callback : called with the progress
+        on_problem : called for every line left out; without it, there is a warning
+        """
+        self._check_writable()
+        problems = ProblemCollector(on_problem, strict=strict)
+        relabeller = Relabeller(
+            self.store,
+            self.modalities,
+            LabelCoder(self.model, self.config.get("class_names", []), self.refinement, self.store),
+            ItemCoder(self.model, self.encoders, self.refinement, problems, workers),
+            self._content_of,
+            follows=type(self.model).supervised and self.config["codes"] == "learned",
+            report=problems,
+            check_current=self._generation.check,
+        )
+        try:
+            done = relabeller.relabel(source, fields=fields, callback=callback)
+        finally:
+            self.refresh()
+        problems.warn()
+        return replace(done, problems=tuple(problems.problems))
+
+    def retrain(
+        self,
+        *,
+        n_bits: int | str | None = None,
+        method: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        encoders: Mapping[str, Any] | None = None,
+        labels: str | None = None,
+        codes: str | None = None,
+        drop_missing: bool = False,
+        workers: int | None = None,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+        download: bool = False,
+    ) -> Self:
+        """Train the engine anew from all its items, and return the new one, which has taken its place.
+
+        What was added since the last training takes part: items with labels are learned from, also those that were held
+        out then, and the others are hashed. Encoders are fitted anew, so that new words count. Searches go on in the
+        old engine until the folders change places; this object stays open, and is :attr:`replaced`. What others add,
+        remove or relabel meanwhile is in the new engine if it was acknowledged; later changes of the old one raise
+        :class:`EngineReplacedError`. A process that is killed leaves the old engine or the new one.
+
+        Parameters
+        ----------
+        n_bits, method, parameters, encoders, labels, codes, download : as for :meth:`train`; by default as in the
+            last training, with its seed. Another method begins with its own parameters
+        drop_missing : leave out items whose text or picture cannot be read any more; else nothing is changed and
+            :class:`EngineError` says so, because their codes mean nothing to another model
+        workers, callback : as for :meth:`train`
+        on_problem : called for every item that cannot be read any more; without it, there is a warning
+
+        An engine of given features (a data set without texts or pictures) cannot be retrained: they are not stored.
+        """
+        self._check_writable()
+        problems = ProblemCollector(on_problem, strict=False)
+        settings = Settings(n_bits, method, parameters or {}, encoders or {}, labels, codes, download)
+        retrain_engine(
+            self.path,
+            self.store,
+            read_parts(self.path, trust=bool(self._options["trust"])),  # encoders of its own, to be fitted
+            self._generation,
+            self._content_of,
+            settings,
+            report=problems,
+            drop_missing=drop_missing,
+            database=self._options["database"],
+            workers=workers,
+            callback=callback,
+        )
+        problems.warn()
+        engine = self.reopen()
+        engine.problems = tuple(problems.problems)
+        return engine
+
     # -- reading
 
     def get(self, id: str, *, modality: str | None = None) -> Hit:
@@ -781,6 +884,10 @@ class Engine:
         return wanted
 
     # -- inside
+
+    def _content_of(self, record: Record) -> str | Path | None:
+        """Return what the encoder takes of an item, None if nothing is known of it but its features."""
+        return record.text if record.text is not None else self.path_of(record)
 
     def _check_writable(self) -> None:
         if self.read_only:

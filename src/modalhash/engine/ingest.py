@@ -8,6 +8,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from modalhash._files import shared_lock
 from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
@@ -67,6 +69,33 @@ class CodedItems:
 def with_uri(record: Record, files: ItemFiles) -> Record:
     """Return an item with the path of its file as it is stored."""
     return record if record.uri is None else replace(record, uri=files.uri(record.uri))
+
+
+@dataclass(frozen=True)
+class ItemCoder:
+    """Makes codes and refinement vectors of items from their features."""
+
+    model: CrossModalHasher
+    encoders: Mapping[str, Encoder]
+    refinement: Refinement | None
+    """None where the engine makes no vectors."""
+    report: Report
+    """Called with every item that cannot be encoded."""
+    workers: int | None = None
+
+    def hash(self, modality: str, items: list[Item], contents: Any) -> CodedItems:
+        """Encode and hash items of one modality; those that cannot be encoded are left out."""
+        from modalhash.encoders import encode_items
+
+        encoded = encode_items(self.encoders[modality], contents, workers=self.workers)
+        for failure in encoded.failures:
+            self.report(items[failure.row].problem(ProblemCode.UNREADABLE, failure.reason))
+        kept = [items[row] for row in encoded.ok_rows.tolist()]
+        if not kept:
+            return CodedItems([], np.zeros((0, 0), dtype=np.uint8), None)
+        codes = pack_signs(self.model.decision_function({modality: encoded.features})[modality])
+        vectors = None if self.refinement is None else self.refinement.vectors(modality, encoded.features)
+        return CodedItems(kept, codes, vectors)
 
 
 @dataclass(frozen=True)
@@ -142,8 +171,6 @@ class Ingester:
         return len(records), replaced
 
     def _add_batch(self, batch: Batch) -> tuple[int, int]:
-        from modalhash.encoders import encode_items
-
         existing = set() if self.replace else self._report_existing(batch.items)
         if self.data_problem is not None:
             for item in (item for item in batch.items if item.data is not None and item.key not in existing):
@@ -152,15 +179,11 @@ class Ingester:
         rows = [row for row, item in enumerate(batch.items) if item.key not in existing]
         if not rows:
             return 0, 0
-        encoded = encode_items(self.encoders[batch.modality], batch.contents_of(rows), workers=self.workers)
-        for failure in encoded.failures:
-            self.report(batch.items[rows[failure.row]].problem(ProblemCode.UNREADABLE, failure.reason))
-        items = [batch.items[rows[row]] for row in encoded.ok_rows.tolist()]
-        if not items:
+        items = [batch.items[row] for row in rows]
+        coder = ItemCoder(self.model, self.encoders, self.refinement, self.report, self.workers)
+        coded = coder.hash(batch.modality, items, batch.contents_of(rows))
+        if not coded.items:
             return 0, 0
-        codes = pack_signs(self.model.decision_function({batch.modality: encoded.features})[batch.modality])
-        vectors = None if self.refinement is None else self.refinement.vectors(batch.modality, encoded.features)
-        coded = CodedItems(items, codes, vectors)
         if self.media_folder is None:
             return self._store(coded)
         try:

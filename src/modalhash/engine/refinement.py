@@ -133,6 +133,27 @@ class Refinement:
         """Return embeddings as int8; an item at the centre or without any feature has zeros, which are near nothing."""
         return _quantise(_embed(X, self.components[modality], self.centres[modality]), self.embedding_step)
 
+    def relabelled(self, vectors: Array, labels: Array, before: Array, learned: Array) -> Array:
+        """Return vectors of items whose labels are known now: their posteriors tell them, as after a training.
+
+        Parameters
+        ----------
+        vectors : int8 (items, width), as they are stored
+        labels : boolean (items, labels), what each item has now
+        before : the same, what each had
+        learned : boolean (items,), whose vectors tell the labels that they had; others know features alone
+        """
+        if not self.knows_labels:
+            return vectors
+        posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
+        told = LABEL_BLEND * np.asarray(_unit_labels(before) @ self.basis)
+        features = np.where(learned[:, None], posteriors - told, (1 - LABEL_BLEND) * posteriors)
+        changed = vectors.copy()
+        changed[:, : self.n_posterior] = self.quantised_posteriors(
+            features + LABEL_BLEND * np.asarray(_unit_labels(labels) @ self.basis)
+        )
+        return changed
+
     def label_scores(self, vectors: Array) -> Array:
         """Return what the posteriors of vectors say of each label: float32 (vectors, labels)."""
         posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)

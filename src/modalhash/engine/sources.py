@@ -127,6 +127,8 @@ class ProblemCode(StrEnum):
     """The modality was trained on given features, and the item is a text or a file."""
     NOT_SHARED = "not_shared"
     """A picture that came as bytes, and the engine has no place for it that all machines share."""
+    UNKNOWN_ID = "unknown_id"
+    """The engine has no item with this id."""
     MALFORMED = "malformed"
     """The line is not what a manifest may hold."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,8 +23,8 @@ from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
 from modalhash.engine.item_files import HOME, ItemFiles
 from modalhash.engine.named_labels import find_named_labels
-from modalhash.engine.place import SQLITE, new_place
-from modalhash.engine.refinement import learn_refinement
+from modalhash.engine.place import SQLITE, Place, new_place
+from modalhash.engine.refinement import Refinement, learn_refinement
 from modalhash.engine.sources import Batch, Item, ProblemCode, Report, choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Record, Store
@@ -49,6 +49,17 @@ class EncodedItems(NamedTuple):
     features: Matrix
 
 
+class Made(NamedTuple):
+    """An engine that is whole, in a folder that has not taken its name yet."""
+
+    folder: Path
+    place: Place
+    model: CrossModalHasher
+    encoders: dict[str, Encoder]
+    refinement: Refinement
+    class_names: list[str]
+
+
 def train_engine(
     source: Any,
     folder: Path,
@@ -70,8 +81,12 @@ def train_engine(
     store_variable: str | None = None,
     quality: str = "fast",
     download: bool = False,
+    before_exchange: Callable[[Made], None] = lambda made: None,
 ) -> None:
-    """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`."""
+    """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`.
+
+    ``before_exchange`` is called with it just before that.
+    """
     n_bits = check_n_bits(n_bits)
     check_choice(codes, "codes", ("learned", "hashed"))
     check_choice(learn_from, "learn_from", ("training", "all"))
@@ -131,14 +146,14 @@ def train_engine(
                 vectors = learned.refinement.vectors(modality, part.features)
                 for from_labels in (False, True):
                     rows = np.flatnonzero([(kinds[row] == "learned") == from_labels for row in training[modality]])
-                    own = learned.training_posteriors(modality, labels=from_labels)[rows]
-                    vectors[training[modality][rows], : own.shape[1]] = own
+                    told = learned.training_posteriors(modality, labels=from_labels)[rows]
+                    vectors[training[modality][rows], : told.shape[1]] = told
                 _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
-        write_parts(
-            fresh, hasher, {modality: chosen[modality] for modality in encoded}, more, learned.refinement, confidence
-        )
+        own = {modality: chosen[modality] for modality in encoded}
+        write_parts(fresh, hasher, own, more, learned.refinement, confidence)
+        before_exchange(Made(fresh, place, hasher, own, learned.refinement, data.class_names))
 
 
 def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> None:

@@ -1,0 +1,281 @@
+"""An engine trained anew from its own items, in its place, while it is in use.
+
+The items are read from the store, with whatever was added and relabelled since the last training, and the new engine is
+made in a folder beside the old one. What others change in the old one meanwhile is followed by revision, first while
+they go on, and then, for the last of it, while they wait (:meth:`~modalhash.store.Store.handover`); then the folders
+change places. So every change that was acknowledged is in the new engine, and one that comes later is refused with
+:class:`~modalhash.engine.EngineReplacedError`. A process that is killed leaves the old engine or the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modalhash._files import link_tree, sync_tree
+from modalhash._typing import Codes
+from modalhash.engine.folder import MEDIA, EngineError, Generation, Parts
+from modalhash.engine.ingest import ItemCoder
+from modalhash.engine.relabelling import LabelCoder
+from modalhash.engine.sources import Item, Problem, ProblemCode, Report
+from modalhash.engine.training import STORE_BATCH_SIZE, Made, train_engine
+from modalhash.progress import Callback, Reporter
+from modalhash.store import SEARCHED_FIELDS, Key, Record, Revision, Store, StoreError
+
+if TYPE_CHECKING:
+    from modalhash.base import CrossModalHasher
+
+ROUNDS = 5
+"""How often changes of others are followed while they go on, before they have to wait."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is to be otherwise than in the last training; None as it was."""
+
+    n_bits: int | str | None = None
+    method: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    encoders: Mapping[str, Any] = field(default_factory=dict)
+    labels: str | None = None
+    codes: str | None = None
+    download: bool = False
+
+
+@dataclass(frozen=True)
+class _StoredItem(Item):
+    """An item as a store has it: all but its code and vector stays as it is."""
+
+    record: Record | None = None
+
+    def to_record(self, code: bytes | Codes, kind: str) -> Record:
+        assert self.record is not None
+        return replace(self.record, code=code, kind=kind, refinement=None)
+
+
+def retrain_engine(
+    folder: Path,
+    store: Store,
+    parts: Parts,
+    generation: Generation,
+    content_of: Callable[[Record], str | Path | None],
+    settings: Settings,
+    *,
+    report: Report,
+    drop_missing: bool,
+    database: str | None,
+    workers: int | None,
+    callback: Callback | None,
+) -> None:
+    """Train an engine anew from its items and let the new one take its place. See :meth:`Engine.retrain`.
+
+    Parameters
+    ----------
+    folder, store, parts, generation : of the engine; its encoders are fitted anew, so they must be nobody else's
+    content_of : what the encoder takes of an item: its text, or the path of its file
+    settings : what is to be otherwise
+    report : called with every item that cannot be read any more
+    drop_missing : leave such items out; else the first problem of this kind ends the training, and nothing changes
+    database, workers, callback : as for :meth:`Engine.open` and :meth:`Engine.train`
+    """
+    encoders = {**parts.encoders, **settings.encoders}
+    _check_encoders(encoders, store)
+    reader = _Reader(content_of, report, drop_missing, workers)
+    begun = store.revision()
+    items = reader.read(store, begun)
+    with ExitStack() as held:  # left after the folders have changed places
+
+        def follow(made: Made) -> None:
+            with made.place.open(made.folder) as new:
+                follower = _Follower(store, new, made, reader, begun, Reporter(callback))
+                for _ in range(ROUNDS):
+                    if not follower.catch_up():
+                        break
+                link_tree(folder / MEDIA, made.folder / MEDIA)
+                sync_tree(made.folder)  # so that the last time, while others wait, little is left to do
+                held.enter_context(store.handover())
+                generation.check()
+                follower.catch_up()
+            if store.revision() != follower.reached:
+                raise StoreError(
+                    f"{folder}: others could write while the retrained engine was to take its place (the connection "
+                    "that kept them from it was cut); nothing was replaced. Run it again"
+                )
+
+        train_engine(
+            items,
+            folder,
+            **_inherited(parts, settings),
+            encoders=encoders,
+            fields=None,
+            report=reader.problem,
+            workers=workers,
+            overwrite=True,
+            callback=callback,
+            searched_fields=parts.config.get("searched_fields", SEARCHED_FIELDS),
+            store=database,
+            download=settings.download,
+            before_exchange=follow,
+        )
+
+
+def _inherited(parts: Parts, settings: Settings) -> dict[str, Any]:
+    """Return how to train: as the last time, unless the settings say otherwise."""
+    config = parts.config
+    labels = settings.labels or config.get("labels", "given")
+    method = settings.method or (config["method"] if labels == config.get("labels", "given") else None)
+    parameters = parameters_of(parts.model, config.get("trained_on", {}))
+    if method != config["method"]:
+        parameters = {name: value for name, value in parameters.items() if name == "random_state"}
+    return {
+        "n_bits": config["n_bits"] if settings.n_bits is None else settings.n_bits,
+        "method": method,
+        "parameters": {**parameters, **settings.parameters},
+        "labels": labels,
+        "codes": settings.codes or config["codes"],
+    }
+
+
+def parameters_of(model: CrossModalHasher, trained_on: Mapping[str, int]) -> dict[str, Any]:
+    """Return the parameters that a model was made with.
+
+    A training takes no more anchors than a modality has items. Where it took them all, more items may have more of
+    them: as many as the method takes by default.
+    """
+    parameters: dict[str, Any] = model.get_params(deep=False)
+    del parameters["n_bits"]
+    anchors = parameters.get("n_anchors")
+    if isinstance(anchors, Mapping):
+        default = type(model)().get_params(deep=False)["n_anchors"]
+        parameters["n_anchors"] = {name: default if n == trained_on.get(name) else n for name, n in anchors.items()}
+    return parameters
+
+
+def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
+    """Refuse modalities whose features were given: the store has none."""
+    for modality, encoder in encoders.items():
+        if getattr(encoder, "reads", None) == "array" and store.count(modality):
+            raise EngineError(
+                f"the features of {modality!r} were given as arrays, and an engine does not store features: it cannot "
+                "be retrained from its items. Train anew from the data set (modalhash train … --overwrite)"
+            )
+
+
+@dataclass
+class _Reader:
+    """Makes items of stored records, and knows what to do about those that cannot be read any more."""
+
+    content_of: Callable[[Record], str | Path | None]
+    report: Report
+    drop_missing: bool
+    workers: int | None
+    keys: dict[int, Key] = field(default_factory=dict)
+    """Of the items that were read, by their number in the store."""
+
+    def read(self, store: Store, until: Revision) -> list[Item]:
+        """Return the items of a store; raises after the report if some are gone and are not to be left out."""
+        items: list[Item] = []
+        lost: list[Problem] = []
+        for record in self.records(store, None, until):
+            item = self.item(record)
+            if isinstance(item, Problem):
+                lost.append(item)
+                self.report(item)
+            else:
+                items.append(item)
+        if lost and not self.drop_missing:
+            raise EngineError(
+                f"{len(lost):,} of {len(lost) + len(items):,} items cannot be read any more, and their codes mean "
+                f"nothing to another model; nothing was changed. The first: {lost[0]}. Put the files back, remove the "
+                "items (modalhash remove), or leave them out with drop_missing=True (--drop-missing)"
+            )
+        return items
+
+    def records(self, store: Store, since: Revision | None, until: Revision) -> list[Record]:
+        """Return what was added to a store between two revisions and is still there, and remember its numbers."""
+        found = []
+        for numbers, _, _ in store.codes(since=since, until=until):
+            for start in range(0, len(numbers), STORE_BATCH_SIZE):
+                records = store.records(numbers[start : start + STORE_BATCH_SIZE])
+                self.keys.update((number, records[number].key) for number in records)
+                found += [records[number] for number in sorted(records)]
+        return found
+
+    def item(self, record: Record) -> Item | Problem:
+        """Return a stored item with its content, or what is wrong with that."""
+        content = self.content_of(record)
+        item = _StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
+        if isinstance(content, str):
+            return replace(item, text=content)
+        if content is None:
+            return item.problem(ProblemCode.EMPTY, "it has neither a text nor a file")
+        item = replace(item, path=content)
+        return item if content.is_file() else item.problem(ProblemCode.MISSING_FILE, "no such file")
+
+    def problem(self, problem: Problem) -> None:
+        """Report an item that cannot be encoded any more, or end the training."""
+        self.report(problem)
+        if not self.drop_missing:
+            raise EngineError(
+                f"an item cannot be read any more, and its code means nothing to another model; nothing was changed: "
+                f"{problem}. Put the file back, remove the item (modalhash remove), or leave out what cannot be read "
+                "with drop_missing=True (--drop-missing)"
+            )
+
+
+@dataclass
+class _Follower:
+    """Brings a new store up to date with what others change in the old one."""
+
+    old: Store
+    new: Store
+    made: Made
+    reader: _Reader
+    reached: Revision
+    progress: Reporter
+    _n: int = 0
+
+    def catch_up(self) -> bool:
+        """Take in what was changed since the last time; return whether there was anything."""
+        target = self.old.revision()
+        if target == self.reached:
+            return False
+        keys = self.reader.keys
+        gone = [keys.pop(number) for number in self.old.removed(self.reached, target).tolist() if number in keys]
+        self.new.remove(dict.fromkeys(gone), missing="ignore")
+        records = self.reader.records(self.old, self.reached, target)
+        for start in range(0, len(records), STORE_BATCH_SIZE):
+            self.new.add(self._coded(records[start : start + STORE_BATCH_SIZE]), replace=True)
+        self._n += len(gone) + len(records)
+        self.progress("changes meanwhile", self._n, self._n)
+        self.reached = target
+        return True
+
+    def _coded(self, records: list[Record]) -> list[Record]:
+        """Return records with codes of the new model: of their labels if they had such, else of their features."""
+        made, coded = self.made, []
+        coder = ItemCoder(made.model, made.encoders, made.refinement, self.reader.problem, self.reader.workers)
+        labels = LabelCoder(made.model, made.class_names, made.refinement, self.new)
+        items: dict[str, list[Item]] = {}
+        for record in records:
+            item = self.reader.item(record)
+            if isinstance(item, Problem):
+                self.reader.problem(item)
+            elif item.modality not in made.encoders:  # the first ones of this modality: nothing learned from them
+                reason = "the first items of this modality came while the engine was trained; add them again"
+                self.reader.problem(item.problem(ProblemCode.UNKNOWN_MODALITY, reason))
+            else:
+                items.setdefault(item.modality, []).append(item)
+        old = {record.key: record for record in records}
+        for modality, some in items.items():
+            hashed = coder.hash(modality, some, [item.content for item in some]).records("hashed")
+            known = [labels.known(one.labels) if old[one.key].kind == "learned" else [] for one in hashed]
+            codes = labels.codes(modality, known)
+            rows = [row for row, code in enumerate(codes) if code is not None]
+            with_labels = [hashed[row] for row in rows]
+            learned = labels.learn(with_labels, [codes[row] or b"" for row in rows], with_labels)
+            coded += [*(one for row, one in enumerate(hashed) if codes[row] is None), *learned]
+        return coded
