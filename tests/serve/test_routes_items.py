@@ -14,7 +14,8 @@ import pytest
 from serve_tools import picture
 
 from little_world import huge_png
-from modalhash.serve.schemas import AddResponse, Item
+from modalhash.audit import AuditLog
+from modalhash.serve.schemas import AddResponse, Item, RelabelResponse
 
 
 def add_picture(client, data, **fields):
@@ -136,6 +137,33 @@ def test_add_and_remove_a_text(writer, engine):
     assert writer.delete("/items/new").json() == {"removed": 1, "items": 120}
     assert writer.delete("/items/new").status_code == 404
     assert writer.delete("/items/new?modality=sound").status_code == 422
+
+
+def test_relabel_an_item(writer, client, engine):
+    blue = next(one for one in engine.items() if one.modality == "image" and set(one.labels) == {"blue", "square"})
+    answer = writer.patch("/items/photos%2F0.png?modality=image", json={"labels": ["blue", "square"]})
+    assert answer.status_code == 200
+    RelabelResponse.model_validate(answer.json())
+    (item,) = answer.json()["relabelled"]
+    assert (item["labels"], item["kind"], item["code"]) == (["blue", "square"], "learned", blue.code.hex())
+    assert answer.json()["unknown_labels"] == []
+    answer = writer.patch("/items/photos/0.png", json={"labels": ["blue", "azure"]}).json()
+    assert answer["unknown_labels"] == ["azure"]
+    assert writer.get("/items/photos/0.png").json()["labels"] == ["blue", "azure"]
+    assert writer.post("/search", json={"text": "a box", "labels": ["azure"]}).json()["hits"][0]["id"] == "photos/0.png"
+    noted = AuditLog.of_engine(engine.path).tail(2)
+    assert [(line["what"], line["state"]) for line in noted] == [("relabel", "begun"), ("relabel", "done")]
+    assert noted[0]["labels"] == ["blue", "azure"]
+    for path, body, status in (
+        ("/items/nobody", {"labels": []}, 404),
+        ("/items/photos/0.png?modality=text", {"labels": []}, 404),
+        ("/items/photos/0.png?modality=sound", {"labels": []}, 422),
+        ("/items/photos/0.png", {"labels": "blue"}, 422),
+        ("/items/photos/0.png", {}, 422),
+        ("/items/photos/0.png", {"labels": ["a\0b"]}, 422),
+    ):
+        assert writer.patch(path, json=body).status_code == status, (path, body)
+    assert "--writable" in client.patch("/items/photos/0.png", json={"labels": []}).json()["error"]
 
 
 def test_add_and_remove_a_picture(writer, engine):

@@ -24,6 +24,7 @@ from modalhash.cli import (
     remove,
     reproduce,
     restore,
+    retrain,
     search,
     serve,
     split,
@@ -71,6 +72,7 @@ app.command(rich_help_panel=ENGINE)(add.add)
 app.command(rich_help_panel=ENGINE)(encode_to.encode)
 app.command(rich_help_panel=ENGINE)(remove.remove)
 app.command(rich_help_panel=ENGINE)(relabel.relabel)
+app.command(rich_help_panel=ENGINE)(retrain.retrain)
 app.command(rich_help_panel=ENGINE)(search.search)
 app.command(rich_help_panel=ENGINE)(duplicates.duplicates)
 app.command(rich_help_panel=ENGINE)(serve.serve)

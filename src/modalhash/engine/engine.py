@@ -887,6 +887,8 @@ class Engine:
 
     def _content_of(self, record: Record) -> str | Path | None:
         """Return what the encoder takes of an item, None if nothing is known of it but its features."""
+        if self.encoders[record.modality].reads == "array":
+            return None
         return record.text if record.text is not None else self.path_of(record)
 
     def _check_writable(self) -> None:

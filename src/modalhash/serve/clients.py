@@ -26,7 +26,7 @@ class Role(IntEnum):
     read = 1
     """Search, and see items and metrics."""
     write = 2
-    """Add and remove items, where the service is writable."""
+    """Add, relabel and remove items, where the service is writable."""
     admin = 3
     """See who changed what."""
 

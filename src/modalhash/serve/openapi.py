@@ -50,6 +50,11 @@ def request_body(form: type[BaseModel], *json: type[BaseModel]) -> dict[str, Any
     }
 
 
+def json_body(model: type[BaseModel]) -> dict[str, Any]:
+    """Describe a body of JSON."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inline_schema(model)}}}}
+
+
 def describe(app: FastAPI, modalities: Callable[[], Sequence[str]], settings: Settings) -> None:
     """Make the app's description name the token and the modalities of the engine that is served when it is requested.
 

@@ -1,4 +1,4 @@
-"""Items one by one: their fields and pictures, and, where the service is writable, adding and removing them."""
+"""Items one by one: their fields and pictures, and, where the service is writable, adding, relabelling, removing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from modalhash.serve import schemas
 from modalhash.serve.clients import Client, client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
-from modalhash.serve.openapi import error_responses, request_body
+from modalhash.serve.openapi import error_responses, json_body, request_body
 from modalhash.serve.service import Service
 from modalhash.store import Record
 
@@ -24,7 +24,7 @@ CACHE = {"Cache-Control": "private, max-age=300"}
 PICTURES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The picture.", "content": {kind: {} for kind in dict.fromkeys(CONTENT_TYPES.values())}}
 }
-READ_ONLY = "this service only searches; start it with --writable to add and remove items"
+READ_ONLY = "this service only searches; start it with --writable to add, relabel and remove items"
 
 
 class AnyText(Convertor[str]):
@@ -97,6 +97,25 @@ def add_routes(app: FastAPI, service: Service) -> None:
             body, file = await reader.read(request, schemas.NewItemBody)
             return json_response(await service.in_thread("changes", _add_item, service, client, body, file), 201)
 
+    @app.patch(
+        "/items/{id:any}",
+        response_model=schemas.RelabelResponse,
+        responses=error_responses(404, 408, 413, 415, 507),
+        openapi_extra=json_body(schemas.NewLabels),
+        tags=["items"],
+    )
+    async def relabel(request: Request, id: ItemId, modality: ItemModality = None) -> Response:
+        """Give an item other labels, in one modality or in all; its learned code follows."""
+        _check_writable(service)
+        client = client_of(request.scope)
+        with service.body_budget.reader(client.address) as reader:
+            body, file = await reader.read(request, schemas.NewLabels)
+            if file is not None:
+                raise HTTPError(422, "got a picture; expected labels alone, as JSON")
+            return json_response(
+                await service.in_thread("changes", _relabel_item, service, client, id, modality, list(body.labels))
+            )
+
     @app.delete(
         "/items/{id:any}", response_model=schemas.RemoveResponse, responses=error_responses(404, 507), tags=["items"]
     )
@@ -157,6 +176,25 @@ def _store_item(engine: Engine, item: Item) -> None:
         )
     unshared = problems[0].code is ProblemCode.NOT_SHARED
     raise HTTPError(422 if what == "text" or unshared else 415, f"{what}: {problems[0].reason}")
+
+
+def _relabel_item(service: Service, client: Client, id: str, modality: str | None, labels: list[str]) -> dict[str, Any]:
+    engine = service.engine
+    if modality is not None:
+        service.searcher.check_modalities(modality)
+    names = engine.modalities if modality is None else (modality,)
+    problems: list[Problem] = []
+    line = {"id": id, "labels": labels, **({} if modality is None else {"modality": modality})}
+    with service.audit.change("relabel", client.audit_fields(), modality=modality, ids=[id], labels=labels) as result:
+        done = engine.relabel([line], workers=1, on_problem=problems.append)
+        result["changed"] = done.changed
+    for problem in problems:
+        if problem.code is ProblemCode.UNKNOWN_ID:
+            raise HTTPError(404, f"{problem.reason}; nothing was changed")
+        raise HTTPError(422, problem.reason)
+    found = engine.store.records(list(engine.store.numbers((name, id) for name in names).values()))
+    items = [schemas.item_json(Hit.from_record(record, 0)) for record in found.values()]
+    return {"relabelled": items, "unknown_labels": list(done.unknown_labels)}
 
 
 def _remove_item(service: Service, client: Client, id: str, modality: str | None) -> dict[str, int]:

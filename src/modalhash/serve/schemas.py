@@ -139,6 +139,14 @@ class NewPicture(NewItemBody):
     image: bytes = Field(description="The file.", json_schema_extra={"format": "binary"})
 
 
+class NewLabels(BaseModel):
+    """The labels that an item is to have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    labels: Labels = Field(description="All labels of the item, instead of those that it has; none takes them away.")
+
+
 # -- responses
 
 
@@ -273,6 +281,16 @@ class AddResponse(BaseModel):
 
     added: Item
     items: int
+
+
+class RelabelResponse(BaseModel):
+    """Items with their new labels, and the codes that these have."""
+
+    relabelled: list[Item] = Field(description="One item for every modality that has the id.")
+    unknown_labels: list[str] = Field(
+        description="Labels that the engine has not learned: stored and found by filters, and for codes only after "
+        "`modalhash retrain`."
+    )
 
 
 class RemoveResponse(BaseModel):

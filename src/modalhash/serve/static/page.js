@@ -188,6 +188,10 @@ $("file").addEventListener("change", () => byPicture($("file").files));
 for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) document.addEventListener(kind, drag);
 document.addEventListener("click", follow);
 document.addEventListener("paste", paste);
+document.addEventListener("relabelled", () => {
+  for (const entry of entries.values()) delete entry.answer; // found before the labels were others
+  show(state.current);
+});
 document.addEventListener("keydown", keys);
 addEventListener("popstate", back);
 whenReady();
