@@ -77,7 +77,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "confidence encoding",
         "answer encode_run expected folder",
         "place",
-        "archive checkup ingest splitting",
+        "archive checkup ingest splitting upgrading",
         "near_duplicates relabelling training",
         "retraining",
         "engine",

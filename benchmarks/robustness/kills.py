@@ -34,6 +34,7 @@ import re
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -110,11 +111,14 @@ class Operation:
     again: Run | None = None
     """Does it when a part may be done already; by default the same."""
     begin: str = "engine"
-    """What is there before: an ``"engine"``, ``"nothing"``, or an engine with ``"leftovers"`` of killed processes."""
+    """What is there before: an ``"engine"``, ``"nothing"``, an engine that has ``"grown"`` since it was trained, one of
+    an ``"old"`` format, or one with ``"leftovers"`` of killed processes."""
     output: str | None = None
     """The file that it writes beside the engine."""
     errors: bool = True
     """Whether calls fail too; not where another operation makes the same ones."""
+    items: str = "second"
+    """Whose items it trains with: results of computing are kept for each."""
 
 
 def command(*arguments: str, codes: tuple[int, ...] = (0,)) -> Run:
@@ -167,6 +171,7 @@ REMOVE = ("remove", "{work}/engine", "kept/0", "kept/1", "text/0", "text/1", "te
 TRAIN = command(
     "train", "{source}/second.jsonl", "-o", "{work}/engine", "--bits", "16", "--overwrite", "--workers", "1"
 )
+RETRAIN = command("retrain", "{work}/engine", "--workers", "1")
 RESTORE = command("restore", "{source}/second.tar", "{work}/engine", "--overwrite")
 OPERATIONS = (
     Operation("add", command(*ADD), command(*ADD, codes=(0, 1))),  # 1: some are there already
@@ -174,9 +179,13 @@ OPERATIONS = (
     Operation("replace", command("add", "{work}/engine", "{source}/other.jsonl", "--replace", "--workers", "1")),
     Operation("replace pictures as bytes", upload("kept", replace=True)),
     Operation("remove", command(*REMOVE), command(*REMOVE, "--missing-ok")),
+    Operation("relabel", command("relabel", "{work}/engine", "{source}/labels.jsonl", "--workers", "1")),
     Operation("train", TRAIN, begin="nothing"),
     Operation("train --overwrite", TRAIN),
     Operation("train --overwrite, by renames", without_exchange(TRAIN), errors=False),
+    Operation("retrain", RETRAIN, begin="grown", items="grown"),
+    Operation("retrain, by renames", without_exchange(RETRAIN), begin="grown", items="grown", errors=False),
+    Operation("upgrade", command("upgrade", "{work}/engine"), begin="old"),
     Operation("restore", RESTORE, begin="nothing"),
     Operation("restore --overwrite", RESTORE),
     Operation("restore --overwrite, by renames", without_exchange(RESTORE), errors=False),
@@ -187,6 +196,14 @@ OPERATIONS = (
     ),
     Operation("verify --repair", command("verify", "{work}/engine", "--repair"), begin="leftovers"),
 )
+TO_FORMAT_3 = (
+    "DROP TRIGGER item_label_added",
+    "DROP TRIGGER item_label_removed",
+    "ALTER TABLE label DROP COLUMN items",
+    "ALTER TABLE item DROP COLUMN checksum",
+    "PRAGMA user_version = 3",
+)
+"""What makes the store of an engine one that an earlier version wrote."""
 LEFTOVERS = (
     ".engine.abcdefgh.mh-part/new/items.sqlite",
     ".engine.tar.abcdefgh.mh-part/new/items.sqlite",
@@ -225,6 +242,8 @@ def prepare(base: Path) -> Place:
 
     first = manifest("first.jsonl", [*texts(0, 20, "ball"), *images(0, 20)])
     manifest("new.jsonl", [*texts(20, 26, "ball"), *images(20, 24)])
+    relabelled = [{"id": f"{kind}/{n}", "labels": ["blue", "box"]} for kind in ("text", "image") for n in range(4)]
+    manifest("labels.jsonl", [*relabelled, {"id": "image/5", "labels": []}, {"id": "kept/1", "labels": ["red"]}])
     manifest("other.jsonl", [*texts(0, 4, "box"), *texts(20, 22, "box")])
     second = manifest("second.jsonl", [*texts(0, 18, "house"), *images(0, 18)])
     kept = [
@@ -236,6 +255,15 @@ def prepare(base: Path) -> Place:
     (base / "begin-nothing").mkdir()
     with Engine.train(first, base / "begin-engine" / "engine", n_bits=16, workers=1) as engine:
         engine.add(kept, keep=True)
+    shutil.copytree(base / "begin-engine", base / "begin-grown")
+    with Engine.open(base / "begin-grown" / "engine") as engine:
+        engine.add(place.source / "new.jsonl", workers=1)
+        engine.relabel(place.source / "labels.jsonl")
+    shutil.copytree(base / "begin-engine", base / "begin-old")
+    connection = sqlite3.connect(base / "begin-old" / "engine" / "items.sqlite")
+    for statement in TO_FORMAT_3:
+        connection.execute(statement)
+    connection.close()
     shutil.copytree(base / "begin-engine", base / "begin-leftovers")
     for name in LEFTOVERS:
         path = base / "begin-leftovers" / name
@@ -260,14 +288,18 @@ def compute_once() -> None:
 
 
 def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
-    results: list[Any] = []
+    results: dict[str, Any] = {}
 
     def once(*arguments: Any, **options: Any) -> Any:
-        if not results:
-            results.append(function(*arguments, **options))
-        return results[0]
+        if TRAINED[0] not in results:
+            results[TRAINED[0]] = function(*arguments, **options)
+        return results[TRAINED[0]]
 
     return once
+
+
+TRAINED = ["second"]
+"""Whose items the operation under way trains with."""
 
 
 # -- what is in an engine
@@ -449,6 +481,7 @@ def renew(place: Place, operation: Operation) -> None:
 
 def record(place: Place, operation: Operation) -> Recorded:
     """Do an operation undisturbed: here, which loads whatever it needs, and in a fork, which lists its calls."""
+    TRAINED[0] = operation.items
     renew(place, operation)
     states = [contents(place.engine, read_only=True)]
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):

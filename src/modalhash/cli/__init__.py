@@ -30,6 +30,7 @@ from modalhash.cli import (
     split,
     tokens,
     train,
+    upgrade,
     verify,
 )
 from modalhash.cli._common import Commands, say
@@ -84,6 +85,7 @@ app.command(rich_help_panel=ENGINE, cls=info.InfoCommand)(info.info)
 app.command(rich_help_panel=ENGINE)(verify.verify)
 app.command(rich_help_panel=ENGINE)(backup.backup)
 app.command(rich_help_panel=ENGINE)(restore.restore)
+app.command(rich_help_panel=ENGINE)(upgrade.upgrade)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)

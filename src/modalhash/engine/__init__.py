@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from modalhash.engine.sources import ProblemCode as ProblemCode
     from modalhash.engine.sources import default_id as default_id
     from modalhash.engine.splitting import split_engine as split_engine
+    from modalhash.engine.upgrading import Upgraded as Upgraded
+    from modalhash.engine.upgrading import upgrade_engine as upgrade_engine
     from modalhash.store import Filter as Filter
     from modalhash.store import FilterError as FilterError
 
@@ -66,5 +68,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "report": ["report_page"],
         "sources": ["ArchiveMember", "Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
         "splitting": ["split_engine"],
+        "upgrading": ["Upgraded", "upgrade_engine"],
     },
 )

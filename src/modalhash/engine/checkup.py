@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,19 @@ from modalhash._files import (
 )
 from modalhash.engine.folder import ENCODERS, MEDIA, EngineError, is_saved_media, read_config, read_parts
 from modalhash.engine.place import Place, drop_leftover, has_schema, sweep_unfinished
-from modalhash.store import Store, StoreError
+from modalhash.store import (
+    Store,
+    StoreAccessError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+
+_SAY_NOTHING = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+}
+"""Errors of the system that say nothing about a file."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,8 @@ def verify_engine(
 
     Digests of all parts, the pages of the store, a checksum for every item, saved pictures that are missing or that no
     item has, what killed processes left in the folder or beside it, and schemas of engines that this one replaced in a
-    database. Others may use the engine meanwhile.
+    database. Others may use the engine meanwhile. What keeps from looking, such as a full disk, is raised: it is no
+    damage.
 
     Parameters
     ----------
@@ -62,6 +76,7 @@ def verify_engine(
     try:
         read_parts(folder, trust=trust)
     except (EngineError, OSError) as error:
+        _raise_if_unknown(error)
         found.append(Finding("damage", str(folder), str(error)))
     scratch = [path for path in scratch_folders(folder) if not repair or drop_leftover(path, place)]
     found += _leftovers(scratch, "the remains of an engine that was being made", repair)
@@ -76,8 +91,18 @@ def verify_engine(
             found += _check_media(folder, store, repair)
         found += _replaced_schemas(place, repair)
     except (EngineError, StoreError, OSError) as error:
+        _raise_if_unknown(error)
         found.append(Finding("damage", place.name(folder), str(error)))
     return found
+
+
+def _raise_if_unknown(error: Exception) -> None:
+    """Raise what says nothing about the engine: a full disk, a permission, a store that is busy or out of reach."""
+    cause = error.__cause__ if isinstance(error, EngineError) else error
+    if isinstance(error, StoreFullError | StoreBusyError | StoreAccessError | StoreUnavailableError):
+        raise error
+    if isinstance(cause, OSError) and cause.errno in _SAY_NOTHING:
+        raise error
 
 
 def sweep_leftovers(folder: Path, store: Store, place: Place) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from modalhash.store.base import Record as Record
     from modalhash.store.base import Revision as Revision
     from modalhash.store.base import Store as Store
+    from modalhash.store.base import StoreAccessError as StoreAccessError
     from modalhash.store.base import StoreBusyError as StoreBusyError
     from modalhash.store.base import StoreError as StoreError
     from modalhash.store.base import StoreFullError as StoreFullError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from modalhash.store.filters import any_value as any_value
     from modalhash.store.postgres import PostgresStore as PostgresStore
     from modalhash.store.postgres import drop_schema as drop_schema
+    from modalhash.store.sqlite import STORE_FORMAT as STORE_FORMAT
     from modalhash.store.sqlite import SqliteStore as SqliteStore
 
 __getattr__, __dir__, __all__ = lazy_exports(
@@ -43,6 +45,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "Record",
             "Revision",
             "Store",
+            "StoreAccessError",
             "StoreBusyError",
             "StoreError",
             "StoreFullError",
@@ -52,6 +55,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         ],
         "filters": ["And", "Comparison", "Filter", "FilterError", "Not", "Or", "all_of", "any_value"],
         "postgres": ["PostgresStore", "drop_schema"],
-        "sqlite": ["SqliteStore"],
+        "sqlite": ["STORE_FORMAT", "SqliteStore"],
     },
 )

@@ -20,9 +20,15 @@ from modalhash.store._sqlite_schema import (
     migrate,
     transaction,
 )
-from modalhash.store.base import StoreBusyError, StoreError, StoreFullError
+from modalhash.store.base import StoreAccessError, StoreBusyError, StoreError, StoreFullError
 from modalhash.validation import check_int
 
+_SHARED_MEMORY_ERRORS = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+)
+_READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # what was written cannot be read
 _CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
 
 
@@ -41,8 +47,14 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
             raise StoreFullError(
                 f"{path}: the disk is full. This change did not happen, nothing else was lost; make room and repeat it"
             ) from error
+        if code == sqlite3.SQLITE_IOERR and error.sqlite_errorcode in _SHARED_MEMORY_ERRORS:
+            raise StoreAccessError(
+                f"{path}: the disk is full, or fails: there is no room for {path.name}-shm, by which those who have "
+                "the store open know of each other. Nothing was changed; make room and repeat it"
+            ) from error
         if code == sqlite3.SQLITE_IOERR:
-            raise StoreError(
+            kind = StoreError if error.sqlite_errorcode in _READ_ERRORS else StoreAccessError
+            raise kind(
                 f"{path}: the disk failed ({error}). A change that was under way may be there, whole, when the store "
                 "is opened again, or not; look before it is repeated"
             ) from error
@@ -51,7 +63,7 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         if code == sqlite3.SQLITE_CORRUPT:
             raise _damaged(path, error) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            raise StoreError(
+            raise StoreAccessError(
                 f"{path} cannot be opened for writing ({error}). To search only, open it read-only: read_only=True, "
                 "or --read-only"
             ) from error
@@ -107,6 +119,42 @@ def connect(
         raise
 
 
+def stored_format(path: Path) -> int:
+    """Return the format of a store in a file, whatever it is, without changing it."""
+    with translate_sqlite_errors(path):
+        connection = _connect_uri(path, "mode=ro", 60.0)
+        try:
+            check_owner(connection, path)
+            return format_of(connection)
+        finally:
+            connection.close()
+
+
+@contextmanager
+def held_copy(path: Path, target: Path, *, timeout: float = 60.0) -> Iterator[None]:
+    """Copy a store of any format as it is to a new file, and keep others from writing to it until the block ends."""
+    if target.exists():
+        raise FileExistsError(f"{target} exists; give a new file")
+    with translate_sqlite_errors(path):
+        holder = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+        try:
+            check_owner(holder, path)
+            holder.execute("BEGIN IMMEDIATE")
+            source, copy = _connect_uri(path, "mode=ro", timeout), sqlite3.connect(target)
+            try:
+                with translate_sqlite_errors(target):
+                    source.backup(copy)
+            finally:
+                source.close()
+                copy.close()
+            try:
+                yield
+            finally:
+                holder.execute("ROLLBACK")
+        finally:
+            holder.close()
+
+
 def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
     """Open the file without ever writing to it; return its n_bits too."""
     if not path.exists():
@@ -119,7 +167,7 @@ def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tupl
                 raise
             log = path.with_name(f"{path.name}-wal")
             if log.exists() and log.stat().st_size:
-                raise StoreError(
+                raise StoreAccessError(
                     f"{path} was not closed by its last writer: what it wrote last stands in {log.name}, and reading "
                     "that needs a folder that can be written. Open it once where it can, and close it"
                 ) from error

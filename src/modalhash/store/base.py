@@ -47,6 +47,10 @@ class StoreFullError(StoreError):
     """The disk is full; the change did not happen, everything before it is there."""
 
 
+class StoreAccessError(StoreError):
+    """The store cannot be opened here as wanted: a permission, a read-only or a failing disk. It may be whole."""
+
+
 class StoreUnavailableError(StoreError):
     """The server of the store cannot be reached now; the change did not happen. The next call tries again."""
 

@@ -28,9 +28,16 @@ from modalhash.codes import n_bytes
 from modalhash.store import _words
 from modalhash.store._filter_sql import condition
 from modalhash.store._labels import add_labels, count_sql, find_labelled, forget_labels, is_by_labels, rising
-from modalhash.store._sqlite_open import connect, connect_read_only, tell_damage, translate_sqlite_errors
+from modalhash.store._sqlite_open import (
+    connect,
+    connect_read_only,
+    held_copy,
+    stored_format,
+    tell_damage,
+    translate_sqlite_errors,
+)
 from modalhash.store._sqlite_rows import COLUMNS, FROM, INSERT, from_row, to_row
-from modalhash.store._sqlite_schema import CHECKED, FIRST_WITH_COUNTS, format_of, transaction
+from modalhash.store._sqlite_schema import CHECKED, FIRST_WITH_COUNTS, FORMAT, format_of, transaction
 from modalhash.store.base import (
     MAX_REFINEMENT,
     Key,
@@ -61,6 +68,10 @@ _PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writin
 _CACHED_FILTERS = 8
 _KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there: it does not take much longer
 _MAX_DAMAGE = 20  # of each kind that is told one by one
+
+
+STORE_FORMAT = FORMAT
+"""The format that files are written in; earlier ones are brought to it when they are opened for writing."""
 
 
 class SqliteStore:
@@ -388,6 +399,24 @@ class SqliteStore:
         except StoreError as error:
             found.append(str(error))
         return found
+
+    @staticmethod
+    def format_of(path: str | Path) -> int:
+        """Return the format of a store, whatever it is, without changing it."""
+        return stored_format(Path(path))
+
+    @staticmethod
+    @contextmanager
+    def upgraded_copy(path: str | Path, target: str | Path) -> Iterator[None]:
+        """Write a copy of a store of any format to a new file, in the present format.
+
+        Until the block ends nobody else can write to the old one, so that the new one can take its place; reading goes
+        on. StoreError if something in the old one is not as it was written.
+        """
+        with held_copy(Path(path), Path(target)):
+            with SqliteStore(target) as copy:
+                copy.check()
+            yield
 
     def backup(self, path: str | Path) -> None:
         """Write a copy of the store as it is at this moment to a new file; others may go on reading and writing."""
