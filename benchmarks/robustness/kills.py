@@ -184,7 +184,6 @@ OPERATIONS = (
     Operation("train --overwrite", TRAIN),
     Operation("train --overwrite, by renames", without_exchange(TRAIN), errors=False),
     Operation("retrain", RETRAIN, begin="grown", items="grown"),
-    Operation("retrain, by renames", without_exchange(RETRAIN), begin="grown", items="grown", errors=False),
     Operation("upgrade", command("upgrade", "{work}/engine"), begin="old"),
     Operation("restore", RESTORE, begin="nothing"),
     Operation("restore --overwrite", RESTORE),
@@ -282,7 +281,7 @@ def save_picture(path: Path, number: int) -> None:
 
 
 def compute_once() -> None:
-    """Let trainings of this process, which all have the same items, compute once; nothing of that touches the disk."""
+    """Let trainings of this process compute once for the items they have; nothing of that touches the disk."""
     for name in ("choose_encoders", "_encode_all", "_fit", "learn_refinement", "_learn_confidence"):
         setattr(training, name, remembered(getattr(training, name)))
 
