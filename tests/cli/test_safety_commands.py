@@ -44,6 +44,47 @@ def test_a_backup_is_restored(engine, tmp_path):
     assert run("verify", engine).exit_code == 0
 
 
+def test_relabel_retrain_and_upgrade(engine, world, tmp_path):
+    (tmp_path / "labels.csv").write_text("id,labels\nphotos/1.png,red;sunset\nnobody,red\n")
+    done = run("relabel", engine, tmp_path / "labels.csv")
+    assert done.exit_code == 1
+    assert "line 3: nobody: no item has the id" in done.stderr
+    assert "1 items relabelled, 0 were so already: 1 have the codes of their labels" in done.stderr
+    assert "only after modalhash retrain: sunset (1)" in done.stderr
+    facts = json.loads(run("relabel", engine, tmp_path / "labels.csv", "--json").stdout)
+    assert (facts["unchanged"], facts["problems"][0]["code"]) == (1, "unknown_id")
+    done = run("relabel", engine, tmp_path / "labels.csv", "--field", "id=photo")
+    assert [done.exit_code, "expected photo and labels" in done.stderr] == [2, True]
+    shutil.copy(world / "photos" / "0.png", tmp_path / "lost.png")
+    (tmp_path / "lost.csv").write_text("id,path\nlost,lost.png\n")
+    assert run("add", engine, tmp_path / "lost.csv").exit_code == 0
+    (tmp_path / "lost.png").unlink()
+    done = run("retrain", engine)
+    assert done.exit_code == 2
+    assert "lost.png: no such file" in done.stderr
+    assert "--drop-missing" in done.stderr
+    done = run("retrain", engine, "--drop-missing", "--json")
+    assert done.exit_code == 1
+    facts = json.loads(done.stdout)
+    assert (facts["items"], facts["new_labels"], facts["n_bits"]) == (120, ["sunset"], 16)
+    done = run("upgrade", engine)
+    assert [done.exit_code, "has the newest format already" in done.stderr] == [0, True]
+    assert json.loads(run("upgrade", engine, "--json").stdout)["done"] == []
+    noted = [json.loads(line) for line in engine.with_name("engine.audit.jsonl").read_text().splitlines()]
+    assert {line["what"] for line in noted} == {"relabel", "add", "retrain", "upgrade"}
+
+
+def test_a_full_disk_is_no_damage(engine, monkeypatch):
+    from modalhash.store import SqliteStore, StoreFullError
+
+    def full(store):
+        raise StoreFullError("the disk is full")
+
+    monkeypatch.setattr(SqliteStore, "damage", full)
+    done = run("verify", engine)
+    assert [done.exit_code, "error: the disk is full" in done.stderr, "backup" in done.stderr] == [2, True, False]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no locks there")
 def test_verify_says_what_is_wrong(engine):
     done = run("verify", engine)

@@ -11,7 +11,14 @@ import sys
 import pytest
 
 from modalhash import Engine
-from modalhash.engine import EngineError, EngineReplacedError, backup_engine, restore_engine, verify_engine
+from modalhash.engine import (
+    EngineError,
+    EngineReplacedError,
+    backup_engine,
+    restore_engine,
+    upgrade_engine,
+    verify_engine,
+)
 from modalhash.engine import training as training_module
 from modalhash.engine.folder import FORMAT, KIND, write_config
 from modalhash.engine.place import VARIABLE, Place, has_schema
@@ -210,3 +217,38 @@ def test_the_first_note_of_a_new_engine_tells_its_schema(tmp_path):
     assert has_schema(tmp_path)
     write_config(tmp_path / "new", {"kind": KIND, "format": FORMAT})
     assert not has_schema(tmp_path)
+
+
+def test_relabel_retrain_and_upgrade(shared, schemas, tmp_path):
+    """Also where another machine, with a copy of the folder, writes to the old schema after the new one took over."""
+    shutil.copytree(shared, tmp_path / "elsewhere")
+    (old,) = schemas()
+    with Engine.open(shared) as engine, Engine.open(tmp_path / "elsewhere") as elsewhere:
+        item, peer = (
+            next(one for one in engine.items() if one.modality == "image" and set(one.labels) == labels)
+            for labels in ({"red", "circle"}, {"blue", "square"})
+        )
+        assert elsewhere.relabel([{"id": item.id, "labels": ["blue", "square"]}]).learned == 1
+        assert engine.get(item.id, modality="image").code == peer.code.hex()
+        done = []
+
+        def change(progress):
+            if progress.stage == "store: text" and not done:
+                done.append(elsewhere.add([{"id": "late", "text": "a red ball"}]).added)
+                elsewhere.remove([peer.id])
+
+        with engine.retrain(callback=change) as new:
+            assert done == [1]
+            assert [len(new), engine.replaced] == [120, True]
+            records = {one.key: one for one in new.items()}
+            assert records["text", "late"].kind == "hashed"
+            assert ("image", peer.id) not in records
+            assert records["image", item.id].labels == ("blue", "square")
+            assert len(schemas()) == 2
+            with pytest.raises(StoreError, match="a retrained engine has taken its place"):
+                elsewhere.add([{"id": "too late", "text": "a red ball"}])
+            assert elsewhere.search(text="a red ball"), "it goes on searching in the old schema"
+    assert upgrade_engine(shared).done == ()
+    verify_engine(shared, repair=True)
+    assert old not in schemas()
+    assert verify_engine(shared) == []

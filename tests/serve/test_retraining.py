@@ -44,9 +44,20 @@ def test_what_is_missing_is_told(harness, tmp_path):
     ]
 
 
+def test_what_is_missing_in_the_last_engine_is_told(harness, tmp_path):
+    last = make_store(tmp_path / "last", "a", "stays")
+    times = dict.fromkeys(("a", "lost", "stays", "gone"), (1.0, 2.0))
+    ledger = harness.Ledger(added=times, removed={"stays": (3.0, 4.0)}, not_found={"gone": (3.0, 4.0)})
+    assert harness.check_last(ledger, last) == [
+        "lost was acknowledged and is not in the last engine",
+        "stays was removed and is in the last engine",
+    ]
+
+
 @pytest.mark.slow
-def test_clients_while_an_engine_is_trained_anew(harness, tmp_path):
-    row = harness.measure(tmp_path, 16, 25)
+@pytest.mark.parametrize("by", ["train", "retrain"])
+def test_clients_while_an_engine_is_trained_anew(harness, tmp_path, by):
+    row = harness.measure(tmp_path, 16, 25, by)
     assert [row[name] for name in ("unpromised", "wrong", "failed_replacements", "findings")] == [[], [], [], []]
     assert row["exit_code"] == 0
     assert row["generations"] > 2

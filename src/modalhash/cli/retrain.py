@@ -8,6 +8,7 @@ import typer
 
 from modalhash.cli._common import (
     EXIT_INCOMPLETE,
+    MAX_PROBLEMS,
     AsJson,
     EngineFolder,
     Trust,
@@ -22,10 +23,10 @@ from modalhash.cli._common import (
     key_values,
     open_engine,
     print_json,
+    printable,
     problems_as_json,
     progress_bars,
     say,
-    show_problems,
 )
 from modalhash.cli.train import Codes, Labels
 
@@ -124,7 +125,7 @@ def retrain(
         with new:
             facts, after = new.info(), set(new.config.get("class_names", []))
     finally:
-        show_problems(tuple(problems), [str(engine)])
+        _show_lost(problems)
     if as_json:
         new_labels = sorted(after - before)
         print_json({**facts, "new_labels": new_labels, "problems": problems_as_json(tuple(problems))})
@@ -141,3 +142,12 @@ def retrain(
         say(describe_codes(facts))
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _show_lost(problems: list[Problem]) -> None:
+    if problems:
+        say(f"{len(problems):,} items cannot be read any more:", colour="yellow")
+    for problem in problems[:MAX_PROBLEMS]:
+        say(f"  {printable(str(problem))}")
+    if len(problems) > MAX_PROBLEMS:
+        say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")
