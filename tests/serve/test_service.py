@@ -178,3 +178,36 @@ def test_following_is_not_tried_by_two_at_once(engine, other, monkeypatch):
     with pytest.raises(EngineError, match="does not exist"):
         service.follow()
     service.close()
+
+
+def test_an_engine_is_retrained_beneath_its_clients_and_everything_acknowledged_is_in_it(serve, engine):
+    stop, failures, acknowledged = threading.Event(), [], []
+
+    def write(writer):
+        number = 0
+        while not stop.is_set():
+            number += 1
+            status, _, _ = ask(server.port, {"id": f"{writer}-{number}", "text": "a red ball"}, path="/items")
+            # 409: added to the old engine just before the new one took over with it, and tried once more there
+            (acknowledged if status in (201, 409) else failures).append(f"{writer}-{number}")
+
+    def read():
+        while not stop.is_set():
+            status, _, answer = ask(server.port, {"text": "a red ball", "k": 3})
+            if status != 200 or len(answer["hits"]) != 3:
+                failures.append(answer)
+
+    with serve(writable=True) as server, ThreadPoolExecutor(3) as threads:
+        jobs = [threads.submit(write, writer) for writer in "ab"] + [threads.submit(read)]
+        assert wait_for(lambda: len(acknowledged) > 2)
+        with Engine.open(engine.path) as trainer:
+            trainer.retrain(n_bits=16).close()
+        count = len(acknowledged)
+        assert wait_for(lambda: len(acknowledged) > count + 2)
+        assert wait_for(lambda: ask(server.port, {"text": "a red ball", "k": 3})[2]["n_bits"] == 16)
+        stop.set()
+        for job in jobs:
+            job.result()
+    assert failures == []
+    with Engine.open(engine.path) as last:
+        assert {record.id for record in last.items()} >= set(acknowledged)

@@ -33,7 +33,7 @@ def serve(
         list[str] | None, typer.Option(help="A search that the page offers; may be repeated. Else frequent labels.")
     ] = None,
     name: Annotated[str, typer.Option(help="What the page calls the engine; its folder's name by default.")] = "",
-    writable: Annotated[bool, typer.Option("--writable", help="Let clients add and remove items.")] = False,
+    writable: Annotated[bool, typer.Option("--writable", help="Let clients add, relabel and remove items.")] = False,
     token: Annotated[
         str | None,
         typer.Option(
