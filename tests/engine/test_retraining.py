@@ -211,6 +211,45 @@ def test_items_that_cannot_be_read_any_more(grown, world, tmp_path):
         assert not {("image", "lost"), ("image", "broken")} & {one.key for one in new.items()}
 
 
+def test_a_picture_that_goes_with_its_item_meanwhile_is_no_loss(grown):
+    """The service deletes the picture of an item that is removed: before it is read, encoded, or followed."""
+    grown.add([{"id": f"kept {n}", "data": ONE_PIXEL_GIF} for n in range(3)], keep=True)
+    codes, content = type(grown.store).codes, grown._content_of
+
+    def late_content(record):
+        if record.id == "kept 0":
+            grown.remove(["kept 0"])
+        if record.id == "kept 2":  # the one before was read, and is not encoded yet
+            grown.remove(["kept 1"])
+        return content(record)
+
+    def add_late(progress):
+        if progress.stage == "store: text" and ("image", "new picture") not in grown.store:
+            grown.add([{"id": "new picture", "data": ONE_PIXEL_GIF}], keep=True)
+            (grown.path / grown.get("new picture").uri).unlink()
+            following.append(True)
+
+    def late_following(store, **options):
+        yield from codes(store, **options)
+        if following and options.get("since") is not None and store is grown.store:
+            following.clear()
+            store.remove([("image", "new picture")])
+
+    following: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grown, "_content_of", late_content)
+        patch.setattr(type(grown.store), "codes", late_following)
+        new = grown.retrain(callback=add_late)
+    with new:
+        kept = {one.id for one in new.items() if one.modality == "image"} & {
+            "kept 0",
+            "kept 1",
+            "kept 2",
+            "new picture",
+        }
+        assert (kept, new.problems) == ({"kept 2"}, ())
+
+
 def test_given_features_cannot_be_learned_from_again(tmp_path):
     data = generate(n_items=60, seed=0)
     names = [f"class {number}" for number in range(data.Y["image"].shape[1])]

@@ -83,9 +83,9 @@ def retrain_engine(
     """
     encoders = {**parts.encoders, **settings.encoders}
     _check_encoders(encoders, store)
-    reader = _Reader(content_of, report, drop_missing, workers)
+    reader = _Reader(store, content_of, report, drop_missing, workers)
     begun = store.revision()
-    items = reader.read(store, begun)
+    items = reader.read(begun)
     with ExitStack() as held:  # left after the folders have changed places
 
         def follow(made: Made) -> None:
@@ -168,6 +168,7 @@ def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
 class _Reader:
     """Makes items of stored records, and knows what to do about those that cannot be read any more."""
 
+    store: Store
     content_of: Callable[[Record], str | Path | None]
     report: Report
     drop_missing: bool
@@ -175,17 +176,17 @@ class _Reader:
     keys: dict[int, Key] = field(default_factory=dict)
     """Of the items that were read, by their number in the store."""
 
-    def read(self, store: Store, until: Revision) -> list[Item]:
-        """Return the items of a store; raises after the report if some are gone and are not to be left out."""
+    def read(self, until: Revision) -> list[Item]:
+        """Return the items of the store; raises after the report if some are gone and are not to be left out."""
         items: list[Item] = []
         lost: list[Problem] = []
-        for record in self.records(store, None, until):
+        for record in self.records(None, until):
             item = self.item(record)
-            if isinstance(item, Problem):
+            if not isinstance(item, Problem):
+                items.append(item)
+            elif self._is_there(item):
                 lost.append(item)
                 self.report(item)
-            else:
-                items.append(item)
         if lost and not self.drop_missing:
             raise EngineError(
                 f"{len(lost):,} of {len(lost) + len(items):,} items cannot be read any more, and their codes mean "
@@ -194,12 +195,12 @@ class _Reader:
             )
         return items
 
-    def records(self, store: Store, since: Revision | None, until: Revision) -> list[Record]:
-        """Return what was added to a store between two revisions and is still there, and remember its numbers."""
+    def records(self, since: Revision | None, until: Revision) -> list[Record]:
+        """Return what was added to the store between two revisions and is still there, and remember its numbers."""
         found = []
-        for numbers, _, _ in store.codes(since=since, until=until):
+        for numbers, _, _ in self.store.codes(since=since, until=until):
             for start in range(0, len(numbers), STORE_BATCH_SIZE):
-                records = store.records(numbers[start : start + STORE_BATCH_SIZE])
+                records = self.store.records(numbers[start : start + STORE_BATCH_SIZE])
                 self.keys.update((number, records[number].key) for number in records)
                 found += [records[number] for number in sorted(records)]
         return found
@@ -217,6 +218,8 @@ class _Reader:
 
     def problem(self, problem: Problem) -> None:
         """Report an item that cannot be encoded any more, or end the training."""
+        if not self._is_there(problem):
+            return
         self.report(problem)
         if not self.drop_missing:
             raise EngineError(
@@ -224,6 +227,14 @@ class _Reader:
                 f"{problem}. Put the file back, remove the item (modalhash remove), or leave out what cannot be read "
                 "with drop_missing=True (--drop-missing)"
             )
+
+    def _is_there(self, problem: Problem) -> bool:
+        """Return whether the item is still in the store as it was read.
+
+        Its picture may be gone because somebody has just removed or replaced it: that will be followed, and is no loss.
+        """
+        current = self.store.numbers([(str(problem.modality), str(problem.id))])
+        return any(number in self.keys for number in current.values())
 
 
 @dataclass
@@ -246,7 +257,7 @@ class _Follower:
         keys = self.reader.keys
         gone = [keys.pop(number) for number in self.old.removed(self.reached, target).tolist() if number in keys]
         self.new.remove(dict.fromkeys(gone), missing="ignore")
-        records = self.reader.records(self.old, self.reached, target)
+        records = self.reader.records(self.reached, target)
         for start in range(0, len(records), STORE_BATCH_SIZE):
             self.new.add(self._coded(records[start : start + STORE_BATCH_SIZE]), replace=True)
         self._n += len(gone) + len(records)
