@@ -99,7 +99,7 @@ def relabel(
 
 def describe_relabelled(done: Relabelled) -> list[str]:
     """Say what became of the items, a line for each thing that a person has to know."""
-    lines = [f"{done.changed:,} items relabelled, {done.unchanged:,} were so already"]
+    lines = [f"{done.changed:,} item{'' if done.changed == 1 else 's'} relabelled, {done.unchanged:,} were so already"]
     if done.changed:
         lines[0] += f": {done.learned:,} have the codes of their labels, {done.hashed:,} codes from their features"
     if done.without_code:
