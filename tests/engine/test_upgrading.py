@@ -96,7 +96,7 @@ def test_a_damaged_engine_is_refused_and_left_as_it_is(old):
 def test_an_engine_that_was_replaced_or_is_written_to_is_left_alone(old, monkeypatch):
     holder = sqlite3.connect(old / ITEMS, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    monkeypatch.setitem(SqliteStore.upgraded_copy.__globals__, "held_copy", _hasty)
+    monkeypatch.setattr("modalhash.store.sqlite.held_copy", _hasty)
     with pytest.raises(StoreBusyError):
         upgrade_engine(old)
     holder.close()

@@ -95,8 +95,8 @@ class Generation:
         if not self.is_current():
             what = "holds another engine by now" if (self._folder / CONFIG).exists() else "is gone"
             raise EngineReplacedError(
-                f"{self._folder} {what}: it was replaced or moved while it was open. The last change is not in it, unless "
-                "it was retrained in that very moment; open it anew and repeat that"
+                f"{self._folder} {what}: it was replaced or moved while it was open. The last change is not in it, "
+                "unless it was retrained in that very moment; open it anew and repeat that"
             )
 
 
