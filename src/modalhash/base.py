@@ -58,6 +58,8 @@ class CrossModalHasher(BaseEstimator, ABC):
     n_bits: int
     codes_: dict[str, Codes]
     n_features_in_: dict[str, int]
+    feature_names_in_: dict[str, list[str]]
+    """The columns of the modalities that were given as frames."""
     classes_: Array
     maps_: Mapping[str, FeatureMap]
     functions_: dict[str, Array]
@@ -75,11 +77,14 @@ class CrossModalHasher(BaseEstimator, ABC):
         Parameters
         ----------
         X : dict or Items
-            Modality name → (n, d) array or CSR; the numbers of items may differ. Or a
+            Modality name → (n, d) array or CSR; the numbers of items may differ. Or a pandas or polars frame, an
+            Arrow table or a ``datasets.Dataset`` of numeric columns, or of columns of number lists. Or a
             :class:`modalhash.items.Items`, which brings its own labels and pairs. AMSH and RLH take dask arrays as
             well and learn on the workers of the current Dask client.
         Y : dict
-            Modality name → (n, n_classes) 0/1 labels; all modalities share the columns.
+            Modality name → (n, n_classes) 0/1 labels; all modalities share the columns. Or frames: such columns, which
+            are matched by name; or one column of names, lists of names, texts such as ``"a;b"`` or class numbers, where
+            None and NaN are no label.
         pairs : None, "aligned" or integer array
             ``"aligned"``: row k of every modality belongs together. An array (pairs, modalities) has row numbers. Never
             guessed from equal lengths.
@@ -96,6 +101,8 @@ class CrossModalHasher(BaseEstimator, ABC):
         candidate._remember(data, learned)
         candidate._check_fitted(data)
         self._remember(data, learned)
+        if names := validation.feature_names(X):
+            self.feature_names_in_ = names
         return self
 
     def _remember(self, data: Training, learned: dict[str, Any]) -> None:
@@ -156,6 +163,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         if any_dask(X):
             return self._lazily(X, "decision_function")
         check_is_fitted(self, "n_features_in_")
+        validation.check_feature_names(X, getattr(self, "feature_names_in_", {}))
         clean = validation.check_features(X, expected=self.n_features_in_)
         return {
             name: validation.check_projections(self._project_blocks(name, values), name)

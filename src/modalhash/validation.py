@@ -7,8 +7,9 @@ names the modality, what came, what was expected and what to do.
 from __future__ import annotations
 
 import re
+import reprlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,9 +17,12 @@ from scipy import sparse
 
 from modalhash._typing import Array, Matrix
 from modalhash.blocks import row_slices
+from modalhash.frames import NAMES, NUMBER, TEXT, Frame, frame_columns, frame_matrix, is_frame, kind_of_frame, name_row
+from modalhash.origins import TracedFeatures
 
 T = TypeVar("T")
 Pairs = str | Array | None
+Place = Callable[[int, int], str]
 
 MAX_FEATURE = 1e15
 """The largest feature, and one over it the least that the largest of a modality may be: squares of larger ones, and
@@ -38,7 +42,7 @@ def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_r
     for name, values in X.items():
         if expected is not None and name not in expected:
             raise ValueError(f"X has the modality {name!r}; the model was fitted on {_names(expected)}")
-        clean[name] = _check_matrix(values, name, first_row)
+        clean[name] = _check_matrix(values, name, _places(X, name, first_row))
         width = clean[name].shape[1]
         if expected is not None and width != expected[name]:
             raise ValueError(
@@ -46,6 +50,32 @@ def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_r
                 "Use the same feature extraction as for fit"
             )
     return clean
+
+
+def feature_names(X: Any) -> dict[str, list[str]]:
+    """Return the names of the columns of those modalities that are frames."""
+    if not isinstance(X, Mapping):
+        return {}
+    found = {name: frame_columns(values) for name, values in X.items() if is_frame(values)}
+    return {name: columns for name, columns in found.items() if columns}
+
+
+def check_feature_names(X: Any, expected: Mapping[str, list[str]]) -> None:
+    """Refuse frames whose columns are not those of the fit, in their order: each would be taken for another."""
+    for name, columns in feature_names(X).items():
+        fitted = expected.get(name, columns)
+        if columns == fitted:
+            continue
+        if sorted(columns) == sorted(fitted):
+            what = "come in another order than in fit"
+        else:
+            odd = [one for one in columns if one not in fitted] or [one for one in fitted if one not in columns]
+            what = (
+                f"are not those of fit: {', '.join(map(repr, odd[:3]))} {'is' if len(odd) == 1 else 'are'} in one only"
+            )
+        raise ValueError(
+            f"{name!r}: the columns {what}. Pass the same, in the same order: frame[model.feature_names_in_[{name!r}]]"
+        )
 
 
 def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") -> dict[str, Array]:
@@ -56,6 +86,7 @@ def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") 
         raise ValueError(f"Y lacks labels for {_names(missing)}; it has {_names(Y)}. Every modality needs its own")
     if unknown := [name for name in Y if name not in X]:
         raise ValueError(f"Y has labels for {_names(unknown)}, but X has only {_names(X)}")
+    Y = _label_arrays(Y)
     clean = {name: _check_label_matrix(Y[name], name, X[name].shape[0]) for name in X}
     columns = {name: labels.shape[1] for name, labels in clean.items()}
     if len(set(columns.values())) > 1:
@@ -298,7 +329,24 @@ def _check_mapping(value: Any, argument: str, what: str) -> None:
             raise TypeError(f"{argument} has the key {name!r}; a modality's name is a non-empty string")
 
 
-def _check_matrix(values: Any, name: str, first_row: int = 0) -> Matrix:
+def _places(X: Any, name: str, first_row: int) -> Place:
+    """Return how errors name a row and a feature: as in the file that they were read from, where that is known."""
+
+    def place(row: int, column: int) -> str:
+        own = X.place(name, row, column) if isinstance(X, TracedFeatures) else None
+        return own or f"row {first_row + row}, feature {column}"
+
+    return place
+
+
+def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
+    if is_frame(values):
+        native = values
+        values, columns = frame_matrix(native, name)
+
+        def place(row: int, column: int) -> str:
+            return f"{name_row(native, row)}, column {columns[column]!r}"
+
     if sparse.issparse(values):
         check_sparse(values, repr(name))
         matrix = sparse.csr_array(values)
@@ -310,17 +358,17 @@ def _check_matrix(values: Any, name: str, first_row: int = 0) -> Matrix:
         matrix = numbers = values
     else:
         raise TypeError(
-            f"{name!r}: got {_kind(values)}; expected a 2-D numpy array or a scipy CSR matrix. "
+            f"{name!r}: got {_kind(values)}; expected a 2-D numpy array, a scipy CSR matrix or a frame. "
             "Convert it with numpy.asarray(..., dtype=float)"
         )
     check_form(matrix.shape, numbers.dtype, name)
     if numbers.dtype != np.float32:
         matrix = matrix.astype(np.float64, copy=False)
-    _check_finite(matrix, name, first_row)
+    _check_finite(matrix, name, place)
     return matrix
 
 
-def _check_finite(matrix: Matrix, name: str, first_row: int) -> None:
+def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
     n, width = matrix.shape
     for rows in row_slices(n, max(1, 2**20 // width)):
         block = matrix[rows]
@@ -338,7 +386,7 @@ def _check_finite(matrix: Matrix, name: str, first_row: int) -> None:
         else:
             row, column = map(int, where)
         raise ValueError(
-            f"{name!r}: row {first_row + rows.start + row}, feature {column} is NaN or infinite; "
+            f"{name!r}: {place(rows.start + row, column)} is NaN or infinite; "
             "expected finite numbers. Impute or drop such items first"
         )
 
@@ -351,6 +399,120 @@ def largest_magnitude(values: Matrix) -> float:
 
 def _is_finite(values: Array) -> bool:
     return not values.size or bool(np.isfinite(largest_magnitude(values)))
+
+
+def _label_arrays(Y: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return labels with frames as 0/1 arrays whose columns are the same classes in every modality.
+
+    Columns of 0 and 1 are one class each, by name. One column of names, lists of names or class numbers is spread over
+    all that occur in any modality.
+    """
+    frames = {name: Frame(values, f"{name!r}, labels") for name, values in Y.items() if is_frame(values)}
+    if not frames:
+        return Y
+    if others := [name for name in Y if name not in frames]:
+        raise TypeError(
+            f"labels of {_names(frames)} are frames, and those of {_names(others)} an array, whose columns have no "
+            "names: which are the same cannot be told. Pass all as frames, or all as arrays"
+        )
+    indicators = {name: frame for name, frame in frames.items() if _are_indicators(frame)}
+    if indicators and len(indicators) < len(frames):
+        others = [name for name in frames if name not in indicators]
+        raise TypeError(
+            f"labels of {_names(indicators)} are columns of 0 and 1, and those of {_names(others)} names: pass all in "
+            "one form"
+        )
+    if indicators:
+        first = next(iter(indicators))
+        columns = indicators[first].columns
+        for name, frame in indicators.items():
+            if set(frame.columns) != set(columns):
+                odd = sorted(set(frame.columns) ^ set(columns))
+                raise ValueError(
+                    f"label columns of {first!r} and {name!r} differ: only one has {', '.join(map(repr, odd[:5]))}; "
+                    "all share the same classes. Add the column, with 0 in it, where it is missing"
+                )
+        return {name: _indicator_matrix(frame, columns) for name, frame in frames.items()}
+    cells = {name: _label_cells(frame, name) for name, frame in frames.items()}
+    classes = {word: at for at, word in enumerate(sorted({w for rows in cells.values() for row in rows for w in row}))}
+    spread = {}
+    for name, rows in cells.items():
+        spread[name] = np.zeros((len(rows), max(1, len(classes))), dtype=bool)
+        for number, row in enumerate(rows):
+            spread[name][number, [classes[word] for word in row]] = True
+    return spread
+
+
+def _indicator_matrix(frame: Frame, columns: list[str]) -> Array:
+    matrix = np.stack([frame.numbers(column) for column in columns], axis=1)
+    wrong = np.argwhere((matrix != 0) & (matrix != 1))
+    if len(wrong):
+        row, column = map(int, wrong[0])
+        raise ValueError(
+            f"{frame.what}: {frame.row(row)}, column {columns[column]!r} is {matrix[row, column].item()!r}; expected "
+            "only 0 and 1. Threshold weights or counts first, e.g. Y > 0; class numbers go into one column"
+        )
+    return matrix.astype(bool)
+
+
+def _are_indicators(frame: Frame) -> bool:
+    """Return whether labels are columns of 0 and 1: several columns, or one of truth values."""
+    if any(kind != NUMBER for kind in frame.kinds.values()):
+        if len(frame.columns) > 1:
+            odd = next(name for name, kind in frame.kinds.items() if kind != NUMBER)
+            raise TypeError(
+                f"{frame.what} are {len(frame.columns)} columns, and {odd!r} holds no numbers; expected one column of "
+                f"names, e.g. frame[{odd!r}], or several of 0 and 1"
+            )
+        return False
+    return len(frame.columns) != 1 or bool(frame.numbers(frame.columns[0]).dtype == bool)
+
+
+def _label_cells(frame: Frame, name: str) -> list[tuple[str, ...]]:
+    """Return the labels of each row of a column: names, lists of names, ``a;b``, or class numbers."""
+    column = frame.columns[0]
+    if (kind := frame.kinds[column]) not in (TEXT, NAMES, NUMBER):
+        raise TypeError(
+            f"{name!r}: labels are {kind_of_frame(frame.native)} of {kind} values; expected names, lists of names, "
+            "class numbers, or columns of 0 and 1"
+        )
+    cells = []
+    for number, cell in enumerate(frame.values(column)):
+        try:
+            cells.append(parse_labels(cell))
+        except ValueError as error:
+            raise ValueError(f"{name!r}: {frame.row(number)}, column {column!r}: {error}") from None
+    return cells
+
+
+def parse_labels(value: Any) -> tuple[str, ...]:
+    """Return the label names of one item, each once.
+
+    Parameters
+    ----------
+    value
+        a list of names, one text with ``;`` or ``|`` between the names, a class number, or nothing (None, an empty
+        text)
+
+    Examples
+    --------
+    >>> parse_labels("dog; pet"), parse_labels(["house", 7]), parse_labels(3), parse_labels("")
+    (('dog', 'pet'), ('house', '7'), ('3',), ())
+    """
+    if value is None or (isinstance(value, str) and not value):
+        return ()
+    if isinstance(value, float):
+        if value != value:
+            return ()
+        value = int(value) if value.is_integer() else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if isinstance(value, str):
+        value = value.replace("|", ";").split(";")
+    if not isinstance(value, list | tuple) or any(isinstance(word, dict | list) for word in value):
+        raise ValueError(f"labels are {reprlib.repr(value)}; expected a list of names, or names separated by ';'")
+    words = (str(word).strip() for word in value if word is not None)
+    return tuple(dict.fromkeys(word for word in words if word))
 
 
 def _check_label_matrix(values: Any, name: str, n: int) -> Array:

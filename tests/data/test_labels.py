@@ -18,13 +18,17 @@ from modalhash.data import label_matrix, label_names, parse_labels
         (" a ; b ; a", ("a", "b")),
         (["a", " b", "a", ""], ("a", "b")),
         ((3, "x"), ("3", "x")),
+        (7, ("7",)),
+        (7.0, ("7",)),
+        (float("nan"), ()),
+        (["a", None], ("a",)),
     ],
 )
 def test_parse(value, names):
     assert parse_labels(value) == names
 
 
-@pytest.mark.parametrize("value", [{"x": 1}, 7, [["a"]], [{"a": 1}]])
+@pytest.mark.parametrize("value", [{"x": 1}, True, 0.5, float("inf"), [["a"]], [{"a": 1}]])
 def test_parse_refuses(value):
     with pytest.raises(ValueError, match="expected a list of names"):
         parse_labels(value)

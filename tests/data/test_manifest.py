@@ -118,7 +118,7 @@ def test_bad_lines_of_jsonl_are_reported_with_their_numbers(tmp_path):
     reasons = [reason for _, reason in problems]
     assert reasons[0].startswith("not JSON (Expecting property name")
     assert reasons[1] == "list; expected an object with fields"
-    assert reasons[2] == "not in UTF-8; save the file as UTF-8"
+    assert reasons[2].startswith("not in UTF-8; save the file as UTF-8, or name its encoding: --encoding")
     assert manifest_columns(path) is None
 
 
@@ -136,10 +136,11 @@ def test_bad_rows_of_a_table_are_reported_with_their_numbers(tmp_path, suffix, m
     lines, problems = both_ways(path)
     assert [(number, line["id"]) for number, line in lines] == [(2, "1"), (8, "5")]
     assert lines[0][1]["text"].startswith("two\r\nlines")
+    quoted = f"is a text with {mark!r} in it not within quotes?"
     assert problems == [
-        (5, "not 2 columns as in line 1; is a comma not within quotes?"),
-        (6, "not 2 columns as in line 1; is a comma not within quotes?"),
-        (7, "not in UTF-8; save the table as UTF-8"),
+        (5, f"not 2 columns as in line 1 but 3; {quoted}"),
+        (6, f"not 2 columns as in line 1 but 1; {quoted}"),
+        (7, "not in UTF-8; save the table as UTF-8, or name its encoding: --encoding (table=TableFormat(encoding=…))"),
     ]
     assert manifest_columns(path) == ["id", "text"]
 
@@ -159,16 +160,15 @@ def test_an_endless_quote_is_one_problem(tmp_path):
     assert problems == [(3, "not readable as a table (field larger than field limit (131072))")]
 
 
-def test_column_names_that_are_not_utf8(tmp_path):
+def test_column_names_that_are_not_in_the_encoding_are_an_error(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_bytes(b"text,gr\xf6\xdfe\na,1\n")
-    lines, problems = both_ways(path)
-    assert problems == [(1, "the column names are not in UTF-8; save the table as UTF-8")]
-    assert [line["text"] for _, line in lines] == ["a"]
+    path.write_bytes(b"\xef\xbb\xbftext,gr\xf6\xdfe\na,1\n")  # the mark says UTF-8
+    with pytest.raises(ReadError, match=r"line 1: the column names are not in UTF-8"):
+        manifest_columns(path)
 
 
 def test_is_manifest():
-    assert all(is_manifest(name) for name in ("a.jsonl", "a.NDJSON", "b/a.csv", "a.tsv"))
+    assert all(is_manifest(name) for name in ("a.jsonl", "a.NDJSON", "b/a.csv", "a.tsv", "a.xlsx", "a.parquet"))
     assert not any(is_manifest(name) for name in ("a.json", "csv", "a.mat"))
 
 

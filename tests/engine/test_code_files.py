@@ -101,7 +101,7 @@ def test_rows_that_nobody_wrote_so(engine, write, columns, message):
 def test_files_of_others(engine, tmp_path, write):
     parquet.write_table(pyarrow.table({"text": ["a red boat"]}), tmp_path / "list.parquet")
     with pytest.raises(ReadError, match="no codes in it; make such files with `modalhash encode"):
-        engine.add(tmp_path / "list.parquet")
+        engine.add([write(rows(1)), tmp_path / "list.parquet"])  # by itself it is a table of items
     (tmp_path / "items.csv").write_text("text\na red boat\n")
     with pytest.raises(ValueError, match=r"items\.csv is no Parquet file with codes"):
         engine.add([write(rows(1)), tmp_path / "items.csv"])

@@ -20,7 +20,7 @@ from modalhash.cli._progress import QUIET, ProgressLines, describe_seconds, is_q
 if TYPE_CHECKING:  # numpy, rich and what needs them are loaded when a command runs: `modalhash --help` stays quick
     from rich.console import Console
 
-    from modalhash.data import Dataset
+    from modalhash.data import Dataset, TableFormat
     from modalhash.engine import Engine, Problem
     from modalhash.progress import Callback, Progress
 
@@ -39,6 +39,26 @@ Field = Annotated[
     typer.Option(
         help="What the manifest calls things, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
     ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Encoding of a manifest, e.g. [b]latin-1[/b]; found from its bytes by default.",
+        show_default=False,
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIGN",
+        help="What separates the columns of a table, e.g. [b]';'[/b] or [b]'\\t'[/b]; found from its lines by default.",
+        show_default=False,
+    ),
+]
+Sheet = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Sheet of an Excel file; the first by default.", show_default=False),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
@@ -125,6 +145,13 @@ def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
 def key_any(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
     """Parse as :func:`key_values`, with numbers, true, false, none and JSON as what they are; the rest stays text."""
     return {key: _parse(value) for key, value in key_values(texts, option).items()}
+
+
+def table_format(encoding: str | None, separator: str | None, sheet: str | None) -> TableFormat:
+    """Return how the options say that tables are written."""
+    from modalhash.data import TableFormat
+
+    return TableFormat(encoding, separator, sheet)
 
 
 def bits_or_auto(text: str) -> int | str:

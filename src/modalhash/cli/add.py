@@ -9,11 +9,14 @@ import typer
 from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
+    Encoding,
     EngineFolder,
     Field,
     Quiet,
     ReadMemory,
     ReadSeconds,
+    Separator,
+    Sheet,
     Strict,
     Trust,
     Workers,
@@ -25,6 +28,7 @@ from modalhash.cli._common import (
     progress_bars,
     say,
     show_problems,
+    table_format,
 )
 
 
@@ -32,6 +36,9 @@ def add(
     engine: EngineFolder,
     manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are not needed.")],
     field: Field = None,
+    encoding: Encoding = None,
+    separator: Separator = None,
+    sheet: Sheet = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
     strict: Strict = False,
     workers: Workers = None,
@@ -66,6 +73,7 @@ def add(
         done = opened.add(
             manifest,
             fields=key_values(field, "--field"),
+            table=table_format(encoding, separator, sheet),
             replace=replace,
             strict=strict,
             workers=workers,

@@ -9,10 +9,13 @@ import typer
 from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
+    Encoding,
     EngineFolder,
     Field,
     Quiet,
     ReadMemory,
+    Separator,
+    Sheet,
     Trust,
     key_values,
     open_engine,
@@ -22,6 +25,7 @@ from modalhash.cli._common import (
     progress_bars,
     rate_and_time_left,
     say,
+    table_format,
 )
 
 
@@ -30,9 +34,9 @@ def encode(
     source: Annotated[
         list[str],
         typer.Argument(
-            help="Folders of pictures and texts, zips and tars of pictures, manifests (.jsonl, .csv, .tsv), Parquet "
-            "lists, WebDataset .tar files; "
-            "paths, fsspec URLs such as [b]s3://bucket/photos[/b], or patterns with *."
+            help="Folders of pictures and texts, zips and tars of pictures, manifests (.jsonl, .csv, .tsv, .xlsx, "
+            ".feather), Parquet lists, WebDataset .tar files; paths, fsspec URLs such as [b]s3://bucket/photos[/b], or "
+            "patterns with *."
         ),
     ],
     out: Annotated[str, typer.Option(metavar="URL", help="Folder for the files of codes, a path or an fsspec URL.")],
@@ -52,6 +56,9 @@ def encode(
         ),
     ] = None,
     field: Field = None,
+    encoding: Encoding = None,
+    separator: Separator = None,
+    sheet: Sheet = None,
     part_size: Annotated[int, typer.Option(min=1, help="Inputs of one file; a tar is one file.")] = 2048,
     read_memory: ReadMemory = None,
     trust: Trust = False,
@@ -82,6 +89,7 @@ def encode(
             source,
             out,
             fields=key_values(field, "--field"),
+            table=table_format(encoding, separator, sheet),
             root=root,
             scheduler=scheduler,
             workers=workers,

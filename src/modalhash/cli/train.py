@@ -11,10 +11,13 @@ import typer
 from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
+    Encoding,
     Field,
     Quiet,
     ReadMemory,
     ReadSeconds,
+    Separator,
+    Sheet,
     Store,
     StoreVariable,
     Strict,
@@ -32,6 +35,7 @@ from modalhash.cli._common import (
     progress_bars,
     say,
     show_problems,
+    table_format,
 )
 
 
@@ -68,7 +72,8 @@ def train(
     manifest: Annotated[
         list[str],
         typer.Argument(
-            help="Manifests (.jsonl, .csv, .tsv), folders, zips, tars of pictures, or the name of a data set."
+            help="Manifests (.jsonl, .csv, .tsv, .xlsx, .parquet, .feather), folders, zips, tars of pictures, or the "
+            "name of a data set."
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
@@ -107,6 +112,9 @@ def train(
         bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
     ] = False,
     field: Field = None,
+    encoding: Encoding = None,
+    separator: Separator = None,
+    sheet: Sheet = None,
     labels: Annotated[
         Labels,
         typer.Option(
@@ -169,6 +177,10 @@ def train(
 
     modalhash train openmoji -o emoji
 
+    modalhash train photos/ texts.xlsx -o engine --sheet Texts
+
+    modalhash train photos/ old.csv -o engine --encoding cp1251 --separator ';'
+
     modalhash train items.csv -o engine --encoder text=text+use
 
     MODALHASH_DATABASE_URL=postgresql://… modalhash train items.csv -o engine --store postgresql
@@ -194,6 +206,7 @@ def train(
             random_state=seed,
             encoders=encoders,
             fields=key_values(field, "--field"),
+            table=table_format(encoding, separator, sheet),
             labels=labels.value,
             codes=codes.value,
             learn_from=learn_from.value,

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from modalhash.data.dataset import Parts as Parts
     from modalhash.data.dataset import Split as Split
     from modalhash.data.dataset import with_split as with_split
+    from modalhash.data.feature_tables import column_kinds as column_kinds
+    from modalhash.data.feature_tables import has_columns as has_columns
+    from modalhash.data.feature_tables import holds_features as holds_features
     from modalhash.data.formats.manifest import is_manifest as is_manifest
     from modalhash.data.formats.manifest import manifest_columns as manifest_columns
     from modalhash.data.formats.manifest import manifest_lines as manifest_lines
+    from modalhash.data.formats.manifest import table_format as table_format
+    from modalhash.data.formats.manifest import usual_fields as usual_fields
+    from modalhash.data.formats.table_format import TableFormat as TableFormat
     from modalhash.data.labels import label_matrix as label_matrix
     from modalhash.data.labels import label_names as label_names
     from modalhash.data.labels import parse_labels as parse_labels
@@ -48,13 +54,15 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "_read": ["read"],
         "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "is_present", "load_dataset"],
         "dataset": ["Dataset", "Parts", "Split", "with_split"],
-        "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines"],
+        "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines", "table_format", "usual_fields"],
+        "formats.table_format": ["TableFormat"],
         "labels": ["label_matrix", "label_names", "parse_labels"],
         "limits": ["ReadLimits"],
         "scenarios": ["missing_labels", "noisy_labels", "paired", "semi_paired", "unequal", "unpaired"],
         "sets.openmoji": ["openmoji_attribution", "write_openmoji"],
         "shards": ["open_shards"],
         "synthetic": ["RECIPES", "generate", "twin"],
+        "feature_tables": ["column_kinds", "has_columns", "holds_features"],
         "write": ["npz_path", "write_npz"],
     },
 )

@@ -15,6 +15,7 @@ from modalhash.data._layouts import ALL, DATABASE, QUERY, TRAINING, Layout
 from modalhash.data.dataset import Dataset, Split
 from modalhash.data.formats._variables import Variable, listing
 from modalhash.data.limits import ReadLimits
+from modalhash.origins import Origin
 
 _PART_ORDER = (ALL, TRAINING, DATABASE, QUERY)
 
@@ -69,7 +70,19 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
         provenance=provenance,
         raw=raw,
         split=_split(layout, rows, ids),
+        origins=_origins(layout, rows, ids),
     )
+
+
+def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mapping[str, Array]) -> dict[str, Origin]:
+    """Return where the items of each modality stand: in which variable, and there in which row."""
+    found = {}
+    for modality, parts in rows.items():
+        variables = layout.modalities.get(modality, layout.raw.get(modality, {}))
+        pieces = tuple(f"{variables[part].file.name}, variable {variables[part].name!r}" for part in parts)
+        ends = np.cumsum([len(some) for some in parts.values()]).tolist()
+        found[modality] = Origin(ids[modality], pieces, tuple(ends))
+    return found
 
 
 def _check_dense(labels: Iterable[Variable], limits: ReadLimits) -> None:

@@ -13,22 +13,34 @@ from modalhash.data._assemble import assemble
 from modalhash.data._errors import ReadError
 from modalhash.data._layouts import mapped, recognise
 from modalhash.data.dataset import Dataset, Split
+from modalhash.data.feature_tables import holds_features, read_table
 from modalhash.data.formats import foreign
 from modalhash.data.formats._found import text_array
 from modalhash.data.formats._variables import Variable, listing
-from modalhash.data.formats.manifest import MANIFEST_SUFFIXES, is_manifest, read_manifest
+from modalhash.data.formats.manifest import MANIFEST_SUFFIXES, is_manifest, read_manifest, read_rows
+from modalhash.data.formats.table_format import TableFormat
 from modalhash.data.limits import ReadLimits, too_large
+from modalhash.frames import Frame, is_frame
 
 Paths = str | Path | Sequence[str | Path]
 ARRAY_SUFFIXES = (".mat", ".npz", ".npy", ".h5", ".hdf5", ".h5py")
 _HOW_TO_MAP = 'Say which is which, e.g. read(path, image="XAll", text="YAll", labels="LAll")'
 
 
-def read(path: Paths, *, name: str | None = None, limits: ReadLimits | None = None, **mapping: Any) -> Dataset:
-    """Read a data set from a file, a folder of files that belong together, or a list of them.
+def read(
+    path: Paths | Any,
+    *,
+    name: str | None = None,
+    limits: ReadLimits | None = None,
+    table: TableFormat | None = None,
+    **mapping: Any,
+) -> Dataset:
+    """Read a data set from a file, a folder of files that belong together, a list of them, or a frame.
 
-    Recognised: MATLAB v5 and v7.3, HDF5, ``.npz``, ``.npy``, scipy's sparse ``.npz``, and manifests
-    (``.jsonl``, ``.csv``, ``.tsv`` with ``id``, ``path`` or ``text``, ``labels``, ``modality`` of each item).
+    Recognised: MATLAB v5 and v7.3, HDF5, ``.npz``, ``.npy``, scipy's sparse ``.npz``; manifests (``.jsonl``, ``.csv``,
+    ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``, ``.arrow``) with ``id``, ``path`` or ``text``, ``labels``,
+    ``modality`` of each item; such tables with features, as columns of number lists or as ``image_0``, ``image_1`` …;
+    and the same in memory: pandas and polars frames, Arrow tables and Hugging Face's ``datasets.Dataset``.
     Files with a training and a test part come with that split. A file may be damaged, or made to do harm: binary
     formats are read in a process of their own, with a limit on memory and time, and HDF5 files that name other files
     are refused.
@@ -36,15 +48,18 @@ def read(path: Paths, *, name: str | None = None, limits: ReadLimits | None = No
     Parameters
     ----------
     path
-        of the file, the folder, or several files whose variables are taken together
+        of the file, the folder, or several files whose variables are taken together; or a frame
     name
         of the data set; the file's by default
     limits
         how much memory and time a file may take; see :class:`modalhash.data.ReadLimits` for what is usual
+    table
+        the encoding, separator or sheet of a table, where that is not to be found: ``TableFormat(encoding="latin-1")``
     **mapping
         which variable is which, where the layout is not recognised or another is wanted: ``image="XAll"`` makes the
         variable ``XAll`` the modality ``image`` (any name will do); ``image="I"`` takes ``I_tr`` and ``I_te``.
-        Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``
+        Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``. In a table, a column
+        or several: ``image=["x", "y"]``, ``image="x_*"``; ``labels``, ``id`` and ``split``
 
     Raises
     ------
@@ -56,6 +71,8 @@ def read(path: Paths, *, name: str | None = None, limits: ReadLimits | None = No
     >>> read("mirflickr25k.mat")  # doctest: +SKIP
     Dataset('mirflickr25k': image 16738×150, text 16738×500, 24 classes, split)
     """
+    if is_frame(path):
+        return _read_frame(path, name or "frame", mapping, limits)
     files = _files(path)
     label = name or (Path(path).stem if isinstance(path, str | Path) else files[0].stem)
     where = ", ".join(str(file) for file in files)
@@ -64,7 +81,9 @@ def read(path: Paths, *, name: str | None = None, limits: ReadLimits | None = No
         if any(is_manifest(file) for file in files):
             if len(files) > 1:
                 raise ValueError(f"{len(files)} files; a manifest is read alone. Name the one file")
-            return read_manifest(files[0], name=label, fields=mapping, limits=limits)
+            if holds_features(files[0], mapping, table):
+                return read_table(files[0], name=label, fields=mapping, limits=limits, table=table)
+            return read_manifest(files[0], name=label, fields=mapping, limits=limits, table=table)
         return _read_arrays(files, label, mapping, limits, keep_name=name is not None)
     except ReadError:
         raise
@@ -72,6 +91,13 @@ def read(path: Paths, *, name: str | None = None, limits: ReadLimits | None = No
         raise ReadError(where, str(error)) from error
     except MemoryError:
         raise too_large(files[0], "what it holds", None, limits.memory_for(files[0].stat().st_size)) from None
+
+
+def _read_frame(frame: Any, name: str, mapping: Mapping[str, Any], limits: ReadLimits | None) -> Dataset:
+    if holds_features(frame, mapping):
+        return read_table(frame, name=name, fields=mapping, limits=limits)
+    rows = Frame(frame, f"data set {name!r}")
+    return read_rows(list(enumerate(rows.rows())), rows.kinds, name=name, fields=mapping, limits=limits)
 
 
 def _read_arrays(

@@ -20,6 +20,7 @@ from modalhash._files import write_atomically
 from modalhash._typing import Array, Matrix
 from modalhash.data._checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
 from modalhash.data._errors import ReadError
+from modalhash.origins import Origin, TracedFeatures
 
 _FORMAT, _VERSION = "modalhash-split", 1
 
@@ -43,6 +44,7 @@ class Dataset:
     split : the split that comes with the data
     true_labels : the labels that relevance is judged by, where ``labels`` were spoiled on purpose (see
         :mod:`modalhash.data.scenarios`)
+    origins : where the items of each modality stand in the files that they were read from, for errors
 
     Examples
     --------
@@ -59,6 +61,7 @@ class Dataset:
     raw: Mapping[str, Array] = field(default_factory=dict)
     split: Split | None = None
     true_labels: Mapping[str, Array] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"data set {self.name!r}"
@@ -82,6 +85,8 @@ class Dataset:
             "ids": self._clean_ids(sizes),
             "provenance": dict(self.provenance),
         }
+        if self.origins:
+            clean["features"] = TracedFeatures(features, clean["ids"], self.origins)
         for attribute, value in clean.items():
             object.__setattr__(self, attribute, value)
         object.__setattr__(self, "class_names", self._clean_class_names())

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from modalhash._typing import Array
-
-
-def parse_labels(value: Any) -> tuple[str, ...]:
-    """Return the label names of one item, each once.
-
-    Parameters
-    ----------
-    value
-        a list of names, one text with ``;`` or ``|`` between the names, or nothing (None, an empty text)
-
-    Examples
-    --------
-    >>> parse_labels("dog; pet"), parse_labels(["house", 7]), parse_labels("")
-    (('dog', 'pet'), ('house', '7'), ())
-    """
-    if value is None or value == "":
-        return ()
-    if isinstance(value, str):
-        value = value.replace("|", ";").split(";")
-    if not isinstance(value, list | tuple) or any(isinstance(word, dict | list) for word in value):
-        raise ValueError(f"labels are {reprlib.repr(value)}; expected a list of names, or names separated by ';'")
-    return tuple(dict.fromkeys(word for word in (str(word).strip() for word in value) if word))
+from modalhash.validation import parse_labels as parse_labels
 
 
 def label_names(rows: Iterable[Iterable[str]]) -> list[str]:

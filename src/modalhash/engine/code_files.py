@@ -29,7 +29,7 @@ from modalhash._imports import require
 from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
 from modalhash.data import ReadError
-from modalhash.engine._urls import EXTRA, expand, opened
+from modalhash.engine._urls import EXTRA, expand, is_remote, opened
 from modalhash.engine.sources import Item, Problem, ProblemCode, Report
 from modalhash.store import MAX_REFINEMENT, Record
 
@@ -77,7 +77,11 @@ def codes_as_bytes(rows: Sequence[Row], identity: Identity) -> bytes:
 
 
 def code_files(source: Any) -> list[str] | None:
-    """Return the locations of the Parquet files that a source consists of; None if it is something else."""
+    """Return the locations of the Parquet files of codes that a source consists of; None if it is something else.
+
+    A Parquet file without codes is a table of items. The first of several tells: then a file that is none of codes is
+    an error, where it is read.
+    """
     given = [source] if isinstance(source, str | Path) else source
     if not isinstance(given, list | tuple) or not given or not all(isinstance(one, str | Path) for one in given):
         return None
@@ -85,7 +89,15 @@ def code_files(source: Any) -> list[str] | None:
     if any(codes) and not all(codes):
         other = given[codes.index(False)]
         raise ValueError(f"{other} is no Parquet file with codes, and others are; add them by a call of their own")
-    return [where for one in given for where in expand(str(one))] if any(codes) else None
+    if not any(codes):
+        return None
+    files = [where for one in given for where in expand(str(one))]
+    return files if not files or is_remote(files[0]) or _has_codes(files[0]) else None
+
+
+def _has_codes(where: str) -> bool:
+    with _parquet(where) as file:
+        return KEY in (file.schema_arrow.metadata or {})
 
 
 def count_rows(files: Sequence[str], identity: Identity) -> int:

@@ -21,6 +21,7 @@ from itertools import chain, islice
 from typing import Any
 
 from modalhash._imports import require
+from modalhash.data import TableFormat
 from modalhash.engine._urls import (
     EXTRA,
     file_system,
@@ -87,6 +88,7 @@ def encode_source(
     workers: int | None = None,
     part_size: int = PART_SIZE,
     callback: Callback | None = None,
+    table: TableFormat | None = None,
 ) -> EncodedSource:
     """Encode a source into a folder of Parquet files; see :meth:`modalhash.engine.Engine.encode_to`."""
     check_int(part_size, "part_size", at_least=1)
@@ -108,7 +110,7 @@ def encode_source(
     }
     _claim(folder, note)
     run = _Run(folder, Reporter(callback), count_inputs(sources, coder.reads))
-    parts = run.missing(list_parts(sources, coder.reads, fields=fields, root=base, size=part_size))
+    parts = run.missing(list_parts(sources, coder.reads, fields=fields, root=base, size=part_size, table=table))
     first = next(parts, None)
     if first is not None:
         if scheduler is None and workers is None and run.total < PROCESSES_FROM:

@@ -15,6 +15,7 @@ from typing import Any, Self, Unpack
 
 from modalhash._archives import ArchiveMember, find_member
 from modalhash._typing import Matrix
+from modalhash.data import TableFormat
 from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, Judge, answer_requests
 from modalhash.engine.checkup import sweep_leftovers
@@ -253,16 +254,18 @@ class Engine:
         store_variable: str | None = None,
         quality: str = "fast",
         download: bool = False,
+        table: TableFormat | None = None,
     ) -> Self:
         """Learn codes from items, which need no pairing, and put all of them into a new engine.
 
         Parameters
         ----------
-        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``), a folder of pictures, whose subfolders are labels, or an
-            archive of such (``.zip``, ``.tar``, ``.tar.gz``), which is not unpacked; or a list of these;
-            a :class:`~modalhash.data.Dataset`, a file that :func:`~modalhash.data.read` recognises, or the name of a
-            data set; or dicts such as
-            ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
+        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``), a folder of
+            pictures, whose subfolders are labels, or an archive of such (``.zip``, ``.tar``, ``.tar.gz``), which is not
+            unpacked; or a list of these; a :class:`~modalhash.data.Dataset`, a file that
+            :func:`~modalhash.data.read` recognises, or the name of a data set; a pandas or polars frame, or a
+            ``datasets.Dataset``; or dicts such as ``{"path": "a.jpg", "labels": ["boat"]}``,
+            ``{"text": "a red boat", "labels": ["boat"]}``
         folder : to be made; it appears when it is whole
         n_bits : length of the codes, below the number of items of every modality; or "auto": the first of 32, 64, 128
             and 256 bits at which at most 1 % of the training items have the code of items that are labelled otherwise
@@ -295,6 +298,8 @@ class Engine:
         quality : which encoders are taken where none is given: ``"fast"`` (``image`` and ``tfidf``, built in) or
             ``"best"`` (pictures by ``efficientnet-lite0``, which needs the extra ``neural``)
         download : fetch a model of Hugging Face that is given by its ID and is not on disk
+        table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
+            :class:`~modalhash.data.TableFormat`
 
         Items without labels, or held out, are not learned from; they are hashed, and are found.
         """
@@ -319,6 +324,7 @@ class Engine:
             store_variable=store_variable,
             quality=quality,
             download=download,
+            table=table,
         )
         problems.warn()
         engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
@@ -418,6 +424,7 @@ class Engine:
         workers: int | None = None,
         callback: Callback | None = None,
         on_problem: Report | None = None,
+        table: TableFormat | None = None,
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
 
@@ -445,7 +452,7 @@ class Engine:
             check_current=self._generation.check,
         )
         try:
-            added, replaced = ingester.add(source, fields=fields, callback=callback)
+            added, replaced = ingester.add(source, fields=fields, callback=callback, table=table)
         finally:
             self.refresh()
         problems.warn()
@@ -462,6 +469,7 @@ class Engine:
         workers: int | None = None,
         part_size: int = PART_SIZE,
         callback: Callback | None = None,
+        table: TableFormat | None = None,
     ) -> EncodedSource:
         """Encode pictures and texts into Parquet files, on as many machines as there are, without adding them.
 
@@ -470,9 +478,10 @@ class Engine:
 
         Parameters
         ----------
-        source : a folder (pictures, and ``.txt`` files as texts), a manifest (``.jsonl``, ``.csv``, ``.tsv``), a
-            Parquet file with columns as a manifest's, a ``.tar`` of photos or as WebDataset has them, or a ``.zip`` or
-            ``.tar.gz`` of photos; a path, an fsspec URL (none of the last two), a pattern with ``*``, or a list of such
+        source : a folder (pictures, and ``.txt`` files as texts), a manifest (``.jsonl``, ``.csv``, ``.tsv``,
+            ``.xlsx``, ``.feather``), a Parquet file with columns as a manifest's, a ``.tar`` of photos or as WebDataset
+            has them, or a ``.zip`` or ``.tar.gz`` of photos; a path, an fsspec URL (none of the last two), a pattern
+            with ``*``, or a list of such
         out : a folder for the files, a path or a URL; new, or begun by the same call
         fields : the names of a manifest's fields, as for :meth:`train`
         root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
@@ -482,6 +491,7 @@ class Engine:
             this process itself
         part_size : inputs of one file, which is one task; a tar is one file whatever its size
         callback : called with the progress
+        table : how manifests that are tables are written, as for :meth:`train`
 
         Needs the extra ``dask``. In a script, processes of this machine need ``if __name__ == "__main__":``.
         """
@@ -496,6 +506,7 @@ class Engine:
             workers=workers,
             part_size=part_size,
             callback=callback,
+            table=table,
         )
 
     def remove(self, ids: Iterable[str], *, modality: str | None = None, missing: str = "error") -> int:

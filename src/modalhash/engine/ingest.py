@@ -13,6 +13,7 @@ import numpy as np
 from modalhash._files import shared_lock
 from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
+from modalhash.data import TableFormat
 from modalhash.engine.code_files import Identity, code_files, count_rows, read_codes
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.item_files import ItemFiles
@@ -120,17 +121,24 @@ class Ingester:
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
 
-    def add(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> tuple[int, int]:
+    def add(
+        self,
+        source: Any,
+        *,
+        fields: Mapping[str, str] | None,
+        callback: Callback | None,
+        table: TableFormat | None = None,
+    ) -> tuple[int, int]:
         """Add the items of a source; return how many were added, and how many of these replaced others."""
         if (files := code_files(source)) is not None:
             if fields:
                 raise ValueError("fields say what a manifest calls things; files of codes have columns of their own")
             return self._add_codes(files, Reporter(callback))
-        opened = open_source(source)
+        opened = open_source(source, fields=fields, table=table)
         progress, total = Reporter(callback), count_items(opened)
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
-        for batch in read_batches(opened, reads, self.report, fields=fields, size=BATCH_SIZE):
+        for batch in read_batches(opened, reads, self.report, fields=fields, table=table, size=BATCH_SIZE):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))

@@ -19,7 +19,7 @@ from typing import Any
 
 from modalhash._archives import OTHER_ARCHIVES, is_archive
 from modalhash._imports import require
-from modalhash.data import ReadError, ReadLimits, is_manifest, manifest_columns, manifest_lines
+from modalhash.data import ReadError, ReadLimits, TableFormat, has_columns, is_manifest, manifest_lines, usual_fields
 from modalhash.engine._urls import (
     EXTRA,
     base_name,
@@ -44,6 +44,7 @@ from modalhash.engine.sources import (
     count_lines,
     drop_duplicates,
     is_storable,
+    manifest_fields,
     parse_items,
     picture_files,
 )
@@ -118,13 +119,14 @@ def _source(where: str) -> Source:
         if is_remote(where):
             raise ValueError(f"{where}: at a URL only a plain .tar is read; copy it here, or pack it as a .tar")
         kind = "archive"
-    if is_manifest(base_name(where)):
+    if kind is None and is_manifest(base_name(where)):
         kind = "manifest"
     if kind is None and is_folder(where):
         kind = "folder"
     if kind is None or not exists(where):
         what = "no such file or folder" if not exists(where) else "not known"
-        expected = "a folder, a manifest (.jsonl, .csv or .tsv), a Parquet list (.parquet), a .tar, .zip or .tar.gz"
+        manifests = ".jsonl, .csv, .tsv, .xlsx or .feather"
+        expected = f"a folder, a manifest ({manifests}), a Parquet list (.parquet), a .tar, .zip or .tar.gz"
         raise FileNotFoundError(f"{where}: {what}; expected {expected}, as a path or a URL")
     return Source(kind, where)
 
@@ -141,8 +143,10 @@ def count_inputs(sources: Iterable[Source], reads: Mapping[str, str]) -> int:
             total += sum(1 for _ in _folder_paths(source.where, reads))
         else:
             with local_copy(source.where) as path:
-                table = is_manifest(path) and manifest_columns(path) is not None
-                total += count_lines(path) - table if source.kind == "manifest" else _parquet(path).metadata.num_rows
+                if source.kind == "manifest":
+                    total += max(0, count_lines(path) - has_columns(path))
+                else:
+                    total += _parquet(path).metadata.num_rows
     return total
 
 
@@ -153,6 +157,7 @@ def list_parts(
     fields: Mapping[str, str] | None = None,
     root: str | None = None,
     size: int = PART_SIZE,
+    table: TableFormat | None = None,
 ) -> Iterator[Part]:
     """Yield the parts of some sources in order; every item's modality and id is once among those without a problem.
 
@@ -163,6 +168,7 @@ def list_parts(
     fields : what manifests and lists call things
     root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
     size : inputs of a part
+    table : how manifests that are tables are written, where that is not to be found
     """
     seen: Seen = {}
     number = 0
@@ -172,18 +178,22 @@ def list_parts(
             number += 1
             continue
         base = source.where if source.kind in ("folder", "archive") else root or parent(source.where)
-        entries = _entries(source, reads, fields, seen)
+        entries = _entries(source, reads, fields, seen, table)
         while some := tuple(islice(entries, size)):
             yield Part(number, location(base), some)
             number += 1
 
 
 def _entries(
-    source: Source, reads: Mapping[str, str], fields: Mapping[str, str] | None, seen: Seen
+    source: Source,
+    reads: Mapping[str, str],
+    fields: Mapping[str, str] | None,
+    seen: Seen,
+    table: TableFormat | None,
 ) -> Iterator[Item | Problem]:
     """Yield items and problems in the order of the inputs."""
     problems: list[Problem] = []
-    with _items(source, reads, fields, problems.append) as items:
+    with _items(source, reads, fields, problems.append, table) as items:
         storable = (item for item in items if is_storable(item, problems.append))
         for item in drop_duplicates(storable, problems.append, seen):
             yield from problems
@@ -193,7 +203,13 @@ def _entries(
 
 
 @contextmanager
-def _items(source: Source, reads: Mapping[str, str], fields: Mapping[str, str] | None, report: Any) -> Iterator[Any]:
+def _items(
+    source: Source,
+    reads: Mapping[str, str],
+    fields: Mapping[str, str] | None,
+    report: Any,
+    table: TableFormat | None,
+) -> Iterator[Any]:
     if source.kind == "folder":
         yield _folder_items(source.where, reads)
         return
@@ -202,10 +218,11 @@ def _items(source: Source, reads: Mapping[str, str], fields: Mapping[str, str] |
         return
     with local_copy(source.where) as path:
         if source.kind == "manifest":
-            check_columns(path, manifest_columns(path), fields or {})
-            lines = manifest_lines(path, lambda number, reason: report(Problem(reason, number, path.name)))
+            fields = manifest_fields(path, fields, table)
+            lines = manifest_lines(path, lambda number, reason: report(Problem(reason, number, path.name)), table=table)
         else:
-            lines = _list_rows(path, source.where, fields or {})
+            fields = usual_fields(dict.fromkeys(_parquet(path).schema_arrow.names, ""), fields)
+            lines = _list_rows(path, source.where, fields)
         yield parse_items(lines, reads, report, base=None, fields=fields, source=path.name)
 
 

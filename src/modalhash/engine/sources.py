@@ -30,7 +30,17 @@ from modalhash._archives import (
     is_archive,
 )
 from modalhash._typing import Codes
-from modalhash.data import is_manifest, manifest_columns, manifest_lines, parse_labels
+from modalhash.data import (
+    TableFormat,
+    column_kinds,
+    has_columns,
+    holds_features,
+    is_manifest,
+    manifest_lines,
+    parse_labels,
+    usual_fields,
+)
+from modalhash.frames import Frame, is_frame
 from modalhash.store import Key, Record, check_storable
 from modalhash.validation import check_choice
 
@@ -193,8 +203,13 @@ class Batch:
 # -- sources of any kind
 
 
-def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
-    """Return paths of manifests, folders and archives, the data set behind a name or path, or the source itself."""
+def open_source(
+    source: Any, *, fields: Mapping[str, Any] | None = None, table: TableFormat | None = None
+) -> list[Path] | Dataset | Iterable[Any]:
+    """Return paths of manifests, folders and archives, the data set behind a name or path, or the source itself.
+
+    A table with features, in a file or in memory, is a data set; ``fields`` and ``table`` tell how to read it.
+    """
 
     def is_path(path: Path) -> bool:
         if path.is_dir():
@@ -203,17 +218,21 @@ def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
 
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | Path) for one in source):
         if len(source) == 1:
-            return open_source(source[0])
+            return open_source(source[0], fields=fields, table=table)
         paths = [Path(one) for one in source]
         if wrong := [path for path in paths if not is_path(path)]:
             raise _unknown_archive(wrong[0]) or ValueError(
                 f"{wrong[0]}: of several sources each is a manifest, or a folder or an archive of pictures"
             )
         return paths
-    if not isinstance(source, str | Path):
-        return source
     from modalhash.data import NAMED, load_dataset, read
 
+    if has_columns(source) and holds_features(source, fields, table):
+        return read(source, table=table, **(fields or {}))
+    if is_frame(source):
+        return [source]
+    if not isinstance(source, str | Path):
+        return source
     path = Path(source)
     if is_path(path):
         return [path]
@@ -225,8 +244,8 @@ def open_source(source: Any) -> list[Path] | Dataset | Iterable[Any]:
         return load_dataset(str(source))
     raise FileNotFoundError(
         f"{path}: no such file, and no data set of that name ({', '.join(NAMED)}). "
-        "Expected a manifest (.jsonl, .csv or .tsv), a folder or an archive of pictures (.zip, .tar, .tar.gz), a file "
-        "with features, or one of these names"
+        "Expected a manifest (.jsonl, .csv, .tsv, .xlsx, .parquet, .feather), a folder or an archive of pictures "
+        "(.zip, .tar, .tar.gz), a file with features, or one of these names"
     )
 
 
@@ -288,6 +307,7 @@ def read_batches(
     report: Report,
     *,
     fields: Mapping[str, str] | None = None,
+    table: TableFormat | None = None,
     size: int | None = None,
 ) -> Iterator[Batch]:
     """Yield the usable items of an opened source, up to ``size`` of one modality at a time (None: all at once)."""
@@ -297,7 +317,7 @@ def read_batches(
         return
     items: Iterator[Item]
     if _is_paths(source):
-        items = chain.from_iterable(_path_items(path, reads, report, fields) for path in source)
+        items = chain.from_iterable(_path_items(path, reads, report, fields, table) for path in source)
     else:
         items = _given_items(source, reads, report, fields)
     waiting: dict[str, list[Item]] = {}
@@ -310,13 +330,17 @@ def read_batches(
 
 
 def _path_items(
-    path: Path, reads: Mapping[str, str], report: Report, fields: Mapping[str, str] | None
+    path: Path,
+    reads: Mapping[str, str],
+    report: Report,
+    fields: Mapping[str, str] | None,
+    table: TableFormat | None,
 ) -> Iterator[Item]:
     if path.is_dir():
         return _picture_items(path, reads)
     if is_archive(path):
         return archive_items(path, reads, report)
-    return _manifest_items(path, reads, report, fields=fields)
+    return _manifest_items(path, reads, report, fields=fields, table=table)
 
 
 def _batch(modality: str, items: list[Item]) -> Batch:
@@ -467,7 +491,11 @@ def _parse_contents(
         if not chosen:
             expected = " or ".join(map(repr, columns.values()))
             raise BadLineError(ProblemCode.EMPTY, f"nothing in {expected}; the fields are {', '.join(line)}")
-        return {name: _checked(_FIELD_READ[_reads(name, reads)], value) for name, value in chosen.items()}
+        kinds = {name: _FIELD_READ[_reads(name, reads)] for name in chosen}
+        kinds = {
+            name: "data" if kind == "path" and isinstance(chosen[name], bytes) else kind for name, kind in kinds.items()
+        }
+        return {name: _checked(kinds[name], value) for name, value in chosen.items()}
     given = line.get(modality)
     name = None if _is_empty(given) else _to_text(given, "modality")
     wanted = None if name is None else _FIELD_READ[_reads(name, reads)]
@@ -558,10 +586,13 @@ def _given_items(
 ) -> Iterator[Item]:
     """Yield items as they are, and mappings of fields as items, with paths relative to the working directory."""
     for one in source:
-        if isinstance(one, Mapping):
+        if is_frame(one):
+            yield from _frame_items(one, reads, report, fields)
+        elif isinstance(one, Mapping):
             yield from parse_items([(None, one)], reads, report, base=Path.cwd(), fields=fields)
         elif not isinstance(one, Item):
-            raise TypeError(f"items: got {type(one).__name__}; expected dicts such as {{'text': …}} or {{'path': …}}")
+            expected = "dicts such as {'text': …} or {'path': …}, or a frame"
+            raise TypeError(f"items: got {type(one).__name__}; expected {expected}")
         elif one.modality not in reads:
             report(one.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(one.modality, reads)))
         elif not one.id:
@@ -570,29 +601,65 @@ def _given_items(
             yield one
 
 
+def _frame_items(
+    native: Any, reads: Mapping[str, str], report: Report, fields: Mapping[str, str] | None
+) -> Iterator[Item]:
+    """Yield the usable items of a frame; problems name its rows."""
+    frame = Frame(native, "the source")
+    fields = usual_fields(frame.kinds, fields)
+    check_columns("the source", frame.columns, fields)
+    made: dict[Key, int] = {}  # ids made from contents, which may repeat: rows are items of their own all the same
+    for number, row in enumerate(frame.rows()):
+
+        def numbered(problem: Problem, number: int = number) -> None:
+            report(replace(problem, reason=f"{frame.row(number)}: {problem.reason}"))
+
+        for item in parse_items([(None, row)], reads, numbered, base=Path.cwd(), fields=fields):
+            times = made[item.key] = made.get(item.key, 0) + 1
+            own = not _is_empty(row.get(fields.get("id", "id"))) or item.path is not None
+            yield item if own or times == 1 else replace(item, id=f"{item.id}-{times}")
+
+
 # -- manifests
 
 
 def _manifest_items(
-    manifest: Path, reads: Mapping[str, str], report: Report, *, fields: Mapping[str, str] | None = None
+    manifest: Path,
+    reads: Mapping[str, str],
+    report: Report,
+    *,
+    fields: Mapping[str, str] | None = None,
+    table: TableFormat | None = None,
 ) -> Iterator[Item]:
-    """Yield the usable items of a JSONL, CSV or TSV manifest; paths in it are relative to its folder."""
+    """Yield the usable items of a manifest; paths in it are relative to its folder."""
     if not manifest.is_file():
-        raise FileNotFoundError(f"{manifest}: no such file; expected a manifest (.jsonl, .csv or .tsv)")
-    check_columns(manifest, manifest_columns(manifest), fields or {})
-    lines = manifest_lines(manifest, lambda number, reason: report(Problem(reason, number, manifest.name)))
+        raise FileNotFoundError(f"{manifest}: no such file; expected a manifest (.jsonl, .csv, .tsv, .xlsx, .parquet)")
+    fields = manifest_fields(manifest, fields, table)
+    lines = manifest_lines(manifest, lambda number, reason: report(Problem(reason, number, manifest.name)), table=table)
     yield from parse_items(lines, reads, report, base=manifest.parent, fields=fields, source=manifest.name)
 
 
+def manifest_fields(
+    manifest: Path, fields: Mapping[str, str] | None, table: TableFormat | None = None
+) -> dict[str, str]:
+    """Return what a manifest calls things; ValueError for a table without the columns that matter."""
+    if not has_columns(manifest):
+        return dict(fields or {})
+    kinds = column_kinds(manifest, table)
+    found = usual_fields(kinds, fields)
+    check_columns(manifest, list(kinds), found)
+    return found
+
+
 def count_lines(manifest: Path) -> int:
-    """Count the lines of a file for a progress bar; a missing file has none."""
-    if not manifest.is_file():
+    """Count the lines of a text file for a progress bar; a missing file, or another, has none."""
+    if not manifest.is_file() or manifest.suffix.lower() not in (".jsonl", ".ndjson", ".csv", ".tsv"):
         return 0
     with manifest.open("rb") as file:
         return sum(1 for _ in file)
 
 
-def check_columns(path: Path, columns: Sequence[str] | None, fields: Mapping[str, str]) -> None:
+def check_columns(path: Path | str, columns: Sequence[str] | None, fields: Mapping[str, str]) -> None:
     """Refuse a table without the columns that matter, which would give a problem in every line."""
     if columns is None:
         return
@@ -732,6 +799,8 @@ def _dataset_batches(
     names = np.array(dataset.class_names, dtype=object)
     labels = dataset.labels.get(modality)
     training = np.isin(dataset.ids[modality], dataset.split.training[modality]) if dataset.split else None
+    origin = dataset.origins.get(modality)
+    lines = {} if origin is None else {str(id): line for id, line in origin.lines_by_id().items()}
     for start in range(0, len(ids), size or len(ids) or 1):
         rows = range(start, min(start + (size or len(ids)), len(ids)))
         items = [
@@ -743,15 +812,35 @@ def _dataset_batches(
                 uri=str(raw[row]) if raw is not None and modality != "text" else None,
                 labels=() if labels is None else tuple(map(str, names[labels[row]])),
                 training=training is None or bool(training[row]),
+                line=lines.get(ids[row]),
+                source=Path(origin.pieces[0]).name if lines and origin is not None else None,
             )
             for row in rows
         ]
         batch = Batch(modality, items, contents[rows.start : rows.stop])
-        usable = [row for row, item in enumerate(items) if is_storable(item, report)]
+        columns = None if origin is None else origin.columns
+        finite = _report_features_that_are_none(batch, columns, report)
+        usable = [row for row, item in enumerate(items) if row in finite and is_storable(item, report)]
         if len(usable) < len(items):
             batch = Batch(modality, [items[row] for row in usable], batch.contents_of(usable))
         if usable:
             yield batch
+
+
+def _report_features_that_are_none(batch: Batch, columns: Sequence[str] | None, report: Report) -> Container[int]:
+    """Report the items with features that are NaN or infinite, by the name of the first; return the other rows."""
+    values = batch.contents
+    rows = range(len(batch.items))
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 2:
+        return rows
+    odd = ~np.isfinite(values)
+    bad = np.flatnonzero(odd.any(axis=1)).tolist()
+    for row in bad:
+        column = int(np.argmax(odd[row]))
+        name = f"column {columns[column]!r}" if columns is not None else f"feature {column}"
+        reason = f"{name} is {values[row, column]}; expected a finite number"
+        report(batch.items[row].problem(ProblemCode.UNREADABLE, reason))
+    return set(rows) - set(bad) if bad else rows
 
 
 def _has_raw_items(dataset: Dataset, modality: str) -> bool:

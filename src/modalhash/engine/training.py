@@ -15,7 +15,7 @@ import numpy as np
 from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
-from modalhash.data import ReadLimits, label_matrix, label_names
+from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
 from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import HELD_OUT, MIN_HELD_OUT, Confidence, fit_confidence, hold_out, search_held_out
 from modalhash.engine.expected import expect, nothing_expected
@@ -82,6 +82,7 @@ def train_engine(
     quality: str = "fast",
     download: bool = False,
     before_exchange: Callable[[Made], None] = lambda made: None,
+    table: TableFormat | None = None,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`.
 
@@ -102,11 +103,12 @@ def train_engine(
         new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
     ):
         files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
-        opened = open_source(source)
+        opened = open_source(source, fields=fields, table=table)
         chosen = choose_encoders(opened, encoders, quality=quality, download=download)
         seconds: dict[str, float] = {}
         limit = LabelLimit(opened) if type(hasher).supervised else None
-        batches = _read_all(opened, chosen, report, limit, fields=fields, every=learn_from == "all")
+        every = learn_from == "all"
+        batches = _read_all(opened, chosen, report, limit, fields=fields, table=table, every=every)
         named = _name_labels(batches, chosen, limit) if labels == "names" else {}
         shared = _set_space(hasher, parameters, {batch.modality: chosen[batch.modality] for batch in batches})
         if type(hasher).supervised:
@@ -195,6 +197,7 @@ def _read_all(
     limit: LabelLimit | None,
     *,
     fields: Mapping[str, str] | None,
+    table: TableFormat | None,
     every: bool,
 ) -> list[Batch]:
     """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
@@ -203,7 +206,7 @@ def _read_all(
     """
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
     batches = []
-    for batch in read_batches(source, reads, report, fields=fields):
+    for batch in read_batches(source, reads, report, fields=fields, table=table):
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
         if limit is not None:

@@ -98,15 +98,15 @@ def _limit(request: dict[str, Any]) -> None:
 def answer(request: dict[str, Any], replies: IO[bytes]) -> None:
     """Read what a request names and write it, or why it cannot be read."""
     path, name, budget = Path(request["path"]), request["variable"], Budget(request["memory"])
-    what, arrays = "a file of arrays", list[Array]()
+    what, arrays, options = "a file of arrays", list[Array](), request.get("options", {})
     reply: dict[str, Any]
     try:
         reader = import_module(f"modalhash.data.formats.{request['format']}")
         what = reader.WHAT
         if name is None:
-            reply = {"variables": [_entry(one, arrays) for one in reader.variables(path, budget)]}
+            reply = {"variables": [_entry(one, arrays) for one in reader.variables(path, budget, **options)]}
         else:
-            reply = {"value": _described(reader.load(path, name, budget), arrays)}
+            reply = {"value": _described(reader.load(path, name, budget, **options), arrays)}
     except Exception as error:  # libraries raise whatever the broken bytes lead to
         reply, arrays = _failure(error, path, what, name), []
     replies.write(json.dumps(reply).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Files of foreign binary formats (MATLAB, HDF5, NumPy), read in a process of their own.
+"""Files of foreign binary formats (MATLAB, HDF5, NumPy, Excel, Parquet, Arrow), read in a process of their own.
 
 The libraries that read them crash or hang on some damaged files, and believe sizes that a file declares. Here a crash,
 a hang or a bomb is a :class:`~modalhash.data.ReadError` with the file's name. What comes back from the process is
@@ -71,6 +71,8 @@ class ForeignFile:
     limits: ReadLimits
     taken: dict[str, int] = field(default_factory=dict)
     """Bytes by variable: what the file may take is for all of them together."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the reader of the format is told besides, such as the sheet of an Excel file."""
 
     def variables(self) -> list[Variable]:
         """List the variables."""
@@ -87,7 +89,7 @@ class ForeignFile:
         seconds = self.limits.seconds_for(size)
         request = {
             "path": str(self.absolute), "format": self.format, "variable": name,
-            "memory": max(left, 0), "seconds": seconds,
+            "memory": max(left, 0), "seconds": seconds, "options": self.options,
         }  # fmt: skip
         try:
             taken = _Worker.for_request(request)

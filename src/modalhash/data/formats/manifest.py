@@ -1,8 +1,8 @@
-"""Manifests: a JSONL, CSV or TSV file with one line per item.
+"""Manifests: a file with one line or row per item: JSONL, CSV, TSV, Excel, Parquet or Arrow.
 
-The fields are ``id``, ``labels`` (a list; in a table, names separated by ``;`` or ``|``), ``split`` (``train``,
-``test`` or ``database``) and the item itself: ``path`` (a picture), ``text``, or both for a pair. With a ``modality``
-field a line is an item of that modality and ``path`` or ``text`` its content.
+The fields are ``id``, ``labels`` (a list; in a table, names separated by ``;`` or ``|``, and the column may also be
+called ``label``), ``split`` (``train``, ``test`` or ``database``) and the item itself: ``path`` (a picture), ``text``,
+or both for a pair. With a ``modality`` field a line is an item of that modality and ``path`` or ``text`` its content.
 
 :func:`manifest_lines` is the one reader of such lines. An experiment needs every item, so :func:`read_manifest` uses
 it strictly and refuses a file with any mistake. For a collection of ten thousand photos, pass ``on_problem``: a bad
@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,15 +29,25 @@ from modalhash.data._checks import clean_ids, padded_bytes
 from modalhash.data._errors import ReadError
 from modalhash.data.dataset import Dataset, Split
 from modalhash.data.formats._found import text_array
+from modalhash.data.formats.table_files import TABLE_FILES, check_names, open_table
+from modalhash.data.formats.table_format import (
+    MARK,
+    ON_ERROR,
+    SEPARATORS,
+    TableFormat,
+    find_encoding,
+    find_separator,
+)
 from modalhash.data.labels import label_matrix, label_names, parse_labels
 from modalhash.data.limits import ReadLimits
+from modalhash.frames import BINARY, PICTURE
+from modalhash.origins import Origin
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 MAX_DEPTH = 100
 """Of lists and objects within the fields of a line, as for what a store keeps."""
 TOO_DEEP = f"more than {MAX_DEPTH} lists and objects within each other; expected plain values"
-MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *DELIMITERS)
+MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, *TABLE_FILES)
 
 _PARTS = {
     "train": "training",
@@ -43,51 +56,115 @@ _PARTS = {
     "query": "query",
     "database": "database",
 }
-_OWN_FIELDS = ("id", "labels", "split", "modality")
+LINE_FIELDS = ("id", "labels", "split", "modality")
+"""Fields of a line that are not the content of an item."""
 
 OnProblem = Callable[[int, str], None]
 """Called with the line number and the reason where a line cannot be used."""
 
 
 def is_manifest(path: str | Path) -> bool:
-    """Return whether a file has the suffix of a manifest: .jsonl, .ndjson, .csv or .tsv."""
+    """Return whether a file has the suffix of a manifest: .jsonl, .ndjson, .csv, .tsv, or that of a table file."""
     return Path(path).suffix.lower() in MANIFEST_SUFFIXES
 
 
-def manifest_lines(path: str | Path, on_problem: OnProblem | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+def table_format(path: str | Path, given: TableFormat | None = None) -> TableFormat:
+    """Return how a manifest is written: its encoding and separator, or its sheet, as found or as ``given``.
+
+    Raises
+    ------
+    ReadError
+        where it may be one or another; the message names the option that answers it
+    """
+    path, given = Path(path), given or TableFormat()
+    suffix = path.suffix.lower()
+    if suffix in TABLE_FILES:
+        return TableFormat(sheet=open_table(path, given, head=True).sheet)
+    found = find_encoding(path, given.encoding, eight_bits=suffix in SEPARATORS)
+    if suffix not in SEPARATORS:
+        return found
+    assert found.encoding is not None
+    return replace(found, separator=find_separator(path, found.encoding, given.separator).separator)
+
+
+def manifest_lines(
+    path: str | Path, on_problem: OnProblem | None = None, *, table: TableFormat | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the line number and the fields of every line of a manifest; blank lines are skipped.
 
-    A row of a table that spans several lines has the number of the first. A byte order mark is ignored.
+    A row of a text table that spans several lines has the number of the first; of Excel, the number that it shows; of
+    Parquet and Arrow, which have no line of names, rows count from 1. A byte order mark is ignored.
 
     Parameters
     ----------
     path
-        of the file; the suffix tells JSONL, CSV and TSV apart
+        of the file; the suffix tells JSONL, CSV, TSV and the other tables apart
     on_problem
-        called with ``(line_number, reason)`` for a line that is not JSON, not an object, not in UTF-8, or has another
-        number of columns than the first; the line is skipped. By default the first problem is a
+        called with ``(line_number, reason)`` for a line that is not JSON, not an object, not in the file's encoding, or
+        has another number of columns than the first; the line is skipped. By default the first problem is a
         :class:`~modalhash.data.ReadError` that names the file and the line
+    table
+        its encoding, separator or sheet, where that is not to be found from the bytes
     """
     path = Path(path)
 
     def strict(number: int, reason: str) -> None:
         raise ReadError(path, reason, line=number)
 
-    read = _table_lines if path.suffix.lower() in DELIMITERS else _json_lines
-    yield from read(path, on_problem or strict)
+    suffix = path.suffix.lower()
+    if suffix in TABLE_FILES:
+        yield from open_table(path, table or TableFormat(), warn=True).rows(on_problem)
+        return
+    form = table_format(path, table)
+    if form.example:
+        warnings.warn(
+            f"{path}: not in UTF-8; read as {form.encoding}, e.g. {form.example!r}. If that looks wrong, name the "
+            "encoding: --encoding (table=TableFormat(encoding=…))",
+            UserWarning,
+            stacklevel=2,
+        )
+    read = _table_lines if suffix in SEPARATORS else _json_lines
+    yield from read(path, form, on_problem or strict)
 
 
-def manifest_columns(path: str | Path) -> list[str] | None:
-    """Return the column names of a CSV or TSV manifest, or None for JSONL, where every line names its own fields."""
+def manifest_columns(path: str | Path, *, table: TableFormat | None = None) -> list[str] | None:
+    """Return the column names of a table, or None for JSONL, where every line names its own fields."""
     path = Path(path)
-    if path.suffix.lower() not in DELIMITERS:
+    suffix = path.suffix.lower()
+    if suffix in TABLE_FILES:
+        return list(open_table(path, table or TableFormat(), head=True).columns)
+    if suffix not in SEPARATORS:
         return None
-    with _open(path) as file:
-        return _header(path, _reader(path, file))
+    form = table_format(path, table)
+    with _open(path, form) as file:
+        return _header(path, form, _reader(form, file))[0]
+
+
+def usual_fields(kinds: Mapping[str, str], fields: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what a table calls things: as given, and by names that are usual besides: ``label``, ``image``.
+
+    Parameters
+    ----------
+    kinds
+        the columns of the table, and the kind of each
+    fields
+        as given
+    """
+    found = dict(fields or {})
+    if "labels" not in found and "labels" not in kinds and "label" in kinds:
+        found["labels"] = "label"
+    if not set(found) - set(LINE_FIELDS) and "path" not in kinds and kinds.get("image") in (PICTURE, BINARY):
+        found |= {"image": "image"} | ({"text": "text"} if "text" in kinds else {})
+    return found
 
 
 def read_manifest(
-    path: Path, *, name: str, fields: Mapping[str, Any] | None = None, limits: ReadLimits | None = None
+    path: Path,
+    *,
+    name: str,
+    fields: Mapping[str, Any] | None = None,
+    limits: ReadLimits | None = None,
+    table: TableFormat | None = None,
 ) -> Dataset:
     """Return the items of a manifest: texts and paths, no features yet.
 
@@ -101,59 +178,107 @@ def read_manifest(
         what the file calls things: ``{"text": "caption_en", "labels": "keywords"}``
     limits
         how much memory its labels and ids may take, as matrices
+    table
+        how a table is written, where that is not to be found
     """
+    columns = manifest_columns(path, table=table)
+    fields = usual_fields(dict.fromkeys(columns, ""), fields) if columns is not None else fields
+    lines = manifest_lines(path, table=table)
+    provenance = {
+        "source": "manifest",
+        "files": [path.name],
+        "sha256": sha256_of([path]),
+        "base": str(path.parent),
+    }
+    return _dataset(lines, path, name=name, fields=fields or {}, limits=limits, provenance=provenance, unit="line")
+
+
+def read_rows(
+    rows: Iterable[tuple[int, dict[str, Any]]],
+    kinds: Mapping[str, str],
+    *,
+    name: str,
+    fields: Mapping[str, Any] | None = None,
+    limits: ReadLimits | None = None,
+) -> Dataset:
+    """Return the items of numbered rows of a table in memory, as :func:`read_manifest` those of a file."""
+    where = f"the table {name!r}"
+    return _dataset(
+        rows,
+        where,
+        name=name,
+        fields=usual_fields(kinds, fields),
+        limits=limits,
+        provenance={"source": where},
+        unit="row",
+    )
+
+
+def _dataset(
+    rows: Iterable[tuple[int, dict[str, Any]]],
+    where: Path | str,
+    *,
+    name: str,
+    fields: Mapping[str, Any],
+    limits: ReadLimits | None,
+    provenance: Mapping[str, Any],
+    unit: str,
+) -> Dataset:
     limits = limits or ReadLimits()
-    own = {key: str((fields or {}).get(key, key)) for key in _OWN_FIELDS}
-    contents = {key: str(value) for key, value in (fields or {}).items() if key not in _OWN_FIELDS}
+    own = {key: str(fields.get(key, key)) for key in LINE_FIELDS}
+    contents = {key: str(value) for key, value in fields.items() if key not in LINE_FIELDS}
     ids: dict[str, list[Any]] = {}
     raw: dict[str, list[str]] = {}
     labels: dict[str, list[tuple[str, ...]]] = {}
     lines: dict[str, list[int]] = {}
     parts: dict[str, list[str]] = {}
-    for number, line in manifest_lines(path):
+    for number, line in rows:
         try:
             words = parse_labels(line.get(own["labels"]))
-            part = _part(line.get(own["split"]) or "")
+            part = parse_part(line.get(own["split"]) or "")
             items = _contents(line, own["modality"], contents)
         except ValueError as error:
-            raise ReadError(path, str(error), line=number) from error
+            if unit == "line":
+                raise ReadError(where, str(error), line=number) from error
+            raise ReadError(where, f"row {number} (counted from 0): {error}") from error
+        id = line.get(own["id"])
         for modality, content in items.items():
-            ids.setdefault(modality, []).append(line.get(own["id"], number))
+            ids.setdefault(modality, []).append(number if id is None else id)
             raw.setdefault(modality, []).append(content)
             labels.setdefault(modality, []).append(words)
             parts.setdefault(modality, []).append(part)
             lines.setdefault(modality, []).append(number)
     if not ids:
-        raise ReadError(path, "no items; expected one line per item")
+        raise ReadError(where, "no items; expected one line per item")
     class_names = label_names(row for rows in labels.values() for row in rows)
     n_labels = len(class_names) * sum(len(rows) for rows in labels.values())
-    limits.check(n_labels, path, f"a matrix of {len(class_names):,} labels")
-    keys = {modality: _ids(values, modality, path, lines[modality], limits) for modality, values in ids.items()}
+    if isinstance(where, Path):
+        limits.check(n_labels, where, f"a matrix of {len(class_names):,} labels")
+    keys = {modality: _ids(values, modality, where, lines[modality], limits) for modality, values in ids.items()}
     return Dataset(
         {},
         {modality: label_matrix(rows, class_names) for modality, rows in labels.items()} if class_names else {},
         keys,
         class_names=class_names,
         name=name,
-        provenance={
-            "source": "manifest",
-            "files": [path.name],
-            "sha256": sha256_of([path]),
-            "base": str(path.parent),
-        },
+        provenance=provenance,
         raw={modality: text_array(values) for modality, values in raw.items()},
-        split=_split(keys, parts, path),
+        split=_split(keys, parts, where),
+        origins={
+            modality: Origin(ids, (str(where),), (len(ids),), np.array(lines[modality]), unit=unit, first=0)
+            for modality, ids in keys.items()
+        },
     )
 
 
-def _json_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
-    with _open(path) as file:
+def _json_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
+    with _open(path, form) as file:
         for number, text in enumerate(file, 1):
             text = text.removeprefix("\ufeff")  # files with a byte order mark each, put together
             if not text.strip():
                 continue
-            if not _is_utf8(text):
-                problem(number, "not in UTF-8; save the file as UTF-8")
+            if MARK in text:
+                problem(number, _not_in(form, "the file"))
                 continue
             try:
                 line = json.loads(text)
@@ -183,12 +308,10 @@ def _is_deep(value: Any) -> bool:
     return False
 
 
-def _table_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
-    with _open(path) as file:
-        reader = _reader(path, file)
-        columns = _header(path, reader)
-        if not _is_utf8("".join(columns)):
-            problem(1, "the column names are not in UTF-8; save the table as UTF-8")
+def _table_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
+    with _open(path, form) as file:
+        reader = _reader(form, file)
+        columns, line = _header(path, form, reader)
         while True:
             number = reader.line_num + 1
             try:
@@ -198,42 +321,62 @@ def _table_lines(path: Path, problem: OnProblem) -> Iterator[tuple[int, dict[str
             except csv.Error as error:
                 problem(number, f"not readable as a table ({error})")
                 continue
-            if not row:
-                continue
-            if len(row) != len(columns):
-                problem(number, f"not {len(columns)} columns as in line 1; is a comma not within quotes?")
-            elif not _is_utf8("".join(row)):
-                problem(number, "not in UTF-8; save the table as UTF-8")
+            if not any(cell.strip() for cell in row) and (len(row) != 1 or len(columns) > 1):
+                continue  # an empty line, or one of separators alone, as spreadsheets write below the last row
+            surplus = row[len(columns) :]
+            if len(row) < len(columns) or any(surplus):
+                problem(
+                    number,
+                    f"not {len(columns)} columns as in line {line} but {len(row)}; is a text with {form.separator!r} "
+                    "in it not within quotes?",
+                )
+            elif MARK in "".join(row):
+                problem(number, _not_in(form, "the table"))
+            elif "\0" in "".join(row):
+                problem(number, "a NUL character; the file is damaged, or in another encoding (--encoding utf-16)")
             else:
-                yield number, dict(zip(columns, row, strict=True))
+                yield number, dict(zip(columns, row, strict=False))
 
 
-def _open(path: Path) -> TextIO:
-    """Open the file so that bytes that are not UTF-8 spoil their own line and not the whole file."""
-    newline = "" if path.suffix.lower() in DELIMITERS else None  # csv wants to see the line ends within quotes
-    return path.open(encoding="utf-8-sig", errors="surrogateescape", newline=newline)
+def _open(path: Path, form: TableFormat) -> TextIO:
+    """Open the file so that bytes that are not in its encoding spoil their own line and not the whole file."""
+    newline = "" if path.suffix.lower() in SEPARATORS else None  # csv wants to see the line ends within quotes
+    return path.open(encoding=form.encoding, errors=ON_ERROR, newline=newline)
 
 
-def _is_utf8(text: str) -> bool:
+def _not_in(form: TableFormat, what: str) -> str:
+    name = (form.encoding or "").removesuffix("-sig").upper()
+    return f"not in {name}; save {what} as UTF-8, or name its encoding: --encoding (table=TableFormat(encoding=…))"
+
+
+def _reader(form: TableFormat, file: TextIO) -> Any:
+    assert form.separator is not None
+    return csv.reader(file, delimiter=form.separator)
+
+
+def _header(path: Path, form: TableFormat, reader: Any) -> tuple[list[str], int]:
+    """Return the names of the columns and the line that they stand in; nameless ones at the end are left out."""
     try:
-        text.encode()
-    except UnicodeEncodeError:  # a byte that could not be decoded stands there as a surrogate
-        return False
-    return True
-
-
-def _reader(path: Path, file: TextIO) -> Any:
-    return csv.reader(file, delimiter=DELIMITERS[path.suffix.lower()])
-
-
-def _header(path: Path, reader: Any) -> list[str]:
-    try:
-        return list(next(reader, []))
+        row = list(next(reader, []))
+        if row and re.match("\ufeff?sep=", "".join(row), re.I):  # a line of Excel's that names the separator
+            row = list(next(reader, []))
+        while not any(cell.strip() for cell in row):
+            row = list(next(reader))
+    except StopIteration:
+        raise ReadError(path, "the file is empty; expected a line with the names of the columns") from None
     except csv.Error as error:
         raise ReadError(path, f"not readable as a table ({error})", line=1) from error
+    names = [cell.strip().removeprefix("\ufeff") for cell in row]
+    while names and not names[-1]:
+        names.pop()
+    line = reader.line_num
+    if MARK in "".join(names):
+        raise ReadError(path, f"the column names are {_not_in(form, 'the table')}", line=line)
+    return check_names(path, names, line), line
 
 
-def _part(value: Any) -> str:
+def parse_part(value: Any) -> str:
+    """Return the part of a split that a field names; ValueError for another word."""
     part = str(value).lower()
     if part and part not in _PARTS:
         raise ValueError(f"split is {reprlib.repr(value)}; expected one of {', '.join(_PARTS)}")
@@ -259,14 +402,15 @@ def _contents(line: Mapping[str, Any], modality: str, contents: Mapping[str, str
     return {{"path": "image", "text": "text"}[key]: str(value) for key, value in given.items()}
 
 
-def _ids(values: list[Any], modality: str, path: Path, lines: list[int], limits: ReadLimits) -> Array:
+def _ids(values: list[Any], modality: str, path: Path | str, lines: list[int], limits: ReadLimits) -> Array:
     if all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 for value in values):
         ids = np.array(values)
     else:
         texts = [str(value) for value in values]
         row = max(range(len(texts)), key=lambda row: len(texts[row]))
         what = f"ids with one of {len(texts[row]):,} characters among {len(texts):,}"
-        limits.check(padded_bytes(len(texts[row]), len(texts)), path, what, line=lines[row])
+        if isinstance(path, Path):
+            limits.check(padded_bytes(len(texts[row]), len(texts)), path, what, line=lines[row])
         ids = np.array(texts)
     try:
         return clean_ids(ids, repr(modality))
@@ -274,7 +418,7 @@ def _ids(values: list[Any], modality: str, path: Path, lines: list[int], limits:
         raise ReadError(path, str(error)) from error
 
 
-def _split(ids: Mapping[str, Array], parts: Mapping[str, list[str]], path: Path) -> Split | None:
+def _split(ids: Mapping[str, Array], parts: Mapping[str, list[str]], path: Path | str) -> Split | None:
     present = {part for values in parts.values() for part in values}
     if present == {""}:
         return None

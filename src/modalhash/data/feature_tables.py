@@ -1,0 +1,338 @@
+"""Tables that hold features: columns of numbers or of number lists, in a file or in memory, as a data set.
+
+A modality's features are one column of number lists (an embedding), or several columns of numbers: those that are
+called ``image_0``, ``image_1`` … or that the caller names. Labels are a column of names, or several of 0 and 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from modalhash._files import sha256_of
+from modalhash._typing import Array
+from modalhash.data._errors import ReadError
+from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats._found import text_array
+from modalhash.data.formats.manifest import LINE_FIELDS, manifest_lines, parse_part, table_format
+from modalhash.data.formats.table_files import TABLE_FILES, column_list, open_table
+from modalhash.data.formats.table_format import SEPARATORS, TableFormat
+from modalhash.data.labels import label_matrix, label_names, parse_labels
+from modalhash.data.limits import ReadLimits
+from modalhash.frames import BINARY, NUMBER, PICTURE, VECTOR, Frame, is_frame
+from modalhash.origins import Origin
+
+CELLS = "cells"
+"""The kind of a column whose cells may be anything: of Excel, and of text tables."""
+_ENDINGS = re.compile(r"[_ .-](embeddings?|features?|vectors?|emb)$", re.I)
+_NUMBERED = re.compile(r"^(?P<stem>.*?)[_ .-]?(?P<number>\d+)$")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a table, wherever it is."""
+
+    where: str
+    kinds: Mapping[str, str]
+    numbers: Callable[[str], Array]
+    values: Callable[[str], list[Any]]
+    lines: Array
+    """The number of each row, as its user counts."""
+    unit: str
+    path: Path | None = None
+    first: int = 1
+    """The number of the first row, where ``unit`` is ``"row"``."""
+
+    def error(self, reason: str, row: int | None = None) -> ReadError:
+        """Return an error that names a row as the user counts."""
+        if row is None:
+            return ReadError(self.where, reason)
+        number = int(self.lines[row])
+        if self.unit == "line":
+            return ReadError(self.where, reason, line=number)
+        return ReadError(self.where, f"row {number} (counted from {self.first}): {reason}")
+
+
+def has_columns(source: Any) -> bool:
+    """Return whether a source is a table that may hold features: a file with columns, or one in memory."""
+    if is_frame(source):
+        return True
+    return isinstance(source, str | Path) and Path(source).suffix.lower() in (*SEPARATORS, *TABLE_FILES)
+
+
+def holds_features(source: Any, fields: Mapping[str, Any] | None = None, table: TableFormat | None = None) -> bool:
+    """Return whether a table holds features, by its columns or by ``fields``; else it names texts and files."""
+    if not has_columns(source) or (not is_frame(source) and not Path(source).is_file()):
+        return False
+    return bool(feature_columns(column_kinds(source, table), fields or {}))
+
+
+def column_kinds(source: Any, table: TableFormat | None = None) -> dict[str, str]:
+    """Return the columns of a table and their kinds, without its rows."""
+    if is_frame(source):
+        return Frame(source, "the source").kinds
+    path = Path(source)
+    if path.suffix.lower() in TABLE_FILES:
+        return dict(open_table(path, table or TableFormat(), head=True).columns)
+    from modalhash.data.formats.manifest import manifest_columns
+
+    return dict.fromkeys(manifest_columns(path, table=table) or (), CELLS)
+
+
+def feature_columns(kinds: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the columns with the features of each modality; none where a table names texts and files.
+
+    Parameters
+    ----------
+    kinds
+        the columns of the table
+    fields
+        what the caller says: a column of number lists, several columns, or a pattern such as ``"image_*"``
+    """
+    given = {modality: value for modality, value in fields.items() if modality not in LINE_FIELDS}
+    if given:
+        found = {}
+        for modality, value in given.items():
+            plain = isinstance(value, str) and "*" not in value
+            if not plain or kinds.get(str(value)) in (NUMBER, VECTOR):
+                found[modality] = named_columns(kinds, value, modality)
+        return found
+    items = [name for name in ("path", "text", "data") if kinds.get(name, VECTOR) != VECTOR]
+    if items or kinds.get("image") in (PICTURE, BINARY):
+        return {}
+    own = {str(value) for value in fields.values() if isinstance(value, str)} | set(LINE_FIELDS)
+    vectors = {_ENDINGS.sub("", name): [name] for name, kind in kinds.items() if kind == VECTOR and name not in own}
+    if vectors:
+        return vectors
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for name, kind in kinds.items():
+        if kind in (NUMBER, CELLS) and name not in own and (found_name := _NUMBERED.match(name)):
+            groups.setdefault(found_name["stem"], []).append((int(found_name["number"]), name))
+    return {stem: [name for _, name in sorted(some)] for stem, some in groups.items() if stem and len(some) > 1}
+
+
+def named_columns(kinds: Mapping[str, str], value: Any, role: str) -> list[str]:
+    """Return the columns that a name, a list of names or a pattern with ``*`` stands for."""
+    wanted = [value] if isinstance(value, str) else list(value)
+    names: list[str] = []
+    for one in wanted:
+        matching = [name for name in kinds if fnmatchcase(name, str(one))] if "*" in str(one) else [str(one)]
+        if not matching or not set(matching) <= set(kinds):
+            raise ValueError(f"{role}={one!r}: no such column; there are {column_list(list(kinds)) or 'none'}")
+        names += matching
+    return list(dict.fromkeys(names))
+
+
+def read_table(
+    source: Any,
+    *,
+    name: str,
+    fields: Mapping[str, Any] | None = None,
+    table: TableFormat | None = None,
+    limits: ReadLimits | None = None,
+) -> Dataset:
+    """Return the data set of a table that holds features.
+
+    Parameters
+    ----------
+    source
+        a CSV, TSV, Excel, Parquet or Arrow file, or a frame
+    name
+        of the data set
+    fields
+        which column is which: modalities as in :func:`feature_columns`, or with texts; ``labels`` (one column, or
+        several of 0 and 1), ``id``, ``split``
+    table
+        how the file is written, where that is not to be found
+    limits
+        what it may take
+    """
+    fields, limits = dict(fields or {}), limits or ReadLimits()
+    opened = _frame_table(source, name) if is_frame(source) else _file_table(Path(source), table, limits)
+    columns = feature_columns(opened.kinds, fields)
+    raw = {
+        modality: str(value)
+        for modality, value in fields.items()
+        if modality not in (*LINE_FIELDS, *columns) and isinstance(value, str)
+    }
+    for column in raw.values():
+        named_columns(opened.kinds, column, "column")
+    features, places = {}, {}
+    for modality, names in columns.items():
+        features[modality], places[modality] = _matrix(opened, names)
+    n_items = len(next(iter(features.values())))
+    if not n_items:
+        raise opened.error("no rows; expected one for each item")
+    rows, class_names = _labels(opened, fields, {*(c for some in columns.values() for c in some), *raw.values()})
+    ids = _ids(opened, fields)
+    modalities = [*features, *raw]
+    return Dataset(
+        features,
+        dict.fromkeys(modalities, rows) if rows is not None else {},
+        dict.fromkeys(modalities, ids),
+        class_names=class_names,
+        name=name,
+        provenance=_provenance(opened),
+        raw={modality: _raw(opened, column) for modality, column in raw.items()},
+        split=_split(opened, fields, ids, modalities),
+        origins={
+            modality: Origin(
+                ids, (opened.where,), (n_items,), opened.lines, places.get(modality), opened.unit, opened.first
+            )
+            for modality in modalities
+        },
+    )
+
+
+def _provenance(table: Table) -> dict[str, Any]:
+    if table.path is None:
+        return {"source": table.where}
+    digest = sha256_of([table.path])
+    return {"source": "table", "files": [table.path.name], "sha256": digest, "base": str(table.path.parent)}
+
+
+def _frame_table(native: Any, name: str) -> Table:
+    frame = Frame(native, f"data set {name!r}")
+    return Table(f"the table {name!r}", frame.kinds, frame.numbers, frame.values, np.arange(len(frame)), "row", first=0)
+
+
+def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Table:
+    if path.suffix.lower() in TABLE_FILES:
+        opened = open_table(path, form or TableFormat(), warn=True, limits=limits)
+        if (load := opened.numbers) is not None:
+            rows: list[dict[str, Any]] = []
+
+            def values(name: str) -> list[Any]:
+                if not rows:
+                    rows.extend(row for _, row in opened.rows())
+                return [row[name] for row in rows]
+
+            lines = np.arange(1, (opened.n_rows or 0) + 1)
+            return Table(str(path), opened.columns, load, values, lines, "row", path)
+        numbered, comma = list(opened.rows()), False
+    else:
+        found = table_format(path, form)
+        numbered, comma = list(manifest_lines(path, table=form)), found.separator != ","
+        limits.check(8 * sum(len(row) for _, row in numbered), path, "its columns as numbers")
+    kinds = dict.fromkeys(numbered[0][1], CELLS) if numbered else {}
+    lines = np.array([line for line, _ in numbered], dtype=np.int64)
+
+    def cells(name: str) -> list[Any]:
+        return [row[name] for _, row in numbered]
+
+    def numbers(name: str) -> Array:
+        return _parse_numbers(table, name, decimal_comma=comma)
+
+    if not numbered:
+        raise ReadError(path, "no rows below the names of the columns; expected one for each item")
+    table = Table(str(path), kinds, numbers, cells, lines, "line", path)
+    return table
+
+
+def _parse_numbers(table: Table, name: str, *, decimal_comma: bool) -> Array:
+    """Return the cells of a column as numbers, with decimal commas where the separator is another; empty is NaN."""
+    cells = table.values(name)
+    commas = decimal_comma and any(isinstance(cell, str) and "," in cell for cell in cells)
+    numbers = np.empty(len(cells))
+    for row, cell in enumerate(cells):
+        text = cell.strip() if isinstance(cell, str) else cell
+        if text is None or text == "":
+            numbers[row] = np.nan
+            continue
+        try:
+            if commas and isinstance(text, str):
+                if "." in text:
+                    raise ValueError
+                text = text.replace(",", ".")
+            numbers[row] = float(text)
+        except (TypeError, ValueError, OverflowError):
+            mixed = "; other cells have a decimal comma" if commas and "." in str(cell) else ""
+            raise table.error(f"column {name!r} is {str(cell)[:40]!r}; expected a number{mixed}", row) from None
+    return numbers
+
+
+def _matrix(table: Table, names: Sequence[str]) -> tuple[Array, list[str]]:
+    parts, columns = [], list[str]()
+    for name in names:
+        if table.kinds[name] not in (NUMBER, VECTOR, CELLS):
+            raise table.error(f"column {name!r} holds {table.kinds[name]}; expected numbers, or lists of numbers")
+        values = table.numbers(name)
+        columns += [name] if values.ndim == 1 else [f"{name}[{at}]" for at in range(values.shape[1])]
+        parts.append(values[:, None] if values.ndim == 1 else values)
+    if any(part.dtype != np.float32 for part in parts):
+        parts = [part.astype(np.float64, copy=False) for part in parts]
+    return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0], columns
+
+
+def _labels(table: Table, fields: Mapping[str, Any], used: set[str]) -> tuple[Array | None, list[str]]:
+    given = fields.get("labels")
+    if given is None:
+        given = next((name for name in ("labels", "label") if name in table.kinds and name not in used), None)
+    if given is None:
+        return None, []
+    names = named_columns(table.kinds, given, "labels")
+    if len(names) == 1 and isinstance(given, str) and "*" not in given:
+        rows = []
+        for row, cell in enumerate(table.values(names[0])):
+            try:
+                rows.append(parse_labels(cell))
+            except ValueError as error:
+                raise table.error(f"column {names[0]!r}: {error}", row) from None
+        class_names = label_names(rows)
+        return (label_matrix(rows, class_names), class_names) if class_names else (None, [])
+    matrix, _ = _matrix(table, names)
+    wrong = np.argwhere((matrix != 0) & (matrix != 1))
+    if len(wrong):
+        row, column = map(int, wrong[0])
+        raise table.error(f"column {names[column]!r} is {matrix[row, column]:g}; expected a label: 0 or 1", row)
+    prefix = str(given).partition("*")[0] if isinstance(given, str) else ""
+    return matrix.astype(bool), [name.removeprefix(prefix) or name for name in names]
+
+
+def _ids(table: Table, fields: Mapping[str, Any]) -> Array:
+    column = fields.get("id", "id" if "id" in table.kinds else None)
+    if column is None:
+        return table.lines
+    values = table.values(named_columns(table.kinds, column, "id")[0])
+    for row, value in enumerate(values):
+        if value is None or value == "":
+            raise table.error(f"column {column!r} is empty; expected an id in every row", row)
+    if all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 for value in values):
+        return np.array(values, dtype=np.int64)
+    return np.array([str(value) for value in values])
+
+
+def _raw(table: Table, column: str) -> Array:
+    cells = table.values(column)
+    for row, cell in enumerate(cells):
+        if isinstance(cell, bytes):
+            raise table.error(f"column {column!r} holds bytes; a data set has texts and paths", row)
+    return text_array(["" if cell is None else str(cell) for cell in cells])
+
+
+def _split(table: Table, fields: Mapping[str, Any], ids: Array, modalities: Sequence[str]) -> Split | None:
+    column = fields.get("split", "split" if "split" in table.kinds else None)
+    if column is None:
+        return None
+    parts = []
+    for row, cell in enumerate(table.values(named_columns(table.kinds, column, "split")[0])):
+        try:
+            parts.append(parse_part(cell or ""))
+        except ValueError as error:
+            raise table.error(str(error), row) from None
+    present = set(parts)
+    if "" in present and present != {""}:
+        raise table.error("a row without a split, and others have one; expected all or none", parts.index(""))
+    if not {"training", "query"} <= present:
+        return None
+
+    def of(part: str) -> dict[str, Array]:
+        return dict.fromkeys(modalities, ids[np.array(parts) == part])
+
+    return Split(of("training"), of("query"), of("database") if "database" in present else None)

@@ -1,0 +1,118 @@
+"""Excel files (``.xlsx``), read by openpyxl in a process of their own.
+
+What a sheet declares of its size is not believed: rows are read as they come. The first row with anything in it names
+the columns. Of formulas the value is taken that Excel saved with them.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from modalhash._imports import require
+from modalhash.data._errors import ReadError
+from modalhash.data.formats._found import Budget, Found, TooLargeError, Value, text_array
+
+WHAT = "an Excel file"
+EXTRA = "tables"
+MAX_ROWS = 1_048_576
+ERROR = "$error"
+"""The key of a cell that shows an error, such as #N/A."""
+_ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#SPILL!", "#CALC!"})
+_OLE = b"\xd0\xcf\x11\xe0"
+
+
+def prepare() -> None:
+    """Import what reading needs."""
+    require("openpyxl", extra=EXTRA, why="reading Excel files")
+
+
+def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool = False) -> list[Found]:
+    """Return the sheets' names, the row of column names, and the rows with their numbers; with ``head`` no rows."""
+    openpyxl = require("openpyxl", extra=EXTRA, why="reading Excel files")
+    with path.open("rb") as file:
+        if file.read(4) == _OLE:
+            reason = "encrypted, or an old .xls file; save it as .xlsx, without a password"
+            raise ReadError(path, reason)
+    with zipfile.ZipFile(path) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    if size > budget.n_bytes:
+        raise TooLargeError(size, None)
+    with closing(openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)) as book:
+        sheets = [one.title for one in book.worksheets]
+        if sheet is not None and sheet not in sheets:
+            raise ReadError(path, f"no sheet {sheet!r}; it has {', '.join(map(repr, sheets))}")
+        if not sheets:
+            raise ReadError(path, "no sheet with cells")
+        chosen = book.worksheets[sheets.index(sheet) if sheet is not None else 0]
+        chosen.reset_dimensions()  # a sheet may declare more, or less, than it has
+        names: list[Any] = []
+        lines: list[int] = []
+        rows: list[str] = []
+        for number, cells in _rows(path, chosen):
+            if not names:
+                names = cells
+                lines.append(number)
+                if head:
+                    break
+                continue
+            if len(cells) < len(names):
+                cells += [None] * (len(names) - len(cells))
+            text = json.dumps(cells)
+            budget.take((len(text),), 1, chosen.title)
+            lines.append(number)
+            rows.append(text)
+    return [
+        _texts("sheets", [chosen.title, *(one for one in sheets if one != chosen.title)]),
+        _texts("columns", [json.dumps([_name(cell), "cells"]) for cell in names]),
+        Found("lines", (len(lines),), "numbers", np.array(lines, dtype=np.int64)),
+        _texts("rows", rows),
+    ]
+
+
+def load(path: Path, name: str, budget: Budget, **options: Any) -> Value:
+    """Everything is listed with its value."""
+    raise ReadError(path, "no such part of the sheet", variable=name)
+
+
+def _texts(name: str, texts: list[str]) -> Found:
+    return Found(name, (len(texts),), "texts", text_array(texts))
+
+
+def _name(cell: Any) -> str:
+    return "" if cell is None else str(cell)
+
+
+def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
+    """Yield rows that have anything in them, without the empty cells at their ends."""
+    for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+        if number > MAX_ROWS:
+            raise ReadError(path, f"more than {MAX_ROWS:,} rows, which no sheet has: it is damaged")
+        plain = [_plain(cell) for cell in cells]
+        while plain and plain[-1] is None:
+            plain.pop()
+        if plain:
+            yield number, plain
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as JSON has it; Excel has no integers, and no difference between empty and nothing."""
+    if isinstance(cell, str):
+        text = cell.strip()
+        return {ERROR: text} if text in _ERRORS else cell if text else None
+    if isinstance(cell, float):
+        return int(cell) if cell.is_integer() and abs(cell) < 2**53 else cell
+    if isinstance(cell, datetime) and cell.time() == time():
+        return cell.date().isoformat()
+    if isinstance(cell, datetime | date | time):
+        return cell.isoformat()
+    if isinstance(cell, timedelta):
+        return str(cell)
+    return cell if cell is None or isinstance(cell, bool | int) else str(cell)
