@@ -138,12 +138,19 @@ def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
 
 def check_n_bits(n_bits: Any, X: Mapping[str, Matrix]) -> int:
     """A number of bits from 1 to below the number of items of every modality."""
+    return check_fewer_bits(n_bits, {name: values.shape[0] for name, values in X.items()})
+
+
+def check_fewer_bits(n_bits: Any, sizes: Mapping[str, int]) -> int:
+    """A number of bits from 1 to below the number of items of every modality, given as numbers."""
     bits = check_int(n_bits, "n_bits", at_least=1)
-    for name, values in X.items():
-        if bits >= values.shape[0]:
+    for name, n in sizes.items():
+        if bits >= n:
+            only = "is only one item" if n == 1 else f"are only {n} items"
+            remedy = f"take n_bits ≤ {n - 1}" if n > 1 else "give more of them"
             raise ValueError(
-                f"{name!r}: n_bits is {bits}, but there are only {values.shape[0]} items; "
-                f"uncorrelated, balanced bits need more items than bits: take n_bits ≤ {values.shape[0] - 1}"
+                f"{name!r}: n_bits is {bits}, but there {only}; "
+                f"uncorrelated, balanced bits need more items than bits: {remedy}"
             )
     return bits
 

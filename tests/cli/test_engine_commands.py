@@ -38,7 +38,7 @@ def engine(world, tmp_path):
     return tmp_path / "engine"
 
 
-@pytest.mark.parametrize("command", ["train", "add", "remove", "search", "duplicates", "export", "info"])
+@pytest.mark.parametrize("command", ["check", "train", "add", "remove", "search", "duplicates", "export", "info"])
 def test_help_has_examples(command):
     shown = run(command, "--help")
     assert shown.exit_code == 0
@@ -150,6 +150,8 @@ def test_add_remove_export_info(engine, tmp_path):
         (("search", "ENGINE", "red", "--where", "label ="), "the filter at character 8: expected a value"),
         (("search", "ENGINE", "red", "--where", "label = redd"), "no item has the label 'redd'; did you mean 'red'"),
         (("search", "ENGINE"), "the input has no query"),
+        (("search", "ENGINE", ""), "error: the query is empty; expected some words, e.g. 'red boat'"),
+        (("search", "ENGINE", "  "), "error: the query is only white space; expected some words"),
         (("search", "ENGINE", "--image", "nosuch.jpg"), "nosuch.jpg: no such file"),
         (("remove", "ENGINE", "nosuch"), "error: no item has the id 'nosuch'"),
         (("info", "."), "holds no engine"),
@@ -163,6 +165,29 @@ def test_a_mistake_is_one_line_and_exit_code_2(engine, world, arguments, message
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_check_as_json_has_all_that_is_printed_and_the_problems(world):
+    path = make_bad_manifest(world)
+    done = run("check", world / "items.csv", path, "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["exit_code"], found["error"]) == (1, 1, None)
+    assert len(found["problems"]) == len(BAD_LINES) == sum(one["count"] for one in found["left_out"])
+    assert found["sources"][0]["separator"] == ","
+    refused = run("check", "nosuch.csv", "--json")
+    assert refused.exit_code == 2
+    assert "no such file" in json.loads(refused.stdout)["error"]
+
+
+def test_labels_that_one_modality_alone_has_are_one_line_of_train_and_info(world, tmp_path):
+    text = (world / "items.csv").read_text(encoding="utf-8").splitlines()
+    lines = [f"{world}/{line}" if line.startswith("photos/") else line for line in text]
+    (tmp_path / "items.csv").write_text("\n".join([*lines, ",a lonely text,lonely"]) + "\n", encoding="utf-8")
+    done = run("train", tmp_path / "items.csv", "-o", tmp_path / "engine", "--bits", "16")
+    assert done.exit_code == 0, done.output
+    assert "image and text share 5 of 6 labels; only text has 1 ('lonely')" in done.stderr.splitlines()
+    facts = json.loads(run("info", tmp_path / "engine", "--json").stdout)
+    assert facts["label_overlap"]["only"]["text"] == {"labels": 1, "examples": ["lonely"]}
 
 
 def test_control_characters_do_not_reach_the_terminal(engine, tmp_path):

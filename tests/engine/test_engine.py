@@ -229,6 +229,8 @@ def test_unknown_words_are_told(engine):
         ({"text": "red", "want": "sound"}, ValueError, "no modality 'sound'; it has 'image', 'text'"),
         ({"text": "red", "k": 0}, ValueError, "k is 0"),
         ({"text": "..."}, ValueError, "no word"),
+        ({"text": ""}, ValueError, "^the query is empty; expected some words"),
+        ({"text": " \n"}, ValueError, "^the query is only white space; expected some words"),
         ({"image": "nosuch.jpg"}, ValueError, r"nosuch.jpg: no such file"),
     ],
 )

@@ -234,6 +234,13 @@ def test_features_alone(make_client, tmp_path):
         assert np.all([hit["modality"] == "image" for hit in hits])
 
 
+@pytest.mark.parametrize(("text", "how"), [("", "empty"), ("  ", "only white space")])
+def test_a_query_without_words_says_so(client, text, how):
+    refused = client.post("/search", json={"text": text})
+    assert refused.status_code == 422
+    assert refused.json()["error"] == f"text: the query is {how}; expected some words, e.g. 'red boat'"
+
+
 def test_labels_that_no_item_has_are_an_error_unless_they_need_not_be_checked(client):
     body = {"text": "red ball", "labels": ["nosuch"], "refine": False}
     refused = client.post("/search", json=body)

@@ -11,6 +11,7 @@ from modalhash.cli import (
     add,
     ask,
     backup,
+    check,
     datasets,
     demo,
     duplicates,
@@ -68,6 +69,7 @@ def root(
 
 ENGINE = "A search engine of your own"
 app.command()(demo.demo)
+app.command(rich_help_panel=ENGINE)(check.check)
 app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(add.add)
 app.command(rich_help_panel=ENGINE)(encode_to.encode)

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -241,6 +242,8 @@ def user_errors() -> Iterator[None]:
                 raise
             text = error.args[0] if isinstance(error, KeyError) else error  # str() would put it in quotes
             say(f"error: {' '.join(str(text).split())}", colour="red")
+            for note in getattr(error, "__notes__", ()):
+                say("\n".join(f"  {printable(line)}" for line in note.splitlines()))
             raise typer.Exit(EXIT_ERROR) from error
         finally:
             for message in dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning):
@@ -341,6 +344,16 @@ def describe_named_labels(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
+def describe_overlap(facts: dict[str, Any]) -> list[str]:
+    """Say in one line which labels modalities do not share, from :meth:`Engine.info`; nothing if they share all."""
+    from modalhash.engine import describe_label_overlap
+
+    overlap = facts.get("label_overlap")
+    if overlap is None or overlap["shared"] == overlap["labels"]:
+        return []
+    return [describe_label_overlap(overlap)]
+
+
 def describe_codes(facts: dict[str, Any]) -> str:
     """Say how long the codes of an engine are and how its label sets share them, from :meth:`Engine.info`."""
     text, shared = f"{facts['n_bits']} bits", facts["collisions"]
@@ -364,9 +377,16 @@ def show_problems(problems: tuple[Problem, ...], sources: list[str]) -> None:
     more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
     say(f"{len(problems):,} left out of {', '.join(sources[:3])}{more}:", colour="yellow")
     for problem in sorted(problems, key=lambda one: (one.source or "", one.line or 0))[:MAX_PROBLEMS]:
-        say(f"  {printable(str(problem))}")
+        say(f"  {describe_problem(problem)}")
     if len(problems) > MAX_PROBLEMS:
         say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")
+
+
+def describe_problem(problem: Problem) -> str:
+    """Say what is wrong with an item in one line; a file below the current folder by the path from there."""
+    if problem.path is not None and Path(problem.path).is_relative_to(Path.cwd()):
+        problem = replace(problem, path=str(Path(problem.path).relative_to(Path.cwd())))
+    return printable(str(problem))
 
 
 def problems_as_json(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:

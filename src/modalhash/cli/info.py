@@ -17,6 +17,7 @@ from modalhash.cli._common import (
     describe_codes,
     describe_labels,
     describe_named_labels,
+    describe_overlap,
     open_engine,
     print_json,
     say,
@@ -100,7 +101,7 @@ def _show(facts: dict[str, Any]) -> None:
     out.print(table)
     if facts["collisions"] is not None:
         out.print(describe_codes(facts))
-    for line in describe_named_labels(facts):
+    for line in (*describe_named_labels(facts), *describe_overlap(facts)):
         out.print(line)
     out.print(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["labels"] == "none":

@@ -11,6 +11,7 @@ from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
     EngineFolder,
+    Quiet,
     Strict,
     Trust,
     Workers,
@@ -45,6 +46,7 @@ def relabel(
     strict: Strict = False,
     workers: Workers = None,
     trust: Trust = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Give items other labels; their learned codes follow.

@@ -11,6 +11,7 @@ from modalhash.cli._common import (
     MAX_PROBLEMS,
     AsJson,
     EngineFolder,
+    Quiet,
     Trust,
     Workers,
     audited,
@@ -28,7 +29,8 @@ from modalhash.cli._common import (
     progress_bars,
     say,
 )
-from modalhash.cli.train import Codes, Labels
+from modalhash.cli._training_options import Labels
+from modalhash.cli.train import Codes
 
 if TYPE_CHECKING:
     from modalhash.engine import Problem
@@ -65,6 +67,7 @@ def retrain(
     ] = False,
     workers: Workers = None,
     trust: Trust = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train an engine anew from all its items, in its place, while it is in use.

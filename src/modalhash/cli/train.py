@@ -27,6 +27,7 @@ from modalhash.cli._common import (
     describe_codes,
     describe_labels,
     describe_named_labels,
+    describe_overlap,
     import_from_here,
     key_any,
     key_values,
@@ -37,6 +38,19 @@ from modalhash.cli._common import (
     show_problems,
     table_format,
 )
+from modalhash.cli._training_options import (
+    Bits,
+    Download,
+    EncoderNames,
+    Labels,
+    LabelsFrom,
+    LearnFrom,
+    LearnFromItems,
+    Method,
+    Param,
+    QualityOfEncoders,
+    Sources,
+)
 
 
 class Codes(StrEnum):
@@ -46,89 +60,24 @@ class Codes(StrEnum):
     hashed = "hashed"
 
 
-class Quality(StrEnum):
-    """Which encoders are taken where none is named."""
-
-    fast = "fast"
-    best = "best"
-
-
-class Labels(StrEnum):
-    """Which labels are learned from."""
-
-    given = "given"
-    names = "names"
-    none = "none"
-
-
-class LearnFrom(StrEnum):
-    """Which items are learned from."""
-
-    training = "training"
-    all = "all"
-
-
 def train(
-    manifest: Annotated[
-        list[str],
-        typer.Argument(
-            help="Manifests (.jsonl, .csv, .tsv, .xlsx, .parquet, .feather), folders, zips, tars of pictures, or the "
-            "name of a data set."
-        ),
-    ],
+    manifest: Sources,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="ENGINE", help="Folder to be made.")],
-    bits: Annotated[
-        str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
-    ] = "auto",
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="See [b]modalhash methods[/b], or mymodule:Class.",
-            show_default="rlh; itq without labels",
-        ),
-    ] = None,
-    param: Annotated[
-        list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
-    ] = None,
-    encoder: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Encoder of a modality, repeatable. For texts [b]text=tfidf[/b] (counts words; default), hashing, "
-            "use, e5, text+use, text+e5 (these understand synonyms and languages, extra 'semantic'), minilm, hf:MODEL; "
-            "for pictures [b]image=image[/b] (default), efficientnet-lite0, hf:MODEL; or [b]text=mymodule:Class[/b]. "
-            "MODEL is a folder or an ID of Hugging Face (CLIP, SigLIP, DINOv2)."
-        ),
-    ] = None,
-    quality: Annotated[
-        Quality | None,
-        typer.Option(
-            help="Encoders where none is named. [b]fast[/b]: built in, about 350 photos a second and core. "
-            "[b]best[/b]: photos through efficientnet-lite0 (extra neural; the licence of its weights is not stated), "
-            "about 90.",
-            show_default="fast",
-        ),
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
-    ] = False,
+    bits: Bits = "auto",
+    method: Method = None,
+    param: Param = None,
+    encoder: EncoderNames = None,
+    quality: QualityOfEncoders = None,
+    download: Download = False,
     field: Field = None,
     encoding: Encoding = None,
     separator: Separator = None,
     sheet: Sheet = None,
-    labels: Annotated[
-        Labels,
-        typer.Option(
-            help="Labels to learn from: as items have them; also, for texts without any, those whose [b]names[/b] they "
-            "contain; or none: from features alone."
-        ),
-    ] = Labels.given,
+    labels: LabelsFrom = Labels.given,
     codes: Annotated[
         Codes, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
     ] = Codes.learned,
-    learn_from: Annotated[
-        LearnFrom,
-        typer.Option(help="Hold items out as their field [b]split[/b] says, to measure by them; or learn from all."),
-    ] = LearnFrom.training,
+    learn_from: LearnFromItems = LearnFrom.training,
     store: Store = None,
     store_variable: StoreVariable = None,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
@@ -239,7 +188,7 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
     say(f"{output}: {sizes}; {describe_labels(facts)} ({seconds})")
-    for line in describe_named_labels(facts):
+    for line in (*describe_named_labels(facts), *describe_overlap(facts)):
         say(line)
     say(describe_codes(facts))
     say(describe_expected(facts["expected"], codes=facts["codes"]))

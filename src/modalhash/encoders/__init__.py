@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from modalhash.encoders.encode import Failure as Failure
     from modalhash.encoders.encode import encode_dataset as encode_dataset
     from modalhash.encoders.encode import encode_items as encode_items
+    from modalhash.encoders.encode import encoding_seconds as encoding_seconds
     from modalhash.encoders.huggingface import HuggingFaceImage as HuggingFaceImage
     from modalhash.encoders.huggingface import HuggingFaceText as HuggingFaceText
     from modalhash.encoders.image import ImageEncoder as ImageEncoder
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from modalhash.encoders.lookup import mismatch as mismatch
     from modalhash.encoders.lookup import names_module as names_module
     from modalhash.encoders.lookup import save_encoder as save_encoder
+    from modalhash.encoders.picture_reader import PictureReader as PictureReader
     from modalhash.encoders.precomputed import Precomputed as Precomputed
     from modalhash.encoders.quality import QUALITIES as QUALITIES
     from modalhash.encoders.quality import describe_quality as describe_quality
@@ -46,7 +48,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "_pictures": ["read_whole_picture"],
         "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State", "fit_encoder"],
         "combined": ["CombinedTextEncoder"],
-        "encode": ["Encoded", "Failure", "encode_dataset", "encode_items"],
+        "encode": ["Encoded", "Failure", "encode_dataset", "encode_items", "encoding_seconds"],
         "huggingface": ["HuggingFaceImage", "HuggingFaceText"],
         "image": ["ImageEncoder"],
         "lookup": [
@@ -60,6 +62,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "names_module",
             "save_encoder",
         ],
+        "picture_reader": ["PictureReader"],
         "precomputed": ["Precomputed"],
         "quality": ["QUALITIES", "describe_quality", "encoders_of"],
         "semantic": ["MultilingualE5", "UniversalSentenceEncoder"],

@@ -33,6 +33,8 @@ PROCESSES_FROM = 2000
 """Items from which on starting processes pays."""
 IDLE_SECONDS = 10
 """After which processes that have nothing more to do end."""
+THREAD_GAIN, PROCESS_GAIN, PROCESS_START = 0.3, 0.9, 1.0
+"""What each core beyond the first brings, and the seconds that processes take to start: as measured, see above."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,24 @@ def encode_items(
             failures.extend(bad)
             report(label, stop, n)
     return Encoded(_stacked(parts, dim), np.array(ok, dtype=np.int64), failures)
+
+
+def encoding_seconds(encoder: Encoder, n: int, seconds_each: float, *, workers: int | None = None) -> float:
+    """Return how long :func:`encode_items` takes for ``n`` items, about, if one core takes ``seconds_each`` for one.
+
+    Examples
+    --------
+    >>> from modalhash.encoders import get_encoder
+    >>> encoding_seconds(get_encoder("image"), 4500, 0.002, workers=1)
+    9.0
+    """
+    if workers is None:
+        workers = _cores() if getattr(encoder, "parallel", False) else 1
+    if workers == 1:
+        return n * seconds_each
+    if n < PROCESSES_FROM:
+        return n * seconds_each / (1 + THREAD_GAIN * (workers - 1))
+    return PROCESS_START + n * seconds_each / (1 + PROCESS_GAIN * (workers - 1))
 
 
 def encode_dataset(

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from modalhash.engine.folder import EngineError as EngineError
     from modalhash.engine.folder import EngineReplacedError as EngineReplacedError
     from modalhash.engine.ingest import Added as Added
+    from modalhash.engine.label_check import LabelCheck as LabelCheck
+    from modalhash.engine.label_check import NoSharedLabelError as NoSharedLabelError
+    from modalhash.engine.label_check import describe_label_overlap as describe_label_overlap
     from modalhash.engine.near_duplicates import DUPLICATE_RADIUS as DUPLICATE_RADIUS
     from modalhash.engine.near_duplicates import DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD
     from modalhash.engine.near_duplicates import DuplicateGroup as DuplicateGroup
@@ -38,10 +41,18 @@ if TYPE_CHECKING:
     from modalhash.engine.reliability import reliability_bins as reliability_bins
     from modalhash.engine.reliability import reliability_svg as reliability_svg
     from modalhash.engine.report import report_page as report_page
+    from modalhash.engine.source_check import EncoderPlan as EncoderPlan
+    from modalhash.engine.source_check import ModalityCheck as ModalityCheck
+    from modalhash.engine.source_check import Remark as Remark
+    from modalhash.engine.source_check import SourceCheck as SourceCheck
+    from modalhash.engine.source_check import SourceFile as SourceFile
+    from modalhash.engine.source_check import TrainingPlan as TrainingPlan
+    from modalhash.engine.source_check import check_sources as check_sources
     from modalhash.engine.sources import Item as Item
     from modalhash.engine.sources import Problem as Problem
     from modalhash.engine.sources import ProblemCode as ProblemCode
     from modalhash.engine.sources import default_id as default_id
+    from modalhash.engine.sources import group_problems as group_problems
     from modalhash.engine.splitting import split_engine as split_engine
     from modalhash.engine.upgrading import Upgraded as Upgraded
     from modalhash.engine.upgrading import upgrade_engine as upgrade_engine
@@ -60,13 +71,23 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "expected": ["describe_expected"],
         "folder": ["EngineError", "EngineReplacedError"],
         "ingest": ["Added"],
+        "label_check": ["LabelCheck", "NoSharedLabelError", "describe_label_overlap"],
         "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
         "_filter_check": ["FilterError", "UnknownLabelError"],
         "relabelling": ["Relabelled"],
         "reliability": ["Bin", "calibration_error", "pooled", "reliability_bins", "reliability_svg"],
         "report": ["report_page"],
-        "sources": ["ArchiveMember", "Item", "Problem", "ProblemCode", "default_id", "parse_labels"],
+        "source_check": [
+            "EncoderPlan",
+            "ModalityCheck",
+            "Remark",
+            "SourceCheck",
+            "SourceFile",
+            "TrainingPlan",
+            "check_sources",
+        ],
+        "sources": ["ArchiveMember", "Item", "Problem", "ProblemCode", "default_id", "group_problems", "parse_labels"],
         "splitting": ["split_engine"],
         "upgrading": ["Upgraded", "upgrade_engine"],
     },

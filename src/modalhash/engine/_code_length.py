@@ -147,7 +147,7 @@ def lengths_to_try(n_label_sets: int, n_items: int) -> list[tuple[int, ...]]:
     >>> lengths_to_try(10, 2000), lengths_to_try(98, 1517), lengths_to_try(14_781, 17_664), lengths_to_try(10, 20)
     ([(32,), (64,), (128,), (256,)], [(64, 128), (256,)], [(128,), (256,)], [(16,)])
     """
-    possible = [length for length in LENGTHS if length < n_items] or [_longest_below(n_items)]
+    possible = [length for length in LENGTHS if length < n_items] or [longest_below(n_items)]
     enough = [length for length in possible if 2 * length >= n_label_sets or length == LENGTHS[-2]] or possible[-1:]
     lengths = possible[possible.index(enough[0]) :]
     both = len(lengths) > 1 and lengths[0] < n_label_sets and lengths[1] != LENGTHS[-1]
@@ -155,7 +155,7 @@ def lengths_to_try(n_label_sets: int, n_items: int) -> list[tuple[int, ...]]:
     return [tuple(lengths[:n_first]), *((length,) for length in lengths[n_first:])]
 
 
-def _longest_below(n_items: int) -> int:
+def longest_below(n_items: int) -> int:
     """Return the largest power of two below a number of items; 1 where there is none, which the method will refuse."""
     return 1 << max(0, (n_items - 1).bit_length() - 1)
 
@@ -182,7 +182,7 @@ def fit_with_length(
     if pairs is not None:
         n_items = min(n_items, len(pairs))
     if n_bits == AUTO and labels is None:
-        n_bits = min(LENGTH_WITHOUT_LABELS, _longest_below(n_items))
+        n_bits = min(LENGTH_WITHOUT_LABELS, longest_below(n_items))
     if isinstance(n_bits, int):
         hasher.set_params(n_bits=n_bits).fit(features, labels, pairs=pairs, callback=callback)
         return Fitted(hasher, count_collisions(hasher.codes_, labels) if labels is not None else None, [n_bits])

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 from scipy.special import expit
+from threadpoolctl import threadpool_limits
 
 from modalhash._config import NONSENSE
 from modalhash._files import write_atomically
@@ -448,7 +449,8 @@ def fit_curve(pairs: Pairs) -> Curve:
     X = np.column_stack(pairs.features)
     scale = np.where(X.std(axis=0) > 0, X.std(axis=0), 1)
     weight = pairs.familiarity * np.where(pairs.rank < N_HITS, 1, FAR_WEIGHT)
-    logistic = LogisticRegression(max_iter=500).fit(X / scale, pairs.shared, sample_weight=weight)
+    with threadpool_limits(1):  # hundreds of products of a few numbers: on a busy machine threads wait for each other
+        logistic = LogisticRegression(max_iter=500).fit(X / scale, pairs.shared, sample_weight=weight)
     return Curve((*(logistic.coef_[0] / scale).tolist(), float(logistic.intercept_[0])), pairs.chance)
 
 

@@ -623,6 +623,7 @@ class Engine:
             read_parts(self.path, trust=bool(self._options["trust"])),  # encoders of its own, to be fitted
             self._generation,
             self._content_of,
+            self._files,
             settings,
             report=problems,
             drop_missing=drop_missing,
@@ -896,7 +897,7 @@ class Engine:
 
     # -- inside
 
-    def _content_of(self, record: Record) -> str | Path | None:
+    def _content_of(self, record: Record) -> str | Path | ArchiveMember | None:
         """Return what the encoder takes of an item, None if nothing is known of it but its features."""
         if self.encoders[record.modality].reads == "array":
             return None

@@ -57,8 +57,11 @@ class CodedItems:
     vectors: Array | None
     """Refinement vectors, int8, if the engine makes such."""
 
-    def records(self, kinds: str | Iterable[str], files: ItemFiles) -> list[Record]:
-        """Return the items as they are stored; one kind of code for all of them, or one each."""
+    def records(self, kinds: str | Iterable[str], files: ItemFiles | None = None) -> list[Record]:
+        """Return the items as they are stored; one kind of code for all of them, or one each.
+
+        ``files`` says how paths are stored; without it they stay as they are.
+        """
         each = repeat(kinds, len(self.items)) if isinstance(kinds, str) else kinds
         vectors = repeat(None, len(self.items)) if self.vectors is None else (row.tobytes() for row in self.vectors)
         return [
@@ -67,9 +70,9 @@ class CodedItems:
         ]
 
 
-def with_uri(record: Record, files: ItemFiles) -> Record:
+def with_uri(record: Record, files: ItemFiles | None) -> Record:
     """Return an item with the path of its file as it is stored."""
-    return record if record.uri is None else replace(record, uri=files.uri(record.uri))
+    return record if record.uri is None or files is None else replace(record, uri=files.uri(record.uri))
 
 
 @dataclass(frozen=True)

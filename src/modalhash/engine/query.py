@@ -259,6 +259,8 @@ def encode_contents(
             f"{modality!r} was trained on given features, so a query must be features too: search(features=…, "
             f"modality={modality!r}), or id=… of a stored item"
         )
+    if encoder.reads == "text":
+        _check_words(contents)
     features = _features_of(encoder, contents)
     batch = encode_features(
         model, modality, features, asymmetric=asymmetric, refinement=refinement, confidence=confidence
@@ -269,6 +271,15 @@ def encode_contents(
     known = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
     familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
     return replace(batch, texts=texts, known=known, familiarity=familiarity)
+
+
+def _check_words(queries: Sequence[Any]) -> None:
+    """Refuse a query of no words: what is wrong is the query, and not an item."""
+    for number, query in enumerate(queries, 1):
+        if isinstance(query, str) and not query.strip():
+            which = "the query" if len(queries) == 1 else f"query {number} of {len(queries)}"
+            how = "only white space" if query else "empty"
+            raise ValueError(f"{which} is {how}; expected some words, e.g. 'red boat'")
 
 
 def encode_features(

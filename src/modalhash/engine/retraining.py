@@ -15,10 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modalhash._archives import ArchiveMember
 from modalhash._files import link_tree, sync_tree
 from modalhash._typing import Codes
 from modalhash.engine.folder import MEDIA, EngineError, Generation, Parts
 from modalhash.engine.ingest import ItemCoder
+from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.relabelling import LabelCoder
 from modalhash.engine.sources import Item, Problem, ProblemCode, Report
 from modalhash.engine.training import STORE_BATCH_SIZE, Made, train_engine
@@ -61,7 +63,8 @@ def retrain_engine(
     store: Store,
     parts: Parts,
     generation: Generation,
-    content_of: Callable[[Record], str | Path | None],
+    content_of: Callable[[Record], str | Path | ArchiveMember | None],
+    files: ItemFiles,
     settings: Settings,
     *,
     report: Report,
@@ -76,6 +79,7 @@ def retrain_engine(
     ----------
     folder, store, parts, generation : of the engine; its encoders are fitted anew, so they must be nobody else's
     content_of : what the encoder takes of an item: its text, or the path of its file
+    files : where files are
     settings : what is to be otherwise
     report : called with every item that cannot be read any more
     drop_missing : leave such items out; else the first problem of this kind ends the training, and nothing changes
@@ -83,7 +87,7 @@ def retrain_engine(
     """
     encoders = {**parts.encoders, **settings.encoders}
     _check_encoders(encoders, store)
-    reader = _Reader(store, content_of, report, drop_missing, workers)
+    reader = _Reader(store, content_of, files, report, drop_missing, workers)
     begun = store.revision()
     items = reader.read(begun)
     with ExitStack() as held:  # left after the folders have changed places
@@ -169,7 +173,8 @@ class _Reader:
     """Makes items of stored records, and knows what to do about those that cannot be read any more."""
 
     store: Store
-    content_of: Callable[[Record], str | Path | None]
+    content_of: Callable[[Record], str | Path | ArchiveMember | None]
+    files: ItemFiles
     report: Report
     drop_missing: bool
     workers: int | None
@@ -208,6 +213,7 @@ class _Reader:
     def item(self, record: Record) -> Item | Problem:
         """Return a stored item with its content, or what is wrong with that."""
         content = self.content_of(record)
+        record = replace(record, uri=self.files.whole(record.uri))  # the new engine's home is where it is now
         item = _StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
         if isinstance(content, str):
             return replace(item, text=content)
@@ -282,7 +288,7 @@ class _Follower:
                 items.setdefault(item.modality, []).append(item)
         old = {record.key: record for record in records}
         for modality, some in items.items():
-            hashed = coder.hash(modality, some, [item.content for item in some]).records("hashed")
+            hashed = coder.hash(modality, some, [item.content for item in some]).records("hashed", self.reader.files)
             known = [labels.known(one.labels) if old[one.key].kind == "learned" else [] for one in hashed]
             codes = labels.codes(modality, known)
             rows = [row for row, code in enumerate(codes) if code is not None]

@@ -160,6 +160,37 @@ class Problem:
         return ": ".join(filter(None, (line, self.path or self.id, self.reason)))
 
 
+_WHAT = {
+    ProblemCode.DUPLICATE: "an id that stands twice",
+    ProblemCode.EXISTS: "an id that the engine has",
+    ProblemCode.EMPTY: "empty",
+    ProblemCode.MISSING_FILE: "a missing file",
+    ProblemCode.NOT_A_FILE: "not a file",
+    ProblemCode.OUTSIDE: "outside of the folder",
+    ProblemCode.UNREADABLE: "unreadable",
+    ProblemCode.UNKNOWN_MODALITY: "an unknown modality",
+    ProblemCode.NEEDS_FEATURES: "not features",
+    ProblemCode.NOT_SHARED: "a picture without a shared place",
+}
+"""What is wrong in a few words; of malformed lines, the reason itself says it."""
+
+
+def group_problems(problems: Iterable[Problem]) -> dict[str, list[Problem]]:
+    """Return problems by what is wrong, in a few words, the most frequent first.
+
+    Examples
+    --------
+    >>> bad = [Problem("not JSON (at 3); is it cut?", 2), Problem("not JSON (at 9); is it cut?", 5)]
+    >>> {what: len(group) for what, group in group_problems(bad).items()}
+    {'not JSON': 2}
+    """
+    groups: dict[str, list[Problem]] = {}
+    for problem in problems:
+        what = _WHAT.get(problem.code) or problem.reason.partition(";")[0].partition(" (")[0]
+        groups.setdefault(what, []).append(problem)
+    return dict(sorted(groups.items(), key=lambda one: -len(one[1])))
+
+
 Report = Callable[[Problem], None]
 """Called with every item that is left out."""
 

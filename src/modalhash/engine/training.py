@@ -16,19 +16,30 @@ from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
-from modalhash.engine._code_length import Fitted, check_n_bits, fit_with_length
+from modalhash.engine._code_length import AUTO, Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import HELD_OUT, MIN_HELD_OUT, Confidence, fit_confidence, hold_out, search_held_out
 from modalhash.engine.expected import expect, nothing_expected
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
 from modalhash.engine.item_files import HOME, ItemFiles
+from modalhash.engine.label_check import LabelCheck
 from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import Refinement, learn_refinement
-from modalhash.engine.sources import Batch, Item, ProblemCode, Report, choose_encoders, open_source, read_batches
+from modalhash.engine.sources import (
+    Batch,
+    Item,
+    Problem,
+    ProblemCode,
+    Report,
+    choose_encoders,
+    group_problems,
+    open_source,
+    read_batches,
+)
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Record, Store
-from modalhash.validation import check_choice
+from modalhash.validation import check_choice, check_fewer_bits
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -92,9 +103,7 @@ def train_engine(
     check_choice(codes, "codes", ("learned", "hashed"))
     check_choice(learn_from, "learn_from", ("training", "all"))
     check_choice(labels, "labels", LABELS)
-    method = method or (WITHOUT_LABELS if labels == "none" else WITH_LABELS)
-    hasher = _make_hasher(method, parameters)
-    _check_method(method, type(hasher), labels)
+    method, hasher = choose_method(method, parameters, labels)
     if labels == "none" and not type(hasher).needs_pairs:
         codes = "hashed"  # nothing but features goes into any
     begin = time.perf_counter()
@@ -103,20 +112,33 @@ def train_engine(
         new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
     ):
         files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
-        opened = open_source(source, fields=fields, table=table)
-        chosen = choose_encoders(opened, encoders, quality=quality, download=download)
         seconds: dict[str, float] = {}
-        limit = LabelLimit(opened) if type(hasher).supervised else None
-        every = learn_from == "all"
-        batches = _read_all(opened, chosen, report, limit, fields=fields, table=table, every=every)
-        named = _name_labels(batches, chosen, limit) if labels == "names" else {}
-        shared = _set_space(hasher, parameters, {batch.modality: chosen[batch.modality] for batch in batches})
-        if type(hasher).supervised:
-            _check_labelled(batches)
+        left_out: list[Problem] = []
+
+        def note(problem: Problem) -> None:
+            left_out.append(problem)
+            report(problem)
+
+        read = read_training_items(
+            source,
+            hasher,
+            note,
+            encoders=encoders,
+            labels=labels,
+            fields=fields,
+            learn_from=learn_from,
+            quality=quality,
+            download=download,
+            table=table,
+        )
+        chosen = read.encoders
+        shared = check_learnable(hasher, n_bits, parameters, read, left_out)
         supervised = type(hasher).supervised
-        encoded = _encode_all(batches, chosen, report, supervised=supervised, workers=workers, callback=callback)
+        encoded = _encode_all(read.batches, chosen, note, supervised=supervised, workers=workers, callback=callback)
+        if not encoded:
+            raise no_usable_item(left_out)
         seconds["encode"] = time.perf_counter() - begin
-        training = {modality: _training_rows(part, hasher) for modality, part in encoded.items()}
+        training = training_rows(hasher, encoded)
         data = _training_data(hasher, encoded, training)
         hasher, collisions, tried = _fit(hasher, n_bits, data, callback)
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
@@ -132,7 +154,8 @@ def train_engine(
             "method": method,
             "codes": codes,
             "labels": labels,
-            **({"named_labels": named} if named else {}),
+            **({"named_labels": read.named} if read.named else {}),
+            **({"label_overlap": read.label_check().to_config()} if supervised and len(encoded) > 1 else {}),
             "class_names": data.class_names,
             "searched_fields": _check_names(searched_fields),
             **place.to_config(),
@@ -156,6 +179,87 @@ def train_engine(
         own = {modality: chosen[modality] for modality in encoded}
         write_parts(fresh, hasher, own, more, learned.refinement, confidence)
         before_exchange(Made(fresh, place, hasher, own, learned.refinement, data.class_names))
+
+
+class ReadItems(NamedTuple):
+    """The items of a source before any work on them, a batch per modality."""
+
+    source: Any
+    """The opened source."""
+    encoders: dict[str, Encoder]
+    """Of all modalities that there might be."""
+    batches: list[Batch]
+    named: dict[str, dict[str, Any]]
+    """What texts without labels name, by modality; empty unless that was asked for."""
+
+    @property
+    def by_modality(self) -> dict[str, Batch]:
+        """The batches by modality."""
+        return {batch.modality: batch for batch in self.batches}
+
+    def label_check(self) -> LabelCheck:
+        """Return the labels to learn from, by modality."""
+        return LabelCheck.of(
+            {batch.modality: [item.training_labels for item in batch.items if item.training] for batch in self.batches}
+        )
+
+
+def choose_method(method: str | None, parameters: Mapping[str, Any], labels: str) -> tuple[str, CrossModalHasher]:
+    """Return the name of a method and the method, the default one where none is named; ValueError if it cannot be."""
+    method = method or (WITHOUT_LABELS if labels == "none" else WITH_LABELS)
+    hasher = _make_hasher(method, parameters)
+    _check_method(method, type(hasher), labels)
+    return method, hasher
+
+
+def read_training_items(
+    source: Any,
+    hasher: CrossModalHasher,
+    report: Report,
+    *,
+    encoders: Mapping[str, Any] | None,
+    labels: str,
+    fields: Mapping[str, str] | None,
+    learn_from: str,
+    quality: str,
+    download: bool,
+    table: TableFormat | None,
+) -> ReadItems:
+    """Read all items of a source; texts without labels get those that they name where ``labels`` is "names"."""
+    opened = open_source(source, fields=fields, table=table)
+    chosen = choose_encoders(opened, encoders, quality=quality, download=download)
+    limit = LabelLimit(opened) if type(hasher).supervised else None
+    batches = _read_all(opened, chosen, report, limit, fields=fields, table=table, every=learn_from == "all")
+    named = _name_labels(batches, chosen, limit) if labels == "names" else {}
+    return ReadItems(opened, chosen, batches, named)
+
+
+def check_learnable(
+    hasher: CrossModalHasher,
+    n_bits: int | str,
+    parameters: Mapping[str, Any],
+    read: ReadItems,
+    left_out: Sequence[Problem],
+) -> bool:
+    """Refuse what cannot be learned from, before any work; return whether modalities have one space of features."""
+    if not read.batches:
+        raise no_usable_item(left_out)
+    shared = _set_space(hasher, parameters, {batch.modality: read.encoders[batch.modality] for batch in read.batches})
+    if type(hasher).supervised:
+        _check_labelled(read.batches)
+        if not type(hasher).needs_pairs:
+            read.label_check().check_shared()
+    sizes = {modality: len(rows) for modality, rows in training_rows(hasher, read.by_modality).items()}
+    check_fewer_bits(1 if n_bits == AUTO else n_bits, sizes)
+    return shared
+
+
+def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
+    """Return the error for a source of which nothing is left, with the reasons and their first examples."""
+    if not left_out:
+        return ValueError("no usable item: the source has none; expected at least one text or picture")
+    reasons = "; ".join(f"{len(group)} × {what}, e.g. {group[0]}" for what, group in group_problems(left_out).items())
+    return ValueError(f"no usable item: all {len(left_out):,} were left out. {reasons}")
 
 
 def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> None:
@@ -292,18 +396,12 @@ def _encode_all(
     callback: Callback | None,
 ) -> dict[str, EncodedItems]:
     """Fit each encoder to the training items and encode all items; those that fail are reported."""
-    from modalhash.encoders import encode_items, fit_encoder
+    from modalhash.encoders import encode_items
 
     by_modality = {}
     for batch in batches:
         encoder = encoders[batch.modality]
-        rows = [row for row, item in enumerate(batch.items) if item.training]
-        labels = None
-        if supervised and hasattr(encoder, "fit_labelled"):
-            own = [batch.items[row].training_labels for row in rows]
-            labels = label_matrix(own, label_names(own))
-        contents = batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows)
-        fit_encoder(encoder, contents, labels)
+        fit_to(encoder, batch, supervised=supervised)
         encoded = encode_items(
             encoder, batch.contents, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
         )
@@ -312,9 +410,20 @@ def _encode_all(
         if len(encoded.ok_rows):
             items = [batch.items[row] for row in encoded.ok_rows.tolist()]
             by_modality[batch.modality] = EncodedItems(items, encoded.features)
-    if not by_modality:
-        raise ValueError("no usable item: every line was left out, for the reasons reported")
     return by_modality
+
+
+def fit_to(encoder: Encoder, batch: Batch, *, supervised: bool) -> None:
+    """Fit an encoder to the training items of a batch, with their labels where it learns from such."""
+    from modalhash.encoders import fit_encoder
+
+    rows = [row for row, item in enumerate(batch.items) if item.training]
+    labels = None
+    if supervised and hasattr(encoder, "fit_labelled"):
+        own = [batch.items[row].training_labels for row in rows]
+        labels = label_matrix(own, label_names(own))
+    contents = batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows)
+    fit_encoder(encoder, contents, labels)
 
 
 class LabelLimit:
@@ -466,11 +575,15 @@ def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
         progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
 
 
-def _training_rows(part: EncodedItems, hasher: CrossModalHasher) -> Array:
+def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | Batch]) -> dict[str, Array]:
     """Return the rows to learn from: not held out by a split, and labelled where the method learns from labels."""
     needs_labels = type(hasher).supervised
-    chosen = [item.training and (bool(item.training_labels) or not needs_labels) for item in part.items]
-    return np.flatnonzero(chosen)
+    return {
+        modality: np.flatnonzero(
+            [item.training and (bool(item.training_labels) or not needs_labels) for item in part.items]
+        )
+        for modality, part in parts.items()
+    }
 
 
 def _pairs(items: Mapping[str, list[Item]]) -> Array:

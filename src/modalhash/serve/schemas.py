@@ -30,6 +30,11 @@ def _check_where(where: str | dict[str, Any]) -> str | dict[str, Any]:
 
 
 Text = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_TEXT_LENGTH)]
+Words = Annotated[
+    str,
+    AfterValidator(_check_characters),
+    Field(max_length=MAX_TEXT_LENGTH, json_schema_extra={"minLength": 1}),  # the engine says what is wrong with none
+]
 Id = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_ID_LENGTH)]
 Name = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 Labels = Annotated[list[Name], Field(max_length=MAX_LABELS)]
@@ -94,14 +99,14 @@ class SearchFields(BaseModel):
 class SearchBody(SearchFields):
     """The fields of a search: a text, an item, or neither where a picture comes with it."""
 
-    text: Text | None = None
+    text: Words | None = None
     id: Id | None = None
 
 
 class SearchByText(SearchFields):
     """A search by words."""
 
-    text: Text = Field(description="Words to search for.")
+    text: Words = Field(description="Words to search for.")
 
 
 class SearchByItem(SearchFields):

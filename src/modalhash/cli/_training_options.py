@@ -1,0 +1,84 @@
+"""What ``train`` and ``check`` are told alike: sources, method, encoders, labels."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Quality(StrEnum):
+    """Which encoders are taken where none is named."""
+
+    fast = "fast"
+    best = "best"
+
+
+class Labels(StrEnum):
+    """Which labels are learned from."""
+
+    given = "given"
+    names = "names"
+    none = "none"
+
+
+class LearnFrom(StrEnum):
+    """Which items are learned from."""
+
+    training = "training"
+    all = "all"
+
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        help="Manifests (.jsonl, .csv, .tsv, .xlsx, .parquet, .feather), folders, zips or tars of pictures, or the "
+        "name of a data set."
+    ),
+]
+Bits = Annotated[
+    str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="See [b]modalhash methods[/b], or mymodule:Class.",
+        show_default="rlh; itq without labels",
+    ),
+]
+Param = Annotated[
+    list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
+]
+EncoderNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Encoder of a modality, repeatable. For texts [b]text=tfidf[/b] (counts words; default), hashing, "
+        "use, e5, text+use, text+e5 (these understand synonyms and languages, extra 'semantic'), minilm, hf:MODEL; "
+        "for pictures [b]image=image[/b] (default), efficientnet-lite0, hf:MODEL; or [b]text=mymodule:Class[/b]. "
+        "MODEL is a folder or an ID of Hugging Face (CLIP, SigLIP, DINOv2)."
+    ),
+]
+QualityOfEncoders = Annotated[
+    Quality | None,
+    typer.Option(
+        help="Encoders where none is named. [b]fast[/b]: built in, about 350 photos a second and core. "
+        "[b]best[/b]: photos through efficientnet-lite0 (extra neural; the licence of its weights is not stated), "
+        "about 90.",
+        show_default="fast",
+    ),
+]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
+]
+LabelsFrom = Annotated[
+    Labels,
+    typer.Option(
+        help="Labels to learn from: as items have them; also, for texts without any, those whose [b]names[/b] they "
+        "contain; or none: from features alone."
+    ),
+]
+LearnFromItems = Annotated[
+    LearnFrom,
+    typer.Option(help="Hold items out as their field [b]split[/b] says, to measure by them; or learn from all."),
+]

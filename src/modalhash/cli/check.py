@@ -1,0 +1,241 @@
+"""``modalhash check``: what ``modalhash train`` would make of some sources, and at what cost."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import typer
+
+from modalhash.cli._common import (
+    AsJson,
+    Encoding,
+    Field,
+    Quiet,
+    ReadMemory,
+    ReadSeconds,
+    Separator,
+    Sheet,
+    Workers,
+    bits_or_auto,
+    describe_problem,
+    import_from_here,
+    key_any,
+    key_values,
+    print_json,
+    printable,
+    problems_as_json,
+    progress_bars,
+    table_format,
+)
+from modalhash.cli._progress import describe_seconds
+from modalhash.cli._training_options import (
+    Bits,
+    Download,
+    EncoderNames,
+    Labels,
+    LabelsFrom,
+    LearnFrom,
+    LearnFromItems,
+    Method,
+    Param,
+    QualityOfEncoders,
+    Sources,
+)
+
+if TYPE_CHECKING:
+    from modalhash.engine import SourceCheck, TrainingPlan
+
+WIDTH = 80
+EXAMPLES = 2
+"""Items of each kind of problem that are printed."""
+
+
+def check(
+    sources: Sources,
+    bits: Bits = "auto",
+    method: Method = None,
+    param: Param = None,
+    encoder: EncoderNames = None,
+    quality: QualityOfEncoders = None,
+    download: Download = False,
+    field: Field = None,
+    encoding: Encoding = None,
+    separator: Separator = None,
+    sheet: Sheet = None,
+    labels: LabelsFrom = Labels.given,
+    learn_from: LearnFromItems = LearnFrom.training,
+    workers: Workers = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at sources before training: what would be left out, what deserves a look, and what it would take.
+
+    Reads all that [b]modalhash train[/b] would read, with the same options, and
+    decodes every picture. Nothing is learned and nothing is written. Labels are
+    what ties pictures and texts together, so it says which they share, and
+    which look like one label typed in two ways, or like several in one.
+
+    Exit code: 0 if nothing is wrong; 1 if something would be left out or
+    deserves a look; 2 if no engine can be made.
+
+    [bold]Examples[/bold]
+
+    modalhash check photos/ texts.csv
+
+    modalhash check items.csv --field text=caption --field labels=keywords
+
+    modalhash check photos/ texts.csv --quality best
+
+    modalhash check photos/ texts.csv --json
+    """
+    from modalhash.encoders import names_module
+    from modalhash.engine import check_sources
+
+    encoders = key_values(encoder, "--encoder")
+    if ":" in (method or "") or any(names_module(name) for name in encoders.values()):
+        import_from_here()
+    with progress_bars() as callback:
+        found = check_sources(
+            sources,
+            n_bits=bits_or_auto(bits),
+            encoders=encoders,
+            method=method,
+            parameters=key_any(param, "--param"),
+            labels=labels.value,
+            fields=key_values(field, "--field"),
+            table=table_format(encoding, separator, sheet),
+            learn_from=learn_from.value,
+            quality="fast" if quality is None else quality.value,
+            download=download,
+            workers=workers,
+            callback=callback,
+        )
+    if as_json:
+        print_json({**found.to_dict(), "problems": problems_as_json(found.problems)})
+    else:
+        for line in _lines(found, sources, encoders, "fast" if quality is None else quality.value):
+            typer.echo(line)
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
+
+
+def _lines(found: SourceCheck, sources: list[str], encoders: dict[str, str], quality: str) -> list[str]:
+    """Return what is printed for a person, at 80 columns."""
+    lines = _sources(found)
+    if found.modalities:
+        lines += ["", *_counts(found)]
+    if found.problems:
+        lines += ["", *_left_out(found)]
+    for title, attention in (("To look at", True), ("Good to know", False)):
+        if remarks := [remark for remark in found.remarks if remark.attention == attention]:
+            lines += ["", title]
+            for remark in remarks:
+                lines += _wrapped(remark.text, "  - ", "    ")
+    if found.plan is not None:
+        lines += ["", "What train would do", *_plan(found, found.plan, encoders, quality)]
+    return [*lines, "", *_verdict(found, sources)]
+
+
+def _sources(found: SourceCheck) -> list[str]:
+    kinds = {"pictures": "pictures; subfolders are labels", "manifest": "manifest", "dataset": "data set"}
+    return _aligned([(printable(one.path), one.description or kinds[one.kind]) for one in found.sources], "")
+
+
+def _counts(found: SourceCheck) -> list[str]:
+    rows: list[tuple[str, ...]] = [("", "items", "to learn from", "labelled", "labels")]
+    for name, one in found.modalities.items():
+        rows.append((name, *(f"{n:,}" for n in (one.items, one.training, one.labelled, one.labels))))
+    labels = found.labels
+    if labels is not None and len(found.modalities) > 1:
+        rows.append(("in both" if len(found.modalities) == 2 else "shared", "", "", "", f"{len(labels.shared):,}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return [
+        "   ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _left_out(found: SourceCheck) -> list[str]:
+    from modalhash.engine import group_problems
+
+    n = len(found.problems)
+    lines = [f"Left out: {_number(n, 'item')}"]
+    for what, group in group_problems(found.problems).items():
+        lines += _wrapped(f"{len(group):,} × {what}", "  ", "    ")
+        for problem in group[:EXAMPLES]:
+            lines += _wrapped(describe_problem(problem), "      ", "      ")
+        if len(group) > EXAMPLES:
+            lines.append(f"      … and {len(group) - EXAMPLES:,} more; --json lists them all")
+    return lines
+
+
+def _plan(found: SourceCheck, plan: TrainingPlan, encoders: dict[str, str], quality: str) -> list[str]:
+    from modalhash.encoders import QUALITIES
+
+    learns = "without labels" if found.labels is None else f"from {_number(len(found.labels.items), 'label')}"
+    rows = [("method", f"{plan.method}, {learns}"), ("bits", f"{plan.n_bits} ({plan.why_bits})")]
+    for modality, one in plan.encoders.items():
+        speed = f"here {one.per_second:,.0f}, {_about(one.seconds)} for all"
+        own = QUALITIES[quality].get(modality)
+        if own is None or own.encoder != one.encoder or modality in encoders:
+            why = "as asked for" if modality in encoders else "features that the source has"
+            rows.append((modality, f"{one.encoder} ({why}): items a second and core {speed}"))
+            continue
+        rows.append((modality, f"{one.encoder}, {own.reason}; {speed}"))
+        for other, choices in QUALITIES.items():
+            choice = choices.get(modality, own)
+            if choice.encoder != own.encoder:
+                seconds = one.seconds * own.per_second / choice.per_second
+                rows.append(("", f"--quality {other} takes {choice.encoder}, {choice.reason}; {_about(seconds)}"))
+    if plan.seconds is not None:
+        stages = ", ".join(f"{stage} {describe_seconds(seconds)}" for stage, seconds in plan.seconds.items())
+        rows.append(("time", f"{_about(sum(plan.seconds.values()))} on this machine ({stages})"))
+    else:
+        rows.append(("time", f"encoding as above; what {plan.method} takes to learn is not estimated"))
+    memory = "" if plan.memory is None else f"about {_size(plan.memory)}; "
+    rows.append(("memory", f"{memory}the engine will be about {_size(plan.disk)}"))
+    return _aligned(rows, "  ")
+
+
+def _verdict(found: SourceCheck, sources: list[str]) -> list[str]:
+    if found.error is not None:
+        lines = _wrapped(f"No engine can be made: {printable(found.error)}", "", "  ")
+        return lines + [f"  {printable(line)}" for line in (found.details or "").splitlines()]
+    if not found.exit_code:
+        return ["Nothing is wrong with it."]
+    n, looks = len(found.problems), sum(remark.attention for remark in found.remarks)
+    parts = [f"{_number(n, 'item')} would be left out"] * bool(n)
+    parts += [f"{looks:,} {'thing deserves' if looks == 1 else 'things deserve'} a look"] * bool(looks)
+    return [f"It can be trained; {' and '.join(parts)}."]
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _about(seconds: float) -> str:
+    return "less than a second" if seconds < 1 else f"about {describe_seconds(seconds)}"
+
+
+def _size(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{max(1, round(n_bytes / 1e6)):,} MB"
+
+
+def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
+    """Return names and what they are as two columns."""
+    width = min(max((len(name) for name, _ in rows), default=0), 30)
+    lines = []
+    for name, text in rows:
+        lines += _wrapped(text, f"{indent}{name.ljust(width)}  ", indent + " " * (width + 2))
+    return lines
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
