@@ -57,6 +57,8 @@ MEMORY = 0.95
 """Of the running mean of the outputs: about 20 batches."""
 START = 0.1
 """The last layer starts so many times smaller: outputs are small at first."""
+PARTNERS = 2048
+"""Items that a batch meets at once: their Θ stays in a processor's cache, and a step takes half as long."""
 SAMPLE = 512
 """Training pairs whose likelihood is reported after every epoch."""
 
@@ -262,8 +264,11 @@ class LikelihoodLearner:
 
 def likelihood_gradient(h: Any, other: Any, S: Any) -> Any:
     """Gradient of −Σ(SΘ − log(1 + e^Θ)) for the outputs h of a batch: ½(σ(Θ) − S)·other."""
-    theta = h @ other.T
-    theta *= 0.5
-    theta.sigmoid_()
-    theta -= S.to(theta.dtype)
-    return 0.5 * (theta @ other)
+    half, gradient = 0.5 * h, h.new_zeros(h.shape)
+    for first in range(0, len(other), PARTNERS):
+        partners, similar = other[first : first + PARTNERS], S[:, first : first + PARTNERS]
+        theta = half @ partners.T
+        theta.sigmoid_()
+        theta -= similar.byte()
+        gradient.addmm_(theta, partners)
+    return 0.5 * gradient
