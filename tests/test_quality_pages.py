@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
 
@@ -46,3 +47,10 @@ def test_the_page_of_wrong_labels_is_that_of_its_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
     page = import_module("noisy_labels_page").page()
     assert (ROOT / "docs" / "noisy-labels.md").read_text(encoding="utf-8") == page, "run noisy_labels_page.py"
+
+
+def test_the_deep_methods_choices_are_those_measured(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
+    choices = import_module("deep_choices")
+    table = choices.summary(json.loads(choices.RESULTS.read_text(encoding="utf-8")))
+    assert f"\n\n{table}\n\n" in (ROOT / "docs" / "deep.md").read_text(encoding="utf-8"), "run deep_choices.py"

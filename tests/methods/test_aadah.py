@@ -67,7 +67,8 @@ def test_codes_of_numpy_are_those_of_training():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(aadah.TripletLearner, "__init__", remember)
-        model = small(AADAH, validation=0).fit(data.X, data.Y, **data.fit)  # so that the last epoch is kept
+        # no validation, so that the last epoch is kept
+        model = small(AADAH, adversary=True, validation=0).fit(data.X, data.Y, **data.fit)
     learners[0].data.held = np.arange(50)
     for name in data.X:
         found = np.tanh(model.decision_function({name: data.X[name][:50]})[name])
@@ -77,7 +78,7 @@ def test_codes_of_numpy_are_those_of_training():
 def test_attention_is_reported_and_rests_without_the_adversary():
     data = block_data(info("aadah"))
     seen = []
-    with_it = small(AADAH).fit(data.X, data.Y, **data.fit, callback=seen.append)
+    with_it = small(AADAH, adversary=True).fit(data.X, data.Y, **data.fit, callback=seen.append)
     without = small(AADAH, adversary=False).fit(data.X, data.Y, **data.fit)
     for name in data.X:
         shares = [p.objective for p in seen if p.stage == f"attended: {name}"]
