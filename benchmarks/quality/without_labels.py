@@ -48,8 +48,12 @@ from rlh_choices import DATA, folds
 RESULTS = Path(__file__).parents[1] / "results" / "without_labels.json"
 BITS = 32
 METHODS = {"rlh": RLH, "amsh": AMSH}
+SHARED = "shared"
 SEEDS = (0, 1, 2)
 SETS = ("openmoji", "wiki", "iapr-tc12")
+CHOSEN_ON = {"openmoji": [0, 1], "iapr-tc12": [0]}
+"""Folds of training items."""
+CONTROLLED = ("openmoji", "wiki")
 SAME_MEANING = (0.6, 0.65, 0.7, 0.75, 0.8)
 N_CLUSTERS = {"wiki": 10, "openmoji": 20, "iapr-tc12": 20}
 N_WORDS = 200
@@ -271,12 +275,12 @@ def shared_space(seed: int, held: str) -> Iterator[tuple[str, dict[str, float]]]
             yield f"shared, rlh on {k} clusters, {near} nearest", found(fitted(RLH(64, random_state=seed), X, labels))
 
 
-def choices() -> Iterator[tuple[str, dict[str, float]]]:
+def choices(sets: Sequence[str], _: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
     """What was chosen, on folds of training items."""
-    for key, values in shared_space(0, "fold"):
+    for key, values in shared_space(0, "fold") if "iapr-tc12" in sets else ():
         yield f"iapr-tc12, fold, {key}", values
-    for name, wanted in {"openmoji": [0, 1], "iapr-tc12": [0]}.items():
-        for fold, parts in folds(name, wanted):
+    for name in (name for name in CHOSEN_ON if name in sets):
+        for fold, parts in folds(name, CHOSEN_ON[name]):
             yield (
                 f"{name}, fold {fold}, chance",
                 measure(Chance(BITS, random_state=0).fit(parts.training.features), parts),
@@ -290,14 +294,14 @@ def choices() -> Iterator[tuple[str, dict[str, float]]]:
                 yield f"{name}, fold {fold}, {'names' if least is None else f'near {least}'}", found
 
 
-def controls() -> Iterator[tuple[str, dict[str, float]]]:
+def controls(sets: Sequence[str], _: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
     """Weak labels against the same ones given to the wrong texts' side: columns permuted, on folds of training items.
 
     A ranking by clusters is above a random one on average even where clusters are matched at random: what is together
     comes together. Only what is above that was brought by the matching, or by the names.
     """
-    for name, wanted in {"openmoji": [0, 1, 2], "wiki": [0, 1, 2]}.items():
-        for fold, parts in folds(name, wanted):
+    for name in (name for name in CONTROLLED if name in sets):
+        for fold, parts in folds(name, [0, 1, 2]):
             training = parts.training
             labels = {"structure": matched_clusters(training.features, N_CLUSTERS[name], fold)}
             if name != "wiki":
@@ -312,19 +316,19 @@ def controls() -> Iterator[tuple[str, dict[str, float]]]:
                     yield f"{name}, fold {fold}, {how}{f', permuted {draw}' if draw else ''}", measure(model, parts)
 
 
-def tests() -> Iterator[tuple[str, dict[str, float]]]:
+def tests(sets: Sequence[str], methods: Sequence[str]) -> Iterator[tuple[str, dict[str, float]]]:
     """What came of it, on the official splits."""
-    for method in METHODS:
-        for name in SETS:
+    for method in (method for method in METHODS if method in methods):
+        for name in sets:
             for seed in SEEDS:
                 parts = split_apart(name, seed)
                 for key, values in across(name, parts, seed, method):
                     yield f"{name}, seed {seed}, {key}", values
                 for key, values in within(name, parts, seed) if method == "rlh" else ():
                     yield f"{name}, seed {seed}, {key}", values
-        for seed in SEEDS if method == "rlh" else ():
-            for key, values in shared_space(seed, "test"):
-                yield f"iapr-tc12, seed {seed}, {key}", values
+    for seed in SEEDS if SHARED in methods and "iapr-tc12" in sets else ():
+        for key, values in shared_space(seed, "test"):
+            yield f"iapr-tc12, seed {seed}, {key}", values
 
 
 def split_apart(name: str, seed: int) -> Parts:
@@ -363,6 +367,9 @@ def main() -> None:
         "--markdown", action="store_true", help="print what was measured as tables, and measure nothing"
     )
     parser.add_argument("--controls", action="store_true", help="measure on these folds what permuted labels bring")
+    parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS, help="these data sets; results of others stay")
+    methods = [*METHODS, SHARED]
+    parser.add_argument("--methods", nargs="*", choices=methods, default=methods, help="of the tests, these alone")
     options = parser.parse_args()
     stage = "folds" if options.folds else "controls" if options.controls else "tests"
     if options.markdown:
@@ -371,11 +378,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results.setdefault(stage, {})
+    whole = set(options.sets) == set(SETS) and set(options.methods) == set(methods)
+    before = 0 if whole else results.get(f"cpu seconds of {stage}", 0)
     start = time.process_time()
-    for key, values in {"folds": choices, "controls": controls, "tests": tests}[stage]():
+    for key, values in {"folds": choices, "controls": controls, "tests": tests}[stage](options.sets, options.methods):
         results[stage][key] = values
         print(f"{time.process_time() - start:6.0f} s  {key}: {values}", flush=True)
-        results[f"cpu seconds of {stage}"] = round(time.process_time() - start)
+        results[f"cpu seconds of {stage}"] = round(before + time.process_time() - start)
         write_atomically(RESULTS, (json.dumps(results, indent=0, ensure_ascii=False) + "\n").encode())
 
 
