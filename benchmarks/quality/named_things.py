@@ -27,6 +27,7 @@ import numpy as np
 
 from modalhash import RLH
 from modalhash.codes import pack_signs, unpack_signs
+from modalhash.encoders import Encoder
 from modalhash.encoders.text import TfidfEncoder, words_of
 from modalhash.engine import SearchOptions, feedback, refinement
 from modalhash.engine.ordering import CODE_WEIGHT
@@ -49,12 +50,14 @@ FEEDBACKS = ((0.5, 10), (1.0, 10), (0.5, 30), (1.0, 30), (2.0, 30))
 class Fold:
     """What is learned from three of four folds, and what is asked."""
 
-    def __init__(self, items: Items, train: np.ndarray, held: np.ndarray, seed: int) -> None:
+    def __init__(
+        self, items: Items, train: np.ndarray, held: np.ndarray, seed: int, encoder: Encoder | None = None
+    ) -> None:
         self.items, self.held = items, held
         texts = [items.texts[row] for row in train]
         order = np.random.default_rng(seed).permutation(len(train))  # texts in an order of their own
         self.texts = [texts[row] for row in order]
-        self.encoder = TfidfEncoder().fit(texts)
+        self.encoder = (encoder or TfidfEncoder()).fit(texts)
         self.labels = items.labels[train]
         self.X = {"image": items.images[train], "text": self.encoder.encode(self.texts)}
         self.Y = {"image": self.labels, "text": self.labels[order]}

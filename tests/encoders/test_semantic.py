@@ -130,6 +130,17 @@ def test_a_word_that_no_text_has_is_read_as_those_of_its_meaning():
     assert encoder.known(["Katze", "kitten", "cat", "qxzvy", "cat qxzvy"]).tolist() == [1, 1, 1, 0, 0.5]
 
 
+def test_unknown_words_are_said_in_known_ones():
+    encoder = TextAndInvented(scale=0).fit(TEXTS)
+    texts = ["kitty, cat!", "Katze", "two automobile qxzvy"]
+    same, cat, car = encoder.in_known_words(texts)
+    assert same == texts[0]
+    assert cat in {"cat", "kitty"}
+    assert car in {"two car qxzvy", "two vehicle qxzvy"}
+    assert encoder.in_known_words(texts, least=1) == texts
+    assert TextAndInvented(scale=0).fit(TEXTS[:10]).in_known_words(texts) == texts
+
+
 def test_known_words_are_as_counted():
     counted, encoder = get_encoder("tfidf").fit(TEXTS), TextAndInvented(scale=0).fit(TEXTS)
     texts = ["cat vehicle", *TEXTS]

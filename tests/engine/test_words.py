@@ -44,6 +44,20 @@ def test_a_dinosaur_is_found_by_its_name(engine):
     assert search(engine, "dinosaur") == search(engine, "dinosaur", hybrid=False)
 
 
+def test_where_no_text_has_the_words_those_of_like_meaning_are_searched_for(engine, monkeypatch):
+    encoder = engine.encoders["text"]
+    monkeypatch.setattr(encoder, "in_known_words", lambda texts: ["dinosaur"] * len(texts), raising=False)
+    engine.add([{"id": "dino", "text": "a dinosaur in the museum"}])
+    first = search(engine, "Saurier")[0]
+    assert [first.id, first.found_by[-1]] == ["dino", "meaning"]
+    assert not any("meaning" in hit.found_by for hit in search(engine, "Saurier", k=500, hybrid=False))
+    engine.add([{"id": "word", "text": "ein Saurier"}])
+    hits = search(engine, "Saurier", k=500)
+    assert [hits[0].id, hits[0].found_by[-1]] == ["word", "words"], "its own word is there"
+    assert not any("meaning" in hit.found_by for hit in hits)
+    engine.remove(["dino", "word"])
+
+
 def test_where_no_texts_have_the_words_nothing_changes(engine):
     for options in ({"want": "image"}, {"radius": 4}):
         assert search(engine, "a red dinosaur", hybrid=False, **options) == search(engine, "a red dinosaur", **options)

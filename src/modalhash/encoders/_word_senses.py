@@ -59,6 +59,8 @@ class Meaning(NamedTuple):
     """Of these, rows with the sum 1."""
     understood: Array
     """How far each word is understood, from 0 to 1."""
+    nearest: Array
+    """The number of the known word nearest to each."""
 
 
 class WordSenses:
@@ -122,13 +124,15 @@ class WordSenses:
         columns = _largest(similar, min(NEAREST, similar.shape[1]))
         weights = np.maximum(np.take_along_axis(similar, columns, 1), 1e-6) ** POWER
         weights /= weights.sum(axis=1, keepdims=True)
+        nearest = similar.argmax(axis=1)
         if not self.enough:
-            return Meaning(columns, weights, np.zeros(len(words)))
+            return Meaning(columns, weights, np.zeros(len(words)), nearest)
         nonsense, usual = self.limits.tolist()
         understood = np.clip((_contrast(similar) - nonsense) / (usual - nonsense), 0, 1)
         n_bytes = np.array([len(word.encode("utf-8", "replace")) for word in words])
         pieces = np.minimum(sentences.n_pieces(words), sentences.n_pieces([word.capitalize() for word in words]))
-        return Meaning(columns, weights, understood * ((pieces <= 1) | (n_bytes >= BYTES_PER_PIECE * pieces)))
+        understood *= (pieces <= 1) | (n_bytes >= BYTES_PER_PIECE * pieces)
+        return Meaning(columns, weights, understood, nearest)
 
     def _similarities(self, words: Sequence[str], rows_of: Callable[[Sequence[str]], Array]) -> Array:
         """Cosines with all known words, of each word in that of its two forms that is nearer to one."""

@@ -43,6 +43,8 @@ RIDGES = (0.1, 1.0)
 """Of the regression, of which the better one counts."""
 UNKNOWN_WEIGHT = 0.5
 """Of an unknown word, where a known one has 1: chosen on folds, benchmarks/quality/semantic.py."""
+UNDERSTOOD = 0.0
+"""How far a word has to be understood, more than this, that the known word nearest in meaning may stand for it."""
 N_FOLDS = 3
 MAX_TEXTS = 600
 """Labelled texts that the scale is chosen on, taken from all."""
@@ -118,6 +120,27 @@ class CombinedTextEncoder(EncoderBase):
     def known(self, batch: Sequence[Any]) -> Array:
         """Return the share of each text's words that is known or understood, the latter in part."""
         return known_shares(batch, self._words.columns, self._fitted(), self._sentences)
+
+    def in_known_words(self, batch: Sequence[Any], *, least: float = UNDERSTOOD) -> list[str]:
+        """Return texts in which each unknown word that is understood is replaced by the known word nearest in meaning.
+
+        What remains unknown stays as it was written, and a text without such a word is returned as it is.
+        """
+        senses, columns = self._fitted(), self._words.columns
+        written = [written_words(text) for text in batch]
+        unknown = sorted({form for own in written for word, form in own if word not in columns})
+        if not unknown:
+            return list(batch)
+        meaning = senses.meaning(unknown, self._sentences)
+        said = {
+            form: self._words.words[nearest]
+            for form, nearest, understood in zip(unknown, meaning.nearest, meaning.understood, strict=True)
+            if understood > least
+        }
+        return [
+            " ".join(said.get(form, form) for _, form in own) if any(form in said for _, form in own) else text
+            for text, own in zip(batch, written, strict=True)
+        ]
 
     @property
     def state(self) -> State:

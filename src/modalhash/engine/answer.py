@@ -60,7 +60,7 @@ class Hit:
     rank: int = 1
     """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
     found_by: tuple[str, ...] = ("code",)
-    """What found it: ``code``, ``features`` of its own, ``words``, or several of them."""
+    """What found it: ``code``, ``features`` of its own, ``words``, words of like ``meaning``, or several of them."""
     shared_labels: tuple[str, ...] = ()
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
     confidence: float | None = None
@@ -188,11 +188,14 @@ def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[H
     options = request.options
     if not options.hybrid or request.text is None or options.radius is not None:
         return hits
-    by_words = find_words(request.text, request.code, options.filter, options.want, store, limit=options.k)
-    if not by_words:
-        return hits
-    ranked = {(hit.modality, hit.id): hit for hit in _rank(request, by_words)}
-    return fuse(hits, [ranked[record.key] for record, _ in by_words], options.k)
+    for way, text in (("words", request.text), ("meaning", request.meant)):
+        if text is None or (way == "meaning" and text == request.text):
+            continue
+        by_words = find_words(text, request.code, options.filter, options.want, store, limit=options.k)
+        if by_words:
+            ranked = {(hit.modality, hit.id): hit for hit in _rank(request, by_words)}
+            return fuse(hits, [ranked[record.key] for record, _ in by_words], options.k, way=way)
+    return hits
 
 
 def _n_fetch(request: SearchRequest) -> int:

@@ -142,6 +142,8 @@ class SearchRequest:
     """The modality of the query; None if it is not known."""
     text: str | None = None
     """The query's text, whose words are searched too if the options say so."""
+    meant: str | None = None
+    """The same with unknown words replaced by known ones of like meaning, searched for if its own find nothing."""
     familiarity: float = 1.0
     """How well the engine knows what the query is made of, from 0 to 1."""
 
@@ -188,6 +190,8 @@ class QueryBatch:
     """How well the engine knows what each query is made of, from 0 to 1: its words, or things that look like it."""
     texts: list[str] | None = None
     """The texts that were encoded, where the queries are such."""
+    meant: list[str] | None = None
+    """The same with unknown words replaced by known ones of like meaning, where the encoder understands some."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -202,6 +206,7 @@ class QueryBatch:
             vector=None if self.vectors is None else self.vectors[row],
             modality=self.modality if self.records is None else self.records[row].modality,
             text=None if self.texts is None else self.texts[row],
+            meant=None if self.meant is None else self.meant[row],
             familiarity=1.0 if self.familiarity is None else float(self.familiarity[row]),
         )
 
@@ -270,7 +275,8 @@ def encode_contents(
         return batch
     known = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
     familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
-    return replace(batch, texts=texts, known=known, familiarity=familiarity)
+    meant = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
+    return replace(batch, texts=texts, known=known, familiarity=familiarity, meant=meant)
 
 
 def _check_words(queries: Sequence[Any]) -> None:

@@ -1,7 +1,9 @@
 r"""Words beside codes: items whose own texts have the words of a query, joined with those that the codes find.
 
 Codes find what shares labels with a query; they do not know a word that no training item had. Both rankings are joined
-by reciprocal rank, which needs no common scale: an item gets :math:`\sum 1 / (60 + r)` over its ranks [1]_.
+by reciprocal rank, which needs no common scale: an item gets :math:`\sum 1 / (60 + r)` over its ranks [1]_. Where no
+item has a word of the query, and the encoder understands words that training texts did not have, it is searched for the
+known words nearest to them in meaning: ``Weihnachten`` finds texts and captions that say ``christmas``.
 
 References
 ----------
@@ -38,11 +40,14 @@ def find_words(
     return [(record, _distance(code, record)) for record in found]
 
 
-def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
-    """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first."""
+def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int, *, way: str = "words") -> list[Hit]:
+    """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first.
+
+    ``way`` is what hits are found by that have the words: the query's own, or others of like ``meaning``.
+    """
     scores: dict[tuple[str, str], float] = {}
     hits: dict[tuple[str, str], Hit] = {}
-    for name, ranking in (("words", by_words), ("code", by_code)):
+    for name, ranking in ((way, by_words), ("code", by_code)):
         for position, hit in enumerate(ranking, 1):
             key = (hit.modality, hit.id)
             scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + position)

@@ -7,7 +7,11 @@ import { leadTo, modalities, pictorial, state } from "./state.js";
 
 const TITLES = ["title", "name", "caption", "description"]; // fields of an item that may say what it is, best first
 const MOST_PILLS = 8; // further labels stand in the details
-const FOUND_BY = { words: "Contains your words", features: "Similar in content" };
+const FOUND_BY = {
+  words: "Contains your words",
+  meaning: "Contains a word of the same meaning",
+  features: "Similar in content",
+};
 const LIKELY = [[0.9, "Almost certain"], [0.75, "Likely"], [0.5, "Possible"], [0.25, "Doubtful"], [0, "Unlikely"]];
 
 export const KIND_MEANINGS = {
