@@ -192,6 +192,7 @@ def test_a_bad_file_is_one_line_with_its_name(tmp_path, name):
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit), "no traceback"
     assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
+    line, *warnings = result.stderr.splitlines()
+    assert all(warning.startswith(f"warning: {path}: not in UTF-8") for warning in warnings), "an encoding was guessed"
     assert line.startswith(f"error: {path}")
     assert len(line) > len(f"error: {path}: ")

@@ -259,7 +259,7 @@ def test_a_folder_of_pictures_and_a_table_of_texts(world, tmp_path):
         assert len(engine) == 120
         assert sorted(map(str, engine.problems))[1:] == [
             "texts.csv, line 62: 1: the id '1' is in line 2 already; the first one is taken",
-            "texts.csv, line 63: not 3 columns as in line 1; is a comma not within quotes?",
+            "texts.csv, line 63: not 3 columns as in line 1 but 4; is a text with ',' in it not within quotes?",
         ]
         hits = engine.search(text="a red ball", want="image", k=5)
         assert shares(hits, "red", "circle") == 1

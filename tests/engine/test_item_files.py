@@ -103,6 +103,20 @@ def test_an_engine_that_is_copied_or_restored_alone_finds_its_photos_where_they_
             assert paths(shard) == paths(engine)
 
 
+def test_an_engine_that_was_moved_alone_finds_its_photos_after_it_is_retrained(mine, tmp_path):
+    shutil.move(mine / "engine", tmp_path / "far")
+    with Engine.open(tmp_path / "far") as engine:
+        photos = [record.id for record in engine.items() if record.modality == "image"]
+        engine.relabel(
+            [{"id": id, "modality": "image", "labels": ["red" if n % 2 else "blue"]} for n, id in enumerate(photos)]
+        )
+    with Engine.open(tmp_path / "far") as engine, engine.retrain() as new:
+        stored = {record.id: record.uri for record in new.items()}
+        assert stored["photos/1.png"] == "../mine/photos/1.png", "beside its new place"
+        assert stored["more.zip/red/0.png"] == "../mine/more.zip!/red/0.png"
+        assert all(Path(path.partition("!")[0]).exists() for path in paths(new))
+
+
 def test_engines_of_before_have_whole_paths(mine, tmp_path):
     """What an earlier version stored is found as long as it is there, also from a folder that has been moved."""
     with Engine.open(mine / "engine") as engine:

@@ -99,6 +99,7 @@ def retrain(
     modalhash retrain engine --encoder text=text+use --drop-missing
     """
     from modalhash.encoders import names_module
+    from modalhash.engine import describe_expected
 
     encoders = key_values(encoder, "--encoder")
     if ":" in (method or "") or any(names_module(name) for name in encoders.values()):
@@ -143,6 +144,7 @@ def retrain(
         for line in describe_named_labels(facts):
             say(line)
         say(describe_codes(facts))
+        say(describe_expected(facts["expected"], codes=facts["codes"]))
     if problems:
         raise typer.Exit(EXIT_INCOMPLETE)
 
