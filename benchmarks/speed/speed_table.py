@@ -23,6 +23,7 @@ SECTIONS = {  # result file -> heading, in this order; others follow under their
     "transform_speed": "Hashing new items",
     "evaluation_speed": "Evaluation",
     "search_speed": "Exact search",
+    "learned_speed": "Exact search among codes that many items share",
     "radius_speed": "Search within a radius",
     "duplicates_speed": "Near-duplicates",
     "import_speed": "Start",

@@ -278,3 +278,58 @@ def stable_ranks(
             precisions[q] = total
             hits[q] = inside
     return precisions, hits, relevant.sum(axis=0), shares.sum(axis=0)
+
+
+@compiled()
+def number_codes(codes: Array, most: int, table: Array, firsts: Array, numbers: Array) -> int:
+    """Number the distinct rows of ``codes`` (n, words) in the order they come, and return how many there are.
+
+    Returns −1 as soon as there are more than ``most``. ``numbers`` gets the number of each row, ``firsts`` the first
+    row of each number. ``table`` is a hash table of −1, a power of two long and more than ``most``.
+    """
+    mask = np.uint64(table.shape[0] - 1)
+    n_words = codes.shape[1]
+    count = 0
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        key = np.uint64(0)
+        for w in range(n_words):  # every bit of the words reaches the low bits, which choose the slot
+            key = (key ^ np.uint64(code[w])) * np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(32)
+        slot = key & mask
+        while True:
+            number = table[slot]
+            if number < 0:
+                if count == most:
+                    return -1
+                table[slot] = number = count
+                firsts[count] = i
+                count += 1
+                break
+            other = codes[firsts[number]]
+            same = True
+            for w in range(n_words):
+                same &= code[w] == other[w]
+            if same:
+                break
+            slot = (slot + np.uint64(1)) & mask
+        numbers[i] = number
+    return count
+
+
+@compiled()
+def fill_items(numbers: Array, starts: Array, items: Array) -> None:
+    """Sort rows by the number of their code, by counting: those of code c go to ``items[starts[c]:starts[c + 1]]``.
+
+    ``starts`` are zeros, one more than there are codes.
+    """
+    n_codes = starts.shape[0] - 1
+    for i in range(numbers.shape[0]):
+        starts[np.int64(numbers[i]) + 1] += 1
+    for c in range(n_codes):
+        starts[c + 1] += starts[c]
+    ends = starts[:n_codes].copy()
+    for i in range(numbers.shape[0]):
+        number = np.int64(numbers[i])
+        items[ends[number]] = i
+        ends[number] += 1

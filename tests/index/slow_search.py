@@ -6,7 +6,7 @@ import numpy as np
 
 from modalhash.codes import n_bytes, pack
 from modalhash.index import Hits
-from modalhash.index._layout import GroupRows, Table, pack_words, word_type
+from modalhash.index._layout import Table, chunks_for, pack_words, to_chunks
 
 
 def draw_codes(rng, n, n_bits, density=0.5):
@@ -38,6 +38,4 @@ def check(hits: Hits, expected, *, k=None, radius=None):
 def table_of(codes, n_bits) -> Table:
     """Codes in the layout that kernels read, with their row as id."""
     words = pack_words(codes, n_bits)
-    rows = GroupRows(words.shape[1], word_type(n_bits))
-    rows.add(np.arange(len(codes)), words)
-    return rows.table()
+    return Table(np.arange(len(codes)), to_chunks(words, chunks_for(len(codes))), len(codes))

@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 from slow_search import brute_force, check, draw_codes
 
 from modalhash.codes import n_bytes, pack
-from modalhash.index import HammingIndex
+from modalhash.index import HammingIndex, _layout
 from modalhash.index._layout import CHUNK
 
 N_BITS = (1, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 128, 130, 200, 256, 321, 520)
+
+
+@pytest.fixture(autouse=True, scope="module", params=["items", "codes"])
+def layout(request):
+    """Everything twice: each row an item, and each code once with its items behind it, however few there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "codes":
+            patch.setattr(_layout, "MIN_NUMBERED", 1)
+            patch.setattr(_layout, "ITEMS_PER_CODE", 1)
+        yield
 
 
 @pytest.mark.parametrize("n_bits", N_BITS)

@@ -37,7 +37,8 @@ def cases(draw):
 def test_nearest(case, share):
     n_bits, queries, table, distances = case
     k = max(1, int(share * table.n))
-    rows, near = _kernels.nearest(queries, table.words, table.n, k, n_bits)
+    rows, near, sizes = _kernels.nearest(queries, table.words, table.n, _kernels.NO_STARTS, k, k, n_bits, n_bits)
+    assert (sizes == k).all()
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(rows, order)
     np.testing.assert_array_equal(near, np.take_along_axis(distances, order, axis=1))

@@ -104,10 +104,10 @@ def test_a_shortlist_has_whole_ties(n_bits, k, most):
 
 def test_a_misleading_sample_changes_nothing():
     """The rows that a scan samples first are the only near ones: there are not k of them."""
-    from modalhash.index._kernels import SAMPLED_CHUNKS
+    from modalhash.index._kernels import MAX_SAMPLED
     from modalhash.index._layout import CHUNK
 
-    n = 16 * SAMPLED_CHUNKS * CHUNK
+    n = 16 * MAX_SAMPLED * CHUNK
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 256, (n, 8), dtype=np.uint8)
     codes[:, 4:] = 255  # far from the query, but for the sampled chunks

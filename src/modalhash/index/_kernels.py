@@ -5,9 +5,10 @@ over it is a handful of vector instructions. For each chunk a scan computes only
 codes are compared one by one only where that smallest distance can still matter, which is rare. All queries scan one
 block of chunks while it lies in the first cache.
 
-Rows come in ascending order of id, so that among equal distances the first one met is the one to keep. Everything runs
-in the calling thread and without the interpreter's lock: callers spread the work over their own threads, which (unlike
-numba's) may start searches at the same time.
+Rows come in ascending order of id, so that among equal distances the first one met is the one to keep. A row may also
+be a code that many items have (see :class:`modalhash.index._layout.CodeTable`): then it counts as many times.
+Everything runs in the calling thread and without the interpreter's lock: callers spread the work over their own
+threads, which (unlike numba's) may start searches at the same time.
 
 Importing this module loads numba, so others import it inside the functions that need it.
 """
@@ -22,10 +23,15 @@ from modalhash.kernels import compiled, popcount, prefetch
 
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
-EXTRA_CANDIDATES = 64  # beyond 2 k that a query's buffer holds before it is compacted
-SAMPLED_CHUNKS, SAMPLE_MARGIN = 128, 3  # that tell how far a shortlist may reach before the scan begins
+EXTRA_CANDIDATES = 64  # beyond twice the wanted rows that a query's buffer holds before it is compacted
+MIN_SAMPLED, MAX_SAMPLED = (
+    16,
+    128,
+)  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
+SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
 PREFETCHED_ROWS = 16  # of a table of vectors that are on their way while one is multiplied
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
+NO_STARTS = np.empty(0, np.int64)  # every row is one item
 ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
 
 
@@ -158,70 +164,19 @@ def compact(rows: Array, distances: Array, limit: int, quota: int) -> int:
 
 
 @compiled()
-def nearest(queries: Array, words: Array, n: int, k: int, n_bits: int) -> tuple[Array, Array]:
-    """Return rows and distances, (queries, k), of the ``k`` nearest of the first ``n`` rows, ``1 ≤ k ≤ n``.
-
-    ``limit`` is the distance of a query's k-th candidate so far, n_bits + 1 before there are k: a later row
-    enters only below it. ``below`` counts the candidates nearer than that, ``counts`` those at each distance;
-    so the limit falls without a heap, and a full buffer is compacted to exactly k.
-    """
-    n_queries = queries.shape[0]
-    capacity = min(n, 2 * k + EXTRA_CANDIDATES)
-    rows = np.empty((n_queries, capacity), np.int64)
-    distances = np.empty((n_queries, capacity), np.int32)
-    counts = np.zeros((n_queries, n_bits + 1), np.int64)
-    sizes = np.zeros(n_queries, np.int64)
-    below = np.zeros(n_queries, np.int64)
-    limits = np.full(n_queries, n_bits + 1, np.int64)
-    scratch = np.empty(CHUNK, np.uint64)
-    n_chunks = (n + CHUNK - 1) // CHUNK
-    step = block_chunks(words, n_queries)
-    for first in range(0, n_chunks, step):
-        block = words[first : min(n_chunks, first + step)]
-        for q in range(n_queries):
-            query, limit = queries[q], limits[q]
-            c = next_chunk_below(query, block, 0, limit, q > 0, scratch)
-            while c < block.shape[0]:
-                chunk_distances(query, block[c], scratch)
-                row = (first + c) * CHUNK
-                for j in range(min(CHUNK, n - row)):
-                    distance = np.int64(scratch[j])
-                    if distance >= limit:
-                        continue
-                    size = sizes[q]
-                    if size == capacity:
-                        size = compact(rows[q], distances[q], limit, k - below[q])
-                    rows[q, size] = row + j
-                    distances[q, size] = distance
-                    sizes[q] = size + 1
-                    counts[q, distance] += 1
-                    below[q] += 1
-                    while below[q] >= k:
-                        limit -= 1
-                        below[q] -= counts[q, limit]
-                c = next_chunk_below(query, block, c + 1, limit, q > 0, scratch)
-            limits[q] = limit
-    out_rows = np.empty((n_queries, k), np.int64)
-    out_distances = np.empty((n_queries, k), np.int32)
-    for q in range(n_queries):
-        size = compact(rows[q, : sizes[q]], distances[q], limits[q], k - below[q])
-        sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
-    return out_rows, out_distances
-
-
-@compiled()
-def likely_ceiling(query: Array, words: Array, n: int, k: int, n_bits: int, scratch: Array) -> int:
+def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratch: Array) -> int:
     """Return a distance within which there are very likely k of the first ``n`` rows, from a sample of the chunks."""
     n_whole = n // CHUNK
-    if n_whole < 16 * SAMPLED_CHUNKS:
+    n_sampled = min(MAX_SAMPLED, n_whole // 16)
+    if n_sampled < MIN_SAMPLED:
         return n_bits
     counts = np.zeros(n_bits + 1, np.int64)
-    stride = n_whole // SAMPLED_CHUNKS
-    wanted = SAMPLE_MARGIN + 1.25 * k * (SAMPLED_CHUNKS * CHUNK) / n
-    limit, below = n_bits + 1, 0  # as in nearest
-    for i in range(SAMPLED_CHUNKS):
+    stride = n_whole // n_sampled
+    wanted = SAMPLE_MARGIN + 1.25 * k * (n_sampled * CHUNK) / n
+    limit, below = n_bits + 1, 0
+    for i in range(n_sampled):
         block = words[i * stride : i * stride + 1]
-        if next_chunk_below(query, block, 0, limit, False, scratch) == 1:
+        if next_chunk_below(query, block, 0, limit, True, scratch) == 1:
             continue
         chunk_distances(query, block[0], scratch)
         for j in range(CHUNK):
@@ -236,78 +191,83 @@ def likely_ceiling(query: Array, words: Array, n: int, k: int, n_bits: int, scra
 
 
 @compiled()
-def nearest_with_ties(
-    queries: Array, words: Array, n: int, k: int, most: int, n_bits: int, farthest: int
+def nearest(
+    queries: Array, words: Array, n: int, starts: Array, k: int, most: int, n_bits: int, farthest: int
 ) -> tuple[Array, Array, Array]:
-    """Return rows, distances (queries, up to ``most``) and their numbers, for the k nearest and their ties.
+    """Return rows, distances (queries, up to ``most``) and their numbers, for the k nearest items and their ties.
 
-    These are the ``k`` nearest of the first ``n`` rows and all that are as near as the k-th, ``1 ≤ k ≤ most ≤ n``; of
-    more than ``most`` the first by (distance, row). Rows beyond the distance ``farthest`` are left out. Two bounds fall
-    together: ``limit`` as in :func:`nearest` for ``most`` rows, and ``ceiling``, the distance of the k-th candidate so
-    far, up to which rows enter; a sample gives its first value. ``upto`` counts the candidates up to the ceiling: in
-    the end at least k, or there are fewer up to ``farthest``, or the sample was misleading and the scan is repeated
-    without it.
+    Row i stands for ``starts[i + 1] - starts[i]`` items, or for one if there are no starts. Found are the rows of the
+    ``k`` nearest items and all rows as near as the k-th, ``1 ≤ k ≤ most``. At that distance no more rows matter than
+    ``most`` less the items that are nearer, since each row has an item: the first ones stay. With ``most = k`` and one
+    item a row these are the k nearest rows. Rows beyond the distance ``farthest`` are left out; places that are not
+    filled hold row 0.
+
+    ``limit`` is the distance of a query's k-th item so far, or ``farthest``; ``inside`` counts the items up to it,
+    ``counts`` those at each distance, ``levels`` the rows there. So the limit falls without a heap, and a full buffer
+    is compacted to at most ``most``. A sample gives each query its first limit; where that was misleading, the scan
+    is repeated without it.
     """
     n_queries = queries.shape[0]
     capacity = min(n, 2 * most + EXTRA_CANDIDATES)
     rows = np.empty((n_queries, capacity), np.int64)
     distances = np.empty((n_queries, capacity), np.int32)
     counts = np.zeros((n_queries, n_bits + 1), np.int64)
+    levels = np.zeros((n_queries, n_bits + 1), np.int64)
     sizes = np.zeros(n_queries, np.int64)
-    below = np.zeros(n_queries, np.int64)
-    upto = np.zeros(n_queries, np.int64)
-    limits = np.full(n_queries, n_bits + 1, np.int64)
-    ceilings = np.empty(n_queries, np.int64)
+    inside = np.zeros(n_queries, np.int64)
+    limits = np.full(n_queries, farthest, np.int64)
     scratch = np.empty(CHUNK, np.uint64)
+    if starts.shape[0] == 0:
+        for q in range(n_queries):
+            limits[q] = min(farthest, likely_limit(queries[q], words, n, k, n_bits, scratch))
+    scan_nearest(queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, inside, limits, scratch)
     for q in range(n_queries):
-        ceilings[q] = min(farthest, likely_ceiling(queries[q], words, n, k, n_bits, scratch))
-    scan_with_ties(queries, words, n, k, most, rows, distances, counts, sizes, below, upto, limits, ceilings, scratch)
-    for q in range(n_queries):
-        if upto[q] < k and ceilings[q] < farthest:
+        if inside[q] < k and limits[q] < farthest:
             one = slice(q, q + 1)
-            counts[q], sizes[q], below[q], upto[q], limits[q], ceilings[q] = 0, 0, 0, 0, n_bits + 1, farthest
-            scan_with_ties(
-                queries[one], words, n, k, most, rows[one], distances[one], counts[one], sizes[one], below[one],
-                upto[one], limits[one], ceilings[one], scratch,
+            counts[q], levels[q], sizes[q], inside[q], limits[q] = 0, 0, 0, 0, farthest
+            scan_nearest(
+                queries[one], words, n, starts, k, most, rows[one], distances[one], counts[one], levels[one],
+                sizes[one], inside[one], limits[one], scratch,
             )  # fmt: skip
-    out_rows = np.empty((n_queries, most), np.int64)
-    out_distances = np.empty((n_queries, most), np.int32)
+    out_rows = np.zeros((n_queries, most), np.int64)
+    out_distances = np.zeros((n_queries, most), np.int32)
     for q in range(n_queries):
-        quota = most - below[q] if limits[q] <= ceilings[q] else capacity
-        size = compact(rows[q, : sizes[q]], distances[q], min(limits[q], ceilings[q]), quota)
+        quota = most - (inside[q] - counts[q, limits[q]])
+        size = compact(rows[q, : sizes[q]], distances[q], limits[q], quota)
         sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
         sizes[q] = size
     return out_rows, out_distances, sizes
 
 
 @compiled()
-def scan_with_ties(
+def scan_nearest(
     queries: Array,
     words: Array,
     n: int,
+    starts: Array,
     k: int,
     most: int,
     rows: Array,
     distances: Array,
     counts: Array,
+    levels: Array,
     sizes: Array,
-    below: Array,
-    upto: Array,
+    insides: Array,
     limits: Array,
-    ceilings: Array,
     scratch: Array,
 ) -> None:
-    """Fill the candidates of each query, see :func:`nearest_with_ties`."""
+    """Fill the candidates of each query, see :func:`nearest`."""
     n_queries, capacity = rows.shape
     n_chunks = (n + CHUNK - 1) // CHUNK
+    several = starts.shape[0] > 0
     step = block_chunks(words, n_queries)
     for first in range(0, n_chunks, step):
         block = words[first : min(n_chunks, first + step)]
         for q in range(n_queries):
-            query, limit, ceiling = queries[q], limits[q], ceilings[q]
-            own_rows, own_distances, own_counts = rows[q], distances[q], counts[q]
-            size, nearer, inside = sizes[q], below[q], upto[q]
-            bound = min(limit, ceiling + 1)
+            query, limit = queries[q], limits[q]
+            own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
+            size, inside = sizes[q], insides[q]
+            bound = limit + np.int64(own_levels[limit] < most - (inside - own_counts[limit]))
             c = next_chunk_below(query, block, 0, bound, q > 0, scratch)
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
@@ -317,23 +277,127 @@ def scan_with_ties(
                     if distance >= bound:
                         continue
                     if size == capacity:
-                        quota = most - nearer if limit <= ceiling else capacity
-                        size = compact(own_rows, own_distances, min(limit, ceiling), quota)
+                        size = compact(own_rows, own_distances, limit, most - (inside - own_counts[limit]))
                     own_rows[size] = row + j
                     own_distances[size] = distance
                     size += 1
-                    own_counts[distance] += 1
-                    nearer += 1
-                    inside += 1
-                    while nearer >= most:
+                    weight = starts[row + j + 1] - starts[row + j] if several else 1
+                    own_counts[distance] += weight
+                    own_levels[distance] += 1
+                    inside += weight
+                    while inside - own_counts[limit] >= k:
+                        inside -= own_counts[limit]
                         limit -= 1
-                        nearer -= own_counts[limit]
-                    while inside - own_counts[ceiling] >= k:
-                        inside -= own_counts[ceiling]
-                        ceiling -= 1
-                    bound = min(limit, ceiling + 1)
+                    bound = limit + np.int64(own_levels[limit] < most - (inside - own_counts[limit]))
                 c = next_chunk_below(query, block, c + 1, bound, q > 0, scratch)
-            limits[q], ceilings[q], sizes[q], below[q], upto[q] = limit, ceiling, size, nearer, inside
+            limits[q], sizes[q], insides[q] = limit, size, inside
+
+
+# -- items of codes that many have
+
+
+@compiled()
+def merge_items(starts: Array, items: Array, codes: Array, wanted: int, out: Array, heads: Array, heap: Array) -> int:
+    """Write the first ``wanted`` items of some codes in ascending order into ``out`` and return how many there are.
+
+    The items of code c are ``items[starts[c]:starts[c + 1]]``, in ascending order. ``heads`` and ``heap`` are scratch
+    space, of a place per code: which item of each code is next, and a heap of the codes by that item.
+    """
+    n = codes.shape[0]
+    if n == 1:
+        first = starts[codes[0]]
+        size = min(wanted, starts[codes[0] + 1] - first)
+        for i in range(size):
+            out[i] = items[first + i]
+        return size
+    for i in range(n):
+        heads[i] = starts[codes[i]]
+        heap[i] = i
+    for i in range(n // 2 - 1, -1, -1):
+        sift_down(items, heads, heap, i, n)
+    size = 0
+    while n > 0 and size < wanted:
+        top = heap[0]
+        out[size] = items[heads[top]]
+        size += 1
+        heads[top] += 1
+        if heads[top] == starts[codes[top] + 1]:
+            n -= 1
+            heap[0] = heap[n]
+        sift_down(items, heads, heap, 0, n)
+    return size
+
+
+@compiled()
+def sift_down(items: Array, heads: Array, heap: Array, i: int, n: int) -> None:
+    """Move an entry of a heap of ``n`` down to its place."""
+    while 2 * i + 1 < n:
+        child = 2 * i + 1
+        if child + 1 < n and items[heads[heap[child + 1]]] < items[heads[heap[child]]]:
+            child += 1
+        if items[heads[heap[i]]] <= items[heads[heap[child]]]:
+            return
+        heap[i], heap[child] = heap[child], heap[i]
+        i = child
+
+
+@compiled()
+def nearest_items(
+    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, most: int
+) -> tuple[Array, Array, Array]:
+    """Return the items of each query's codes, up to ``most``, by distance and then item; and their numbers.
+
+    The codes of query q, ordered by distance, are ``codes[q, : sizes[q]]``, as :func:`nearest` finds them.
+    """
+    n_queries = codes.shape[0]
+    out = np.zeros((n_queries, most), np.int64)
+    out_distances = np.zeros((n_queries, most), np.int32)
+    out_sizes = np.zeros(n_queries, np.int64)
+    heads, heap = np.empty(codes.shape[1], np.int64), np.empty(codes.shape[1], np.int64)
+    for q in range(n_queries):
+        first = filled = 0
+        while first < sizes[q] and filled < most:
+            last = first + 1
+            while last < sizes[q] and distances[q, last] == distances[q, first]:
+                last += 1
+            level = codes[q, first:last]
+            added = merge_items(starts, items, level, most - filled, out[q, filled:], heads, heap)
+            out_distances[q, filled : filled + added] = distances[q, first]
+            filled += added
+            first = last
+        out_sizes[q] = filled
+    return out, out_distances, out_sizes
+
+
+@compiled()
+def items_within(
+    codes: Array, distances: Array, offsets: Array, starts: Array, items: Array
+) -> tuple[Array, Array, Array]:
+    """Return the items of the codes that :func:`within` found, their distances, and where each query's begin."""
+    n_queries = offsets.shape[0] - 1
+    out_offsets = np.zeros(n_queries + 1, np.int64)
+    longest = 0
+    for q in range(n_queries):
+        total = out_offsets[q]
+        for i in range(offsets[q], offsets[q + 1]):
+            total += starts[codes[i] + 1] - starts[codes[i]]
+        out_offsets[q + 1] = total
+        longest = max(longest, offsets[q + 1] - offsets[q])
+    out = np.empty(out_offsets[n_queries], np.int64)
+    out_distances = np.empty(out_offsets[n_queries], np.int32)
+    heads, heap = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    for q in range(n_queries):
+        first, filled = offsets[q], out_offsets[q]
+        while first < offsets[q + 1]:
+            last = first + 1
+            while last < offsets[q + 1] and distances[last] == distances[first]:
+                last += 1
+            room = out_offsets[q + 1] - filled
+            added = merge_items(starts, items, codes[first:last], room, out[filled:], heads, heap)
+            out_distances[filled : filled + added] = distances[first]
+            filled += added
+            first = last
+    return out, out_distances, out_offsets
 
 
 # -- all within a radius
@@ -647,14 +711,18 @@ def find_row(ids: Array, wanted: int) -> int:
 
 
 @compiled()
-def distances_by_id(query: Array, ids: Array, words: Array, wanted: Array, out: Array) -> None:
-    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
+def distances_by_id(query: Array, ids: Array, numbers: Array, words: Array, wanted: Array, out: Array) -> None:
+    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is.
+
+    ``numbers`` has the number of each row's code, or nothing if each row has its own.
+    """
     for i in range(wanted.shape[0]):
         row = find_row(ids, wanted[i])
         if row >= 0:
+            code = np.int64(numbers[row]) if numbers.shape[0] else row
             distance = np.uint64(0)
             for w in range(query.shape[0]):
-                distance += popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK])
+                distance += popcount(query[w] ^ words[code // CHUNK, w, code % CHUNK])
             out[i] = distance
 
 

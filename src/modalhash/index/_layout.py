@@ -1,9 +1,13 @@
-"""The codes of one group in ascending order of id, in the layout that :mod:`modalhash.index._kernels` scans.
+"""The codes of one group in ascending order of id, in the layouts that :mod:`modalhash.index._kernels` scans.
 
-Codes lie in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word. Most changes are cheap
-and deferred: ids above all others are appended, other new rows are held beside the arrays, removed rows are only
-marked. :meth:`GroupRows.table` applies what was deferred by making new arrays; arrays that were handed out never
-change, so that a search under way sees one state from start to end.
+Codes lie in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word. In a :class:`Table` each
+row is an item. Where many
+items have the same code, as learned codes of items with the same labels do, a :class:`CodeTable` holds each code once
+with its items behind it, and a scan costs as much as there are codes, not items.
+
+Most changes are cheap and deferred: ids above all others are appended, other new rows are held beside the arrays,
+removed rows are only marked. :meth:`GroupRows.tables` applies what was deferred by making new arrays; arrays that were
+handed out never change, so that a search under way sees one state from start to end.
 """
 
 from __future__ import annotations
@@ -16,10 +20,12 @@ from modalhash._typing import Array, Codes
 
 CHUNK = 128  # codes that a kernel compares together
 MIN_DEFERRED = 4096  # rows out of order that may be held beside the arrays, or an eighth of the group if that is more
+MIN_NUMBERED = 16384  # rows below which a scan of all of them takes no time
+ITEMS_PER_CODE = 16  # in the mean, from which codes are held once: then a CodeTable takes no more memory than a Table
 
 
 class Table(NamedTuple):
-    """Rows ready to be searched: ids in ascending order, and words in chunks, whose first ``n`` rows are filled."""
+    """Rows ready to be searched: ids in ascending order, and codes in chunks, whose first ``n`` rows are filled."""
 
     ids: Array
     words: Array
@@ -44,61 +50,158 @@ class Table(NamedTuple):
         return Table(self.ids[rows], to_chunks(self.words[chunk, :, column], chunks_for(len(rows))), len(rows))
 
 
+class CodeTable(NamedTuple):
+    """Rows ready to be searched, each distinct code once, in the order of its first row."""
+
+    first_id: int
+    offsets: Array
+    """The ids less ``first_id``, ascending, as uint32; or the ids themselves if they lie too far apart, less 0."""
+    numbers: Array
+    """The code of each row, by its number."""
+    words: Array
+    n_codes: int
+    starts: Array
+    """The rows of code c are ``rows[starts[c]:starts[c + 1]]``, ascending."""
+    rows: Array
+
+    @property
+    def n(self) -> int:
+        """The number of rows behind the codes that are here."""
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def ids(self) -> Array:
+        """The ids of all rows."""
+        return self.ids_of(slice(None))
+
+    @property
+    def last_id(self) -> int:
+        """The largest id."""
+        return self.first_id + int(self.offsets[-1])
+
+    def ids_of(self, rows: Array | slice) -> Array:
+        """Return the ids of some rows."""
+        return self.offsets[rows].astype(np.int64) + self.first_id
+
+    def codes(self) -> Array:
+        """Return the codes of all rows, ``(n, words)``."""
+        return to_rows(self.words, self.n_codes)[self.numbers]
+
+    def chunks(self, first: int, last: int) -> CodeTable:
+        """Return the codes of chunks ``first`` to ``last`` with the rows behind them, without copying any."""
+        start, stop = first * CHUNK, min(self.n_codes, last * CHUNK)
+        return self._replace(words=self.words[first:last], n_codes=stop - start, starts=self.starts[start : stop + 1])
+
+    def find(self, ids: Array) -> tuple[Array, Array]:
+        """Return the row of each id, and whether it is here at all."""
+        possible = (ids >= self.first_id + int(self.offsets[0])) & (ids <= self.last_id)
+        wanted = np.where(possible, ids, self.last_id) - self.first_id
+        rows, present = find_sorted(self.offsets, wanted.astype(self.offsets.dtype))
+        return rows, present & possible
+
+    def select(self, ids: Array) -> Table:
+        """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
+        rows, present = self.find(ids)
+        rows = rows[present]
+        chunk, column = np.divmod(self.numbers[rows].astype(np.int64), CHUNK)
+        words = to_chunks(self.words[chunk, :, column], chunks_for(len(rows)))
+        return Table(self.ids_of(rows), words, len(rows))
+
+
 class GroupRows:
-    """The rows of one group, which change. Callers hold a lock: :class:`~modalhash.index.hamming.HammingIndex` does."""
+    """The rows of one group, which change. Callers hold a lock: :class:`~modalhash.index.hamming.HammingIndex` does.
+
+    What was there when codes were numbered last is a :class:`CodeTable`, if they repeat; the rows since, whose ids are
+    larger, or else all rows, are a :class:`Table`. A row is counted through both.
+    """
 
     def __init__(self, n_words: int, dtype: type[np.unsignedinteger]) -> None:
+        self._base: CodeTable | None = None
         self._ids = np.empty(0, dtype=np.int64)
         self._words = new_words(0, n_words, np.dtype(dtype))
         self._n = 0
+        self._n_tried = 0  # rows when codes were looked at last
         self._removed: Array | None = None
         self._n_removed = 0
         self._deferred: dict[int, Array] = {}
 
     def __len__(self) -> int:
-        return self._n - self._n_removed + len(self._deferred)
+        return self._n_base + self._n - self._n_removed + len(self._deferred)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that ids and codes take, without rows that are held beside the arrays."""
+        base = () if self._base is None else (part for part in self._base if isinstance(part, np.ndarray))
+        return sum(part.nbytes for part in (self._ids, self._words, *base))
+
+    @property
+    def _n_base(self) -> int:
+        return 0 if self._base is None else self._base.n
 
     def contains(self, ids: Array) -> Array:
         """Return for each id whether it is here."""
-        rows, present = find_sorted(self._ids[: self._n], ids)
+        rows, present = self._find(ids)
         if self._removed is not None:
             present[present] = ~self._removed[rows[present]]
         if self._deferred:
             present |= np.fromiter((number in self._deferred for number in ids.tolist()), dtype=bool, count=len(ids))
         return present
 
-    def add(self, ids: Array, rows: Array) -> None:
+    def add(self, ids: Array, codes: Array) -> None:
         """Add rows whose ids ascend and are not here."""
         if not len(ids):
             return
-        if not self._deferred and (self._n == 0 or ids[0] > self._ids[self._n - 1]):
-            self._append(ids, rows)
-        elif len(self._deferred) + len(ids) <= max(MIN_DEFERRED, self._n // 8):
-            self._deferred.update(zip(ids.tolist(), rows.copy(), strict=True))
+        if not self._deferred and ids[0] > self._last_id():
+            self._append(ids, codes)
+        elif len(self._deferred) + len(ids) <= max(MIN_DEFERRED, (self._n_base + self._n) // 8):
+            self._deferred.update(zip(ids.tolist(), codes.copy(), strict=True))
         else:
-            self._rebuild(ids, rows)
+            self._rebuild(ids, codes)
 
     def remove(self, ids: Array) -> Array:
         """Remove those of ``ids`` that are here, and return for each id whether it was."""
         here = self.contains(ids)
         for number in ids[here].tolist() if self._deferred else ():
             self._deferred.pop(number, None)
-        rows, present = find_sorted(self._ids[: self._n], ids)
+        rows, present = self._find(ids)
         rows = rows[present]
         if self._removed is None and len(rows):
-            self._removed = np.zeros(self._n, dtype=bool)
+            self._removed = np.zeros(self._n_base + self._n, dtype=bool)
         if self._removed is not None:
             self._removed[rows] = True
             self._n_removed = int(np.count_nonzero(self._removed))
         return here
 
-    def table(self) -> Table:
+    def tables(self) -> list[Table | CodeTable]:
         """Return all rows as they are now, with deferred changes applied."""
-        if self._deferred or self._n_removed:
+        if (
+            self._deferred
+            or self._n_removed
+            or (self._base is not None and self._n > max(MIN_NUMBERED, self._base.n // 8))
+        ):
             self._rebuild()
-        return Table(self._ids[: self._n], self._words[: chunks_for(self._n)], self._n)
+        elif self._base is None and self._n >= max(MIN_NUMBERED, 2 * self._n_tried):
+            self._number_codes(self._ids[: self._n], to_rows(self._words, self._n))
+        tables: list[Table | CodeTable] = [] if self._base is None else [self._base]
+        if self._n or not tables:
+            tables.append(Table(self._ids[: self._n], self._words[: chunks_for(self._n)], self._n))
+        return tables
 
-    def _append(self, ids: Array, rows: Array) -> None:
+    def _last_id(self) -> float:
+        """Return the largest id of the arrays; minus infinity without any."""
+        if self._n:
+            return int(self._ids[self._n - 1])
+        return -np.inf if self._base is None else self._base.last_id
+
+    def _find(self, ids: Array) -> tuple[Array, Array]:
+        """Return the row of each id, and whether it is in the arrays at all."""
+        rows, present = find_sorted(self._ids[: self._n], ids)
+        if self._base is None:
+            return rows, present
+        base_rows, in_base = self._base.find(ids)
+        return np.where(in_base, base_rows, rows + self._base.n), present | in_base
+
+    def _append(self, ids: Array, codes: Array) -> None:
         stop = self._n + len(ids)
         if stop > len(self._ids):
             capacity = max(chunks_for(stop), len(self._words) * 3 // 2)
@@ -107,32 +210,72 @@ class GroupRows:
             grown = new_words(capacity, self._words.shape[1], self._words.dtype)
             grown[: len(self._words)] = self._words
             self._ids, self._words = grown_ids, grown
-        write_rows(self._words, self._n, rows)
+        write_rows(self._words, self._n, codes)
         self._ids[self._n : stop] = ids
         if self._removed is not None:
             self._removed = np.concatenate([self._removed, np.zeros(len(ids), dtype=bool)])
         self._n = stop
 
     def _rebuild(self, *new: Array) -> None:
-        """Make new arrays without removed rows and with the deferred ones, and with ``new`` (ids and rows)."""
-        ids, rows = self._ids[: self._n], to_rows(self._words, self._n)
+        """Make new arrays without removed rows and with the deferred ones, and with ``new`` (ids and codes)."""
+        ids, codes = self._ids[: self._n], to_rows(self._words, self._n)
+        if self._base is not None:
+            ids, codes = np.concatenate([self._base.ids, ids]), np.concatenate([self._base.codes(), codes])
         if self._removed is not None:
-            ids, rows = ids[~self._removed], rows[~self._removed]
-        parts = [(ids, rows)]
+            ids, codes = ids[~self._removed], codes[~self._removed]
+        parts = [(ids, codes)]
         if self._deferred:
             parts.append((np.fromiter(self._deferred, dtype=np.int64), np.stack(list(self._deferred.values()))))
         if new:
             parts.append((new[0], new[1]))
         if len(parts) > 1:
-            ids, rows = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            ids, codes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
             ascending = np.argsort(ids, kind="stable")
-            ids, rows = ids[ascending], rows[ascending]
+            ids, codes = ids[ascending], codes[ascending]
+        self._removed, self._n_removed, self._deferred = None, 0, {}
+        numbered = self._base is not None or len(ids) >= 2 * self._n_tried
+        self._base = None
+        if not (numbered and len(ids) >= MIN_NUMBERED and self._number_codes(ids, codes)):
+            self._set_table(ids, codes)
+
+    def _set_table(self, ids: Array, codes: Array) -> None:
+        """Make these rows the table of items."""
         capacity = chunks_for(len(ids))
-        self._words = to_chunks(rows, capacity)
+        self._words = to_chunks(codes, capacity)
         self._ids = np.zeros(capacity * CHUNK, dtype=np.int64)
         self._n = len(ids)
         self._ids[: self._n] = ids
-        self._removed, self._n_removed, self._deferred = None, 0, {}
+
+    def _number_codes(self, ids: Array, codes: Array) -> bool:
+        """Hold each code of these rows, all that there are, once if they repeat; return whether they do."""
+        self._n_tried = len(ids)
+        table = number_rows(ids, codes)
+        if table is None:
+            return False
+        self._base = table
+        self._set_table(ids[:0], codes[:0])
+        return True
+
+
+def number_rows(ids: Array, codes: Array) -> CodeTable | None:
+    """Return rows (ids ascending) with each distinct code once, or None if codes are too many for that to gain."""
+    from modalhash.kernels import fill_items, number_codes
+
+    n, most = len(ids), len(ids) // ITEMS_PER_CODE
+    slots = np.full(2 << most.bit_length(), -1, dtype=np.int32)
+    firsts, numbers = np.empty(most, np.int64), np.empty(n, np.uint32)
+    n_codes = number_codes(np.ascontiguousarray(codes), most, slots, firsts, numbers)
+    if n_codes < 0:
+        return None
+    near = int(ids[-1]) - int(ids[0]) < 2**32
+    first_id = int(ids[0]) if near else 0
+    starts = np.zeros(n_codes + 1, np.int64)
+    rows = np.empty(n, np.uint32 if n < 2**32 else np.int64)
+    fill_items(numbers, starts, rows)
+    words = to_chunks(codes[firsts[:n_codes]], chunks_for(n_codes))
+    offsets = (ids - first_id).astype(np.uint32 if near else np.int64)
+    short = numbers.astype(np.uint16) if n_codes <= 2**16 else numbers
+    return CodeTable(first_id, offsets, short, words, n_codes, starts, rows)
 
 
 def word_type(n_bits: int) -> type[np.unsignedinteger]:

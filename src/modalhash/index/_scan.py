@@ -13,10 +13,11 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._layout import Table, chunks_for
+from modalhash.index._layout import CodeTable, Table, chunks_for
 from modalhash.index.base import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
 
 T = TypeVar("T")
+AnyTable = Table | CodeTable
 QUERY_TILE = 256  # queries that scan the database together
 MIN_QUERY_TILE = 16  # queries below which sharing a block of codes in the cache gains little
 MAX_CANDIDATES = 2**21  # that one tile may hold: with a large k, fewer queries scan together
@@ -24,15 +25,14 @@ MIN_BYTES_FOR_THREADS = 2**24  # bytes compared below which handing work to thre
 
 
 def scan_nearest(
-    queries: Array, tables: list[Table], k: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array, tables: list[AnyTable], k: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[tuple[Array, Array]]:
     """Return ids and distances of each query's k nearest rows in each of several parts that make up the tables."""
 
-    def scan(tile: Array, table: Table) -> tuple[Array, Array]:
-        from modalhash.index._kernels import nearest
-
-        rows, distances = nearest(tile, table.words, table.n, min(k, table.n), n_bits)
-        return table.ids[rows], distances
+    def scan(tile: Array, table: AnyTable) -> tuple[Array, Array]:
+        wanted = min(k, table.n)
+        ids, distances, _ = _nearest(tile, table, wanted, wanted, n_bits, n_bits)
+        return ids, distances
 
     max_tile = MAX_CANDIDATES // (2 * min(k, sum(table.n for table in tables)) + 1)
     parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
@@ -40,7 +40,7 @@ def scan_nearest(
 
 
 def scan_with_ties(
-    queries: Array, tables: list[Table], k: int, most: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array, tables: list[AnyTable], k: int, most: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[RadiusPart]:
     """Return each query's k nearest rows and all as near as the k-th, up to ``most``, in each of several parts.
 
@@ -48,34 +48,50 @@ def scan_with_ties(
     """
     farthest = n_bits
 
-    def scan(tile: Array, table: Table) -> RadiusPart:
-        from modalhash.index._kernels import nearest_with_ties
-
+    def scan(tile: Array, table: AnyTable) -> RadiusPart:
         nonlocal farthest
         limit = min(most, table.n)
-        rows, distances, sizes = nearest_with_ties(tile, table.words, table.n, min(k, limit), limit, n_bits, farthest)
+        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, farthest)
         if len(queries) == 1 and sizes[0] >= k:
             farthest = int(distances[0, k - 1])
         if len(tile) == 1:
-            return table.ids[rows[0, : sizes[0]]], distances[0, : sizes[0]], offsets_of(sizes)
+            return ids[0, : sizes[0]], distances[0, : sizes[0]], offsets_of(sizes)
         filled = np.arange(limit) < sizes[:, None]
-        return table.ids[rows[filled]], distances[filled], offsets_of(sizes)
+        return ids[filled], distances[filled], offsets_of(sizes)
 
     max_tile = MAX_CANDIDATES // (2 * min(most, sum(table.n for table in tables)) + 1)
     parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
     return [stack_tiles(part) for part in parts]
 
 
+def _nearest(
+    queries: Array, table: AnyTable, k: int, most: int, n_bits: int, farthest: int
+) -> tuple[Array, Array, Array]:
+    """Return ids and distances, (queries, most), of the k nearest rows of a table and their ties, and their numbers."""
+    from modalhash.index._kernels import NO_STARTS, nearest, nearest_items
+
+    if isinstance(table, Table):
+        rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, most, n_bits, farthest)
+        return table.ids[rows], distances, sizes
+    found = nearest(queries, table.words, table.n_codes, table.starts, k, most, n_bits, farthest)
+    rows, distances, sizes = nearest_items(*found, table.starts, table.rows, most)
+    return table.ids_of(rows), distances, sizes
+
+
 def scan_within(
-    queries: Array, tables: list[Table], radius: int, n_bits: int, *, n_threads: int | None = None
+    queries: Array, tables: list[AnyTable], radius: int, n_bits: int, *, n_threads: int | None = None
 ) -> list[RadiusPart]:
     """Return all rows within ``radius`` of each query, in several parts that make up the tables."""
 
-    def scan(tile: Array, table: Table) -> RadiusPart:
-        from modalhash.index._kernels import within
+    def scan(tile: Array, table: AnyTable) -> RadiusPart:
+        from modalhash.index._kernels import items_within, within
 
-        rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
-        return table.ids[rows], distances, offsets
+        if isinstance(table, Table):
+            rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
+            return table.ids[rows], distances, offsets
+        codes = within(tile, table.words, table.n_codes, radius, n_bits)
+        rows, distances, offsets = items_within(*codes, table.starts, table.rows)
+        return table.ids_of(rows), distances, offsets
 
     filled = [table for table in tables if table.n]
     return [stack_tiles(part) for part in scan_tiles(queries, filled, scan, n_threads=n_threads)]
@@ -83,8 +99,8 @@ def scan_within(
 
 def scan_tiles(
     queries: Array,
-    tables: list[Table],
-    scan: Callable[[Array, Table], T],
+    tables: list[AnyTable],
+    scan: Callable[[Array, AnyTable], T],
     *,
     n_threads: int | None = None,
     max_tile: int | None = None,
@@ -96,7 +112,7 @@ def scan_tiles(
     """
     if not len(queries):
         return []
-    n_bytes = sum(table.n for table in tables) * queries.nbytes
+    n_bytes = sum(_n_scanned(table) for table in tables) * queries.nbytes
     n_threads = 1 if n_bytes < MIN_BYTES_FOR_THREADS else n_threads or numba_threads()
     share = max(MIN_QUERY_TILE, -(-len(queries) // (4 * n_threads)))  # several tiles a thread: some take longer
     tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
@@ -113,9 +129,14 @@ def tiles_of(queries: Array, size: int | None = None) -> list[Array]:
     return [queries[start : start + size] for start in range(0, len(queries), size)]
 
 
-def split_table(table: Table, n: int) -> list[Table]:
+def _n_scanned(table: AnyTable) -> int:
+    """Return how many codes a scan compares."""
+    return table.n if isinstance(table, Table) else table.n_codes
+
+
+def split_table(table: AnyTable, n: int) -> list[AnyTable]:
     """Return a table in up to ``n`` parts of whole chunks."""
-    bounds = np.unique(np.linspace(0, chunks_for(table.n), n + 1).astype(int)).tolist()
+    bounds = np.unique(np.linspace(0, chunks_for(_n_scanned(table)), n + 1).astype(int)).tolist()
     return [table.chunks(first, last) for first, last in pairwise(bounds)]
 
 

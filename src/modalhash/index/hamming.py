@@ -11,7 +11,7 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
 from modalhash.index._layout import GroupRows, Table, pack_words, to_rows, word_type
-from modalhash.index._scan import merge_ties, scan_nearest, scan_with_ties, scan_within
+from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within
 from modalhash.index.base import (
     PADDING,
     BuildReport,
@@ -71,6 +71,12 @@ class HammingIndex:
         """The number of items in each group that has any."""
         with self._lock:
             return {group: len(rows) for group, rows in sorted(self._groups.items()) if len(rows)}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that ids and codes take, without the tables of :meth:`build_radius`."""
+        with self._lock:
+            return sum(rows.nbytes for rows in self._groups.values())
 
     def contains(self, ids: Any) -> Array:
         """Return for each id whether it is in the index."""
@@ -174,10 +180,10 @@ class HammingIndex:
     def dump(self, *, group: int | Collection[int] | None = None) -> tuple[Array, Codes]:
         """Return ids and codes of all items, or of some groups, in ascending order of id."""
         tables = self._tables(None, group)
+        ids = np.concatenate([np.empty(0, np.int64), *(table.ids for table in tables)])
         width = n_bytes(self.n_bits)
-        ids = np.concatenate([np.empty(0, np.int64), *(table.ids[: table.n] for table in tables)])
-        parts = [to_rows(table.words, table.n).view(np.uint8)[:, :width] for table in tables]
-        codes = np.concatenate([np.empty((0, width), np.uint8), *parts])
+        parts = [to_rows(table.words, table.n) if isinstance(table, Table) else table.codes() for table in tables]
+        codes = np.concatenate([np.empty((0, width), np.uint8), *(part.view(np.uint8)[:, :width] for part in parts)])
         ascending = np.argsort(ids, kind="stable")
         return ids[ascending], codes[ascending]
 
@@ -283,18 +289,22 @@ class HammingIndex:
         >>> index.distances(np.array([7], dtype=np.uint8), [3, 5, 1]).tolist()
         [3, -1, 0]
         """
-        from modalhash.index._kernels import distances_by_id
+        from modalhash.index._kernels import NO_STARTS, distances_by_id
 
         numbers = check_ids(ids)
         query = pack_words(self._check(np.asarray(query_code)[None], "query_code"), self.n_bits)[0]
         distances = np.full(len(numbers), PADDING, dtype=np.int32)
         for table in self._tables(None, group):
-            distances_by_id(query, table.ids[: table.n], table.words, numbers, distances)
+            if isinstance(table, Table):
+                distances_by_id(query, table.ids, NO_STARTS, table.words, numbers, distances)
+            else:
+                wanted = numbers - table.first_id
+                distances_by_id(query, table.offsets, table.numbers, table.words, wanted, distances)
         return distances
 
-    def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[Table]:
+    def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[AnyTable]:
         with self._lock:
-            tables = [rows.table() for rows in self._chosen(group).values()]
+            tables = [table for rows in self._chosen(group).values() for table in rows.tables()]
         if ids is not None:
             wanted = distinct_ids(ids)
             tables = [table.select(wanted) for table in tables]

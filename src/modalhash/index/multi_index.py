@@ -33,8 +33,8 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._layout import GroupRows, Table, word_type
-from modalhash.index._scan import scan_within, stack_tiles, tiles_of
+from modalhash.index._layout import CodeTable, GroupRows, Table, word_type
+from modalhash.index._scan import AnyTable, scan_within, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, offsets_of
 
 MAX_SUBSTRINGS = 4  # each takes 4 bytes per row
@@ -242,7 +242,7 @@ class MultiIndex:
         self.radius, self._tables = radius, {}
         if radius is not None:
             for group, rows in groups.items():
-                self._build_group(group, rows)
+                self._build_group(group, rows.tables())
         return sum(built.tables.nbytes for built in self._tables.values() if built is not None)
 
     def record_changes(self, group: int, ids: Array) -> None:
@@ -251,30 +251,33 @@ class MultiIndex:
         if built is not None and len(ids):
             built.record_changes(ids)
 
-    def views(self, groups: Mapping[int, GroupRows]) -> list[_View | Table]:
+    def views(self, groups: Mapping[int, GroupRows]) -> list[_View | AnyTable]:
         """Return what to search for each group: tables, rebuilt if much has changed, or rows to scan."""
-        views: list[_View | Table] = []
+        views: list[_View | AnyTable] = []
         for group, rows in groups.items():
             built = self._tables.get(group)
-            if built is None or built.outdated:
-                built = self._build_group(group, rows)
-            current = rows.table()
-            views.append(current if built is None else built.view(current))
+            current = rows.tables()
+            if built is None or built.outdated or isinstance(current[0], CodeTable):
+                built = self._build_group(group, current)
+            if built is None or not isinstance(current[0], Table):
+                views += current
+            else:
+                views.append(built.view(current[0]))
         return views
 
     def search(
-        self, queries: Array, views: list[_View | Table], radius: int, *, n_threads: int | None = None
+        self, queries: Array, views: list[_View | AnyTable], radius: int, *, n_threads: int | None = None
     ) -> list[RadiusPart]:
         """Return all items within ``radius`` of each query, in several parts."""
 
-        def scan(queries: Array, tables: list[Table]) -> list[RadiusPart]:
+        def scan(queries: Array, tables: list[AnyTable]) -> list[RadiusPart]:
             return scan_within(queries, tables, radius, self._n_bits, n_threads=n_threads)
 
         if not len(queries):
             return []
-        parts = scan(queries, [view for view in views if isinstance(view, Table)])
+        parts = scan(queries, [view for view in views if not isinstance(view, _View)])
         for view in views:
-            if isinstance(view, Table):
+            if not isinstance(view, _View):
                 continue
             part, left_out = _look_up(queries, view.tables, radius, n_threads)
             from_tables = [part]
@@ -285,10 +288,11 @@ class MultiIndex:
             parts += scan(queries, [view.added])
         return [part for part in parts if len(part[0])] or parts[:1]
 
-    def _build_group(self, group: int, rows: GroupRows) -> _GroupTables | None:
+    def _build_group(self, group: int, rows: list[AnyTable]) -> _GroupTables | None:
+        """Build the tables of a group, unless its codes are so few that all of them are scanned."""
         self._tables[group] = None  # drop the old ones first: both together might not fit
-        source = rows.table()
-        if self.radius is not None and _worthwhile(source.n, self._n_bits, self.radius):
+        source = rows[0]
+        if isinstance(source, Table) and self.radius is not None and _worthwhile(source.n, self._n_bits, self.radius):
             self._tables[group] = _GroupTables(source, self._n_bits, self.radius)
         return self._tables[group]
 
