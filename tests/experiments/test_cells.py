@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def changed(module: str, change):
     return read
 
 
+@cache  # of the sources as they are, which many tests compare with; a changed reader is another one each time
 def digest(method: str, read=None) -> str:
     return source_digest([registry.get(method).__module__, MEASURING], read)
 
