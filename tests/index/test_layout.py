@@ -74,6 +74,22 @@ def test_what_comes_later_is_beside_the_codes_until_it_is_much(rng):
     np.testing.assert_array_equal(table.codes(), codes)
 
 
+def test_removed_rows_leave_codes_in_the_order_of_their_first_row(rng):
+    codes = repeated(rng, 40_000, 50)
+    rows = GroupRows(1, np.uint64)
+    rows.add(np.arange(40_000), codes)
+    rows.tables()
+    gone = np.flatnonzero((codes == codes[7]).all(axis=1))  # all of a code, and the first of others
+    gone = np.union1d(gone, np.arange(5))
+    rows.remove(gone)
+    (table,) = rows.tables()
+    assert (table.n, table.n_codes, len(rows)) == (40_000 - len(gone), 49, 40_000 - len(gone))
+    np.testing.assert_array_equal(table.ids, np.delete(np.arange(40_000), gone))
+    np.testing.assert_array_equal(table.codes(), np.delete(codes, gone, axis=0))
+    firsts = table.rows[table.starts[:-1]].tolist()
+    assert firsts == sorted(firsts)
+
+
 def test_memory_of_codes_held_once_is_no_more(rng):
     """As many codes as there may be: their arrays take at most a tenth more than ids and codes do."""
     n = 2**17

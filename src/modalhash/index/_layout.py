@@ -99,6 +99,26 @@ class CodeTable(NamedTuple):
         rows, present = find_sorted(self.offsets, wanted.astype(self.offsets.dtype))
         return rows, present & possible
 
+    def keep(self, kept: Array) -> CodeTable:
+        """Return the table of the rows that are ``kept`` (bool), without comparing codes; those without rows go."""
+        from modalhash.kernels import fill_items
+
+        numbers, offsets = self.numbers[kept], self.offsets[kept]
+        rows = np.empty(len(numbers), self.rows.dtype)
+        starts = np.zeros(self.n_codes + 1, np.int64)
+        fill_items(numbers, starts, rows)
+        present = np.flatnonzero(np.diff(starts))
+        firsts = rows[starts[present]]
+        if len(present) == self.n_codes and np.all(firsts[1:] > firsts[:-1]):
+            return self._replace(offsets=offsets, numbers=numbers, starts=starts, rows=rows)
+        order = present[np.argsort(firsts)]  # codes stay in the order of their first row
+        renumbered = np.zeros(self.n_codes, numbers.dtype)
+        renumbered[order] = np.arange(len(order), dtype=numbers.dtype)
+        numbers, starts = renumbered[numbers], np.zeros(len(order) + 1, np.int64)
+        fill_items(numbers, starts, rows)
+        words = to_chunks(to_rows(self.words, self.n_codes)[order], chunks_for(len(order)))
+        return CodeTable(self.first_id, offsets, numbers, words, len(order), starts, rows)
+
     def select(self, ids: Array) -> Table:
         """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
         rows, present = self.find(ids)
@@ -174,11 +194,10 @@ class GroupRows:
 
     def tables(self) -> list[Table | CodeTable]:
         """Return all rows as they are now, with deferred changes applied."""
-        if (
-            self._deferred
-            or self._n_removed
-            or (self._base is not None and self._n > max(MIN_NUMBERED, self._base.n // 8))
-        ):
+        grown = self._base is not None and self._n > max(MIN_NUMBERED, self._base.n // 8)
+        if self._n_removed and not (self._deferred or grown):
+            self._drop_removed()
+        if self._deferred or self._n_removed or grown:
             self._rebuild()
         elif self._base is None and self._n >= max(MIN_NUMBERED, 2 * self._n_tried):
             self._number_codes(self._ids[: self._n], to_rows(self._words, self._n))
@@ -237,6 +256,20 @@ class GroupRows:
         self._base = None
         if not (numbered and len(ids) >= MIN_NUMBERED and self._number_codes(ids, codes)):
             self._set_table(ids, codes)
+
+    def _drop_removed(self) -> None:
+        """Take removed rows out of a table of codes, if enough are left; a table of items is left as it is."""
+        if self._base is None or self._removed is None:
+            return
+        kept = ~self._removed[: self._base.n]
+        if np.count_nonzero(kept) < max(1, ITEMS_PER_CODE * self._base.n_codes):
+            return
+        rest = ~self._removed[self._base.n :]
+        if not kept.all():
+            self._base = self._base.keep(kept)
+        if not rest.all():
+            self._set_table(self._ids[: self._n][rest], to_rows(self._words, self._n)[rest])
+        self._removed, self._n_removed = None, 0
 
     def _set_table(self, ids: Array, codes: Array) -> None:
         """Make these rows the table of items."""
