@@ -36,8 +36,10 @@ demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure
 screenshots: $(READY)  ## take README's pictures of the page anew, and note what was found; needs Chromium
 	$(BIN)/python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images
 
+# One thread of BLAS in each of the two processes: threads that outnumber the cores wait for each other in a loop, and
+# the many small factorisations of the tests then take fifty times as long.
 test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest --numprocesses 2 --quiet
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --quiet
 
 AXE := .cache/axe-core-4.11.0
 AXE_SHA512 := 8a561a9c453cbf1c417b1a4977c716338125490ab841cb422ca8a1d1349f8c87c24137b21ffeb356b98825f2cfaca4ca2516e21be71f9d96d02230252661758d
