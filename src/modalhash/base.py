@@ -89,7 +89,8 @@ class CrossModalHasher(BaseEstimator, ABC):
             ``"aligned"``: row k of every modality belongs together. An array (pairs, modalities) has row numbers. Never
             guessed from equal lengths.
         callback : callable, optional
-            Called with a :class:`modalhash.progress.Progress` after every step.
+            Called with a :class:`modalhash.progress.Progress` after every step; AMSH and RLH may call it from several
+            threads.
 
         Notes
         -----
