@@ -179,10 +179,10 @@ class AMSH(CrossModalHasher):
         """Return one fitted model for each code length, from one pass over the data per iteration for all of them.
 
         Anchors, kernel features and their Gram matrix do not depend on the length and are made once; lengths share
-        the cores in step 1 and every pass over the features in step 2. Each bit still has iterations of its own: what is
-        saved is the larger, the wider the raw features are and the less of the kernel features fits into memory. The
-        models are those that :meth:`fit` gives at each length with the same int as ``random_state``, bit for bit where
-        both round alike (with the label patterns they did). This estimator itself stays as it was.
+        the cores in step 1 and every pass over the features in step 2. Each bit has iterations of its own; more is
+        saved where raw features are wide, or where kernel features do not fit into memory. The models are those that
+        :meth:`fit` gives at each length with the same int as ``random_state``, bit for bit where both round alike (with
+        the label patterns they did). This estimator itself stays as it was.
 
         Parameters
         ----------
