@@ -22,7 +22,7 @@ from speed_rows import peak_megabytes, row, timed
 Row = dict[str, Any]
 NUSWIDE = 184_577
 PAPER_SECONDS = 30.36
-SIZES = (25_000, 50_000, 100_000, 200_000)
+SIZES = (25_000, 50_000, 100_000)
 FEW_ANCHORS = 500
 
 

@@ -1,6 +1,6 @@
 """Training AMSH: against a textbook implementation, against itself on samples, against the machine; RLH's lengths.
 
-    python benchmarks/speed/training_speed.py                 # about five minutes on two quiet cores
+    python benchmarks/speed/training_speed.py                 # meant to take five minutes on two quiet cores
     python benchmarks/speed/training_speed.py --quick         # small twins, what fits half a minute; nothing is written
     python benchmarks/speed/training_speed.py --only path floor
 
