@@ -45,7 +45,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "methods": {"_imports", "_parallel", "_typing", "base", "blocks", "codes", "evaluation", "features", "items", "linalg", "progress", "randomness", "validation"},
     "data": {"_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "frames", "origins", "progress", "validation"},
     "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
-    "encoders": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "progress", "validation"},
+    "encoders": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "kernels", "progress", "validation"},
     "index": {"_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},
@@ -69,7 +69,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "distributed": ["cluster", "parts", "arrays"],
     "encoders": [
-        "_efficientnet _row_cache _torch_file _transformers base quality",
+        "_efficientnet _gist_kernels _picture_kernels _row_cache _torch_file _transformers base quality",
         "_pictures _weights encode lookup precomputed text",
         "_word_senses huggingface image neural picture_reader",
         "semantic",
