@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 MARK = re.compile(r"(>=|<=) ([\d.]+)( x| s)?$")
@@ -57,6 +58,23 @@ def _resident(field: str) -> float:
 def best(runs: list[Run]) -> float:
     """Shortest time on the clock: what the machine can do when nobody disturbs it."""
     return min(run.seconds for run in runs)
+
+
+def middle(runs: list[Run]) -> float:
+    """Median time on the clock: what one may expect, also where others disturb the machine now and then."""
+    return median(run.seconds for run in runs)
+
+
+def spread(runs: list[Run]) -> str:
+    """How far runs lie apart, for a note: the least and the greatest time, and how many there are."""
+    seconds = [run.seconds for run in runs]
+    return f"{min(seconds):.3g} to {max(seconds):.3g} s in {len(runs)} runs"
+
+
+def ratio_spread(ours: list[Run], theirs: list[Run]) -> str:
+    """The least and the greatest ratio of two works that took turns, pair by pair, for a note."""
+    ratios = [their.seconds / our.seconds for our, their in zip(ours, theirs, strict=True)]
+    return f"median of {len(ratios)} in turn; ratios of single turns {min(ratios):.3g} to {max(ratios):.3g}"
 
 
 def reached(value: float, mark: str) -> bool:
