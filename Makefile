@@ -70,10 +70,8 @@ lock: $(BIN)/python  ## pin anew what development installs, after a change of py
 	@sed -i.old '1i# What development and CI install, exactly. `make lock` writes it, `make lint` checks it against pyproject.toml.' $(LOCK)
 	@rm $(LOCK).old
 
-BENCHMARKS := training_speed transform_speed evaluation_speed search_speed learned_speed radius_speed duplicates_speed import_speed serve_load speed_table
-
-bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
-	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/speed/$$name.py || exit 1; done
+bench: $(READY)  ## measure speed in 20 minutes at most, and make docs/measurements/speed.md; QUICK=1 prints ratios in 5
+	$(BIN)/python benchmarks/speed/run.py $(if $(filter 1,$(QUICK)),--quick)
 
 reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/reproduction
 	$(BIN)/python -m reproduction --quick --report docs/reproduction

@@ -8,6 +8,7 @@ can be read off it, the mark as text (``>= 10 x``, ``<= 1.6 x``, ``<= 0.35 s``),
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+ROWS_FILE = "MODALHASH_SPEED_ROWS"
+"""Environment variable: a file to which rows are added as JSON when they are shown, for whoever runs the scripts."""
 MARK = re.compile(r"(>=|<=) ([\d.]+)( x| s)?$")
 
 
@@ -122,7 +125,10 @@ def rounded(value: float) -> float:
 
 
 def show(line: Mapping[str, Any]) -> None:
-    """Print a row as it is made."""
+    """Print a row as it is made, and add it to the file that the environment names."""
+    if path := os.environ.get(ROWS_FILE):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
     theirs = "" if line["theirs"] is None else f" against {line['theirs']:g} {line['unit']} ({line['against']})"
     ratio = "" if line["ratio"] is None else f", ratio {line['ratio']:g}"
     verdict = "reached" if line["met"] else "MISSED"

@@ -1,9 +1,9 @@
 """Responses of a bank of filters to one picture, all filters at once, compiled.
 
 A picture's spectrum times each filter goes back through a Fourier transform, and only the mean strength of the result
-in each field counts. Sixteen filters are the sixteen numbers of a vector: their transforms take the same steps, so that
-every addition is one instruction (or two, or four, where registers are shorter), rows and columns need no
-transposition, and the mean is taken while a row is still in the cache. Importing this module loads numba.
+in each field counts. Eight filters are the eight numbers of a vector: their transforms take the same steps, so that
+every addition is one instruction (or two, where registers are shorter), rows and columns need no transposition, and the
+mean is taken while a row is still in the cache. Importing this module loads numba.
 
 The transform is Stockham's, with steps of 5, 4 and 2, for the lengths 80, 40 and 20 that GIST has.
 """
@@ -21,8 +21,8 @@ from numba.core import cgutils
 from modalhash._typing import Array
 from modalhash.kernels import compiled, intrinsic
 
-LANES = 16
-"""Filters of a bank; a shorter one is filled up with zeros."""
+LANES = 8
+"""Filters of a bank: with more, what is on its way for one picture leaves the second cache."""
 RADICES = (5, 4, 2)
 _declared: Any = cgutils.get_or_insert_function
 _VECTOR, _CHOICE = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)

@@ -140,12 +140,13 @@ def _responses(spectrum: Array, step: int) -> Array:
     from modalhash.encoders._gist_kernels import mean_responses, twiddles
 
     size = spectrum.shape[0] // step
-    bank, n_filters = _filters(size, step)
-    out = np.empty((GIST_GRID, GIST_GRID, bank.shape[2]), dtype=np.float32)
     parts = spectrum.view(np.float32).reshape(*spectrum.shape, 2)
-    mean_responses(parts, bank, twiddles(size), GIST_PAD // step, _workspace.array(size), out)
-    means: Array = out.transpose(2, 0, 1)[:n_filters].reshape(-1) / np.float32(step * step)
-    return means
+    banks = _filters(size, step)
+    out = np.empty((len(banks), GIST_GRID, GIST_GRID, DIRECTIONS), dtype=np.float32)
+    for bank, means in zip(banks, out, strict=True):
+        mean_responses(parts, bank, twiddles(size), GIST_PAD // step, _workspace.array(size), means)
+    features: Array = out.transpose(0, 3, 1, 2).reshape(-1) / np.float32(step * step)
+    return features
 
 
 class _Workspace(threading.local):
@@ -166,22 +167,20 @@ _workspace = _Workspace()
 
 
 @cache
-def _filters(size: int, step: int) -> tuple[Array, int]:
-    """Transfer functions of the scales with this step, as :func:`mean_responses` takes them; and their number."""
-    from modalhash.encoders._gist_kernels import LANES
-
+def _filters(size: int, step: int) -> Array:
+    """Transfer functions ``(scales, size, size, DIRECTIONS)`` of the scales with this step, across first; read only."""
     across = np.fft.fftfreq(size, step)
     frequency, angle = np.hypot(across[:, None], across), np.arctan2(across[:, None], across)
-    bank = []
+    banks = []
     for scale in (scale for scale, own in enumerate(GIST_STEPS) if own == step):
         centre = 0.3 / 1.85**scale
         radial = -3.5 * (frequency / centre - 1) ** 2
+        bank = []
         for direction in range(DIRECTIONS):
             turned = (angle + np.pi * direction / DIRECTIONS + np.pi) % (2 * np.pi) - np.pi
             bank.append(np.exp(radial - 2 * np.pi * (DIRECTIONS / 8) ** 2 * turned**2))
-    filters = np.zeros((size, size, LANES), dtype=np.float32)
-    filters[:, :, : len(bank)] = np.stack(bank).transpose(2, 1, 0)
-    return filters, len(bank)
+        banks.append(np.stack(bank).transpose(2, 1, 0))
+    return np.ascontiguousarray(np.stack(banks), dtype=np.float32)
 
 
 @cache
