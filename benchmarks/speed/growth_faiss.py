@@ -250,7 +250,9 @@ def main() -> None:
     parser.add_argument("--one", type=int, metavar="ITEMS", help="print the times of one size as JSON")
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args.folder, args.one, args.lock)))
+        times = json.dumps(measure(args.folder, args.one, args.lock))
+        (args.folder / f"measured-{args.one}.json").write_text(times)  # hours of work should not hang on one pipe
+        print(times)
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.folder or Path(scratch)

@@ -10,7 +10,7 @@ from PIL import Image
 from modalhash.data.pictures import picture_features
 from modalhash.encoders import ImageEncoder
 from modalhash.encoders._gist_kernels import LANES, mean_responses, twiddles
-from modalhash.encoders.image import DIRECTIONS, GIST_GRID, SCALES, _even_contrast, features_of, gist
+from modalhash.encoders.image import DECODED_TOGETHER, DIRECTIONS, GIST_GRID, SCALES, _even_contrast, features_of, gist
 from reference import gist as reference
 
 EDGES, STRUCTURE, COLOUR = slice(0, 512), slice(512, 1024), slice(1024, 1249)
@@ -150,6 +150,13 @@ def test_rows_do_not_depend_on_the_batch(tmp_path):
     np.testing.assert_array_equal(whole, np.concatenate([encoder.encode([content]) for content in contents]))
     np.testing.assert_array_equal(whole[:1], encoder.encode([str(path)]))
     assert encoder.encode([]).shape == (0, encoder.dim)
+
+
+def test_more_pictures_than_are_decoded_together():
+    contents = [as_bytes(scene(40 + i, 50)) for i in range(DECODED_TOGETHER + 3)]
+    encoder = ImageEncoder()
+    whole = encoder.encode(contents)
+    np.testing.assert_array_equal(whole, np.concatenate([encoder.encode([content]) for content in contents]))
 
 
 def test_like_pictures_are_near():

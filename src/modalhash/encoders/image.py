@@ -33,6 +33,8 @@ GIST_STEPS = (1, 1, 2, 4)
 CONTRAST_CYCLES, CONTRAST_FLOOR = 4, 0.2
 SIZE = 2 * GIST_SIZE
 DIM = CELLS * CELLS * ORIENTATIONS + GIST_FEATURES + GRID * GRID * 9
+DECODED_TOGETHER = 16
+"""Pictures that are decoded one after the other: a decoder and the filters would take the cache from each other."""
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
@@ -72,10 +74,13 @@ class ImageEncoder(EncoderBase):
         return State({"max_pixels": self.max_pixels})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of pictures, made one by one: what belongs to one picture stays in the processor's cache."""
+        """Return features of pictures: some are decoded, then each is gone through while the filters are in the cache."""
         out = np.empty((len(batch), DIM), dtype=np.float32)
-        for row, source in enumerate(batch):
-            out[row] = features_of(read_picture(source, size=SIZE, max_pixels=self.max_pixels))
+        for start in range(0, len(batch), DECODED_TOGETHER):
+            some = batch[start : start + DECODED_TOGETHER]
+            pictures = [read_picture(source, size=SIZE, max_pixels=self.max_pixels) for source in some]
+            for row, pixels in enumerate(pictures, start):
+                out[row] = features_of(pixels)
         return out
 
 
