@@ -56,6 +56,7 @@ def run(script: Script, *, quick: bool, rows_file: Path | None = None) -> str | 
     """Run one benchmark; return what went wrong, or None."""
     command = [sys.executable, str(HERE / f"{script.name}.py"), *(("--quick",) if quick else script.args)]
     budget = script.quick_seconds if quick else script.seconds
+    kept = "the rows that it had are in the table" if quick else "its former results stay"
     environment = {**os.environ, **({ROWS_FILE: str(rows_file)} if rows_file else {})}
     # a group of its own, so that processes which the script started end with it
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
@@ -64,9 +65,9 @@ def run(script: Script, *, quick: bool, rows_file: Path | None = None) -> str | 
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                return f"{script.name}: not done in {budget} s; its former results stay"
+                return f"{script.name}: not done in {budget} s; {kept}"
             raise
-    return f"{script.name}: ended with {code}; its former results stay" if code else None
+    return f"{script.name}: ended with {code}; {kept}" if code else None
 
 
 def run_all(scripts: tuple[Script, ...], *, quick: bool, rows_file: Path | None = None) -> list[str]:

@@ -74,7 +74,7 @@ class ImageEncoder(EncoderBase):
         return State({"max_pixels": self.max_pixels})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of pictures: some are decoded, then each is gone through while the filters are in the cache."""
+        """Return features of pictures; some are decoded before their features are made, which spares the cache."""
         out = np.empty((len(batch), DIM), dtype=np.float32)
         for start in range(0, len(batch), DECODED_TOGETHER):
             some = batch[start : start + DECODED_TOGETHER]
