@@ -31,7 +31,11 @@ def by_length(results: Results) -> Series:
 def by_size(results: Results) -> Series:
     """Milliseconds of a query by the number of codes, one by one, of each index."""
     series: Series = {}
-    names = {"flat": "FAISS flat", "lists": "FAISS inverted lists, recall ≥ 0.95", "HNSW": "FAISS HNSW, recall ≥ 0.95"}
+    names = {
+        "flat": "FAISS flat",
+        "lists": "FAISS inverted lists, recall about 0.95",
+        "HNSW": "FAISS HNSW, recall about 0.95",
+    }
     for name, line in rows_of(results, "growth_faiss").items():
         if found := re.fullmatch(r"growth-(\d+)-(flat|lists|HNSW)-alone", name):
             if found[2] == "flat":
