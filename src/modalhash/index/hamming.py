@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
-from modalhash.index._layout import GroupRows, Table, pack_words, to_rows, word_type
+from modalhash.index._layout import FrozenRows, GroupRows, Table, pack_words, to_rows, word_type
 from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within
 from modalhash.index.base import (
     PADDING,
@@ -186,6 +186,18 @@ class HammingIndex:
         codes = np.concatenate([np.empty((0, width), np.uint8), *(part.view(np.uint8)[:, :width] for part in parts)])
         ascending = np.argsort(ids, kind="stable")
         return ids[ascending], codes[ascending]
+
+    def _freeze(self) -> dict[int, FrozenRows]:
+        """Return all groups as they are now, as arrays that never change: for a snapshot."""
+        with self._lock:
+            return {group: rows.freeze() for group, rows in sorted(self._groups.items()) if len(rows)}
+
+    def _thaw(self, groups: Mapping[int, FrozenRows]) -> None:
+        """Become what was frozen, in an index that is empty."""
+        with self._lock:
+            for group, frozen in groups.items():
+                n_words = pack_words(np.empty((0, n_bytes(self.n_bits)), np.uint8), self.n_bits).shape[1]
+                self._groups[group] = GroupRows.of_tables(n_words, word_type(self.n_bits), frozen)
 
     def search(
         self,
