@@ -69,6 +69,11 @@ class VectorTable:
         return self._view.n - self._n_removed
 
     @property
+    def last_id(self) -> int:
+        """The largest id that is here, or was; 0 without any."""
+        return int(self._view.ids[self._view.n - 1]) if self._view.n else 0
+
+    @property
     def mapped(self) -> bool:
         """Whether the rows lie in a file."""
         rows = self._view.rows
