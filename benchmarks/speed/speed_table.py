@@ -32,7 +32,7 @@ SECTIONS = {  # result file -> heading, in this order; others follow under their
     "radius_speed": "Search within a radius",
     "duplicates_speed": "Near-duplicates",
     "import_speed": "Start",
-    "start_speed": "Opening an engine",
+    "start_speed": "Start of a large engine",
     "serve_speed": "The service",
 }
 HEAD = """# Speed
