@@ -15,7 +15,7 @@ from modalhash._files import is_being_written, write_atomically
 from modalhash.engine import backup_engine, index_snapshot, restore_engine, verify_engine
 from modalhash.index import _sections as sections
 from modalhash.index import read_snapshot_facts
-from modalhash.store import SqliteStore
+from modalhash.store import SqliteStore, StoreError
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +236,26 @@ def test_a_snapshot_is_written_beside_when_enough_has_changed(world, tmp_path):
         assert engine.info()["snapshot"]["items"] == 126  # not so soon after the last
     with Engine.open(tmp_path / "engine", read_only=True) as engine:
         assert engine.info()["snapshot"]["items"] == 146  # but when it is closed
+
+
+def test_nothing_is_written_of_an_engine_that_is_closed_or_half_read(folder, monkeypatch):
+    before = (folder / "index.snapshot").read_bytes()
+    with Engine.open(folder) as engine, Engine.open(folder) as other:
+        engine._snapshots._not_before = other._snapshots._not_before = float("inf")
+        other.add([{"text": "red", "id": f"more {i}"} for i in range(20)])
+        other._snapshots._saved = other._revision  # so that closing writes none
+
+        def fail(*args, **kwargs):
+            raise StoreError("out of reach")
+
+        monkeypatch.setattr(SqliteStore, "refinements", fail)
+        with pytest.raises(StoreError):
+            engine.refresh()
+        assert not engine._is_snapshot_due(now=True)
+        engine.close()
+        with pytest.raises(StoreError, match="closed"):
+            engine.save_snapshot()
+    assert (folder / "index.snapshot").read_bytes() == before
 
 
 def test_small_engines_have_none(world, tmp_path, monkeypatch):

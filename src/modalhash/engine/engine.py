@@ -379,10 +379,10 @@ class Engine:
         """
         self._snapshots.finish()
         if self._is_snapshot_due(now=True):
-            self.save_snapshot()
+            self._snapshots.save(*self._freeze())
         self.store.close()
         with self._lock:
-            self.index, self._ranker = make_index(self.n_bits), None
+            self.index, self._ranker, self._revision = make_index(self.n_bits), None, None
 
     @property
     def model_digest(self) -> str:
@@ -431,6 +431,8 @@ class Engine:
         if self.read_only or not isinstance(self.index, HammingIndex) or self.replaced:
             return None
         self._snapshots.finish()
+        self.refresh()
+        self._snapshots.finish()  # which that may have begun
         return self._snapshots.save(*self._freeze(), anyway=True)
 
     # -- changes
@@ -952,8 +954,10 @@ class Engine:
         self._revision = None
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:
-        revision = self._revision
-        return revision is not None and self._snapshots.is_due(revision, self.index, now=now) and not self.replaced
+        revision, ranker = self._revision, self._ranker
+        if revision is None or (ranker is not None and ranker.revision != revision):
+            return False  # closed, or the store failed before all vectors were read
+        return self._snapshots.is_due(revision, self.index, now=now) and not self.replaced
 
     def _freeze(self) -> tuple[Frozen, Revision, int]:
         """Return what the index holds, the revision of that, and the number of items."""

@@ -63,6 +63,11 @@ class Ranker:
         self._revision: Revision | None = None
         self._last_added = 0
 
+    @property
+    def revision(self) -> Revision | None:
+        """The revision that was reached; behind that of the index where a store failed in between."""
+        return self._revision
+
     def resume(self, revision: Revision) -> None:
         """Go on from a revision of the store, of which :attr:`vectors` and :attr:`sketches` were filled elsewhere."""
         self._revision, self._last_added = revision, self.vectors.last_id
