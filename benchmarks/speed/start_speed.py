@@ -63,6 +63,7 @@ WITH RECURSIVE row (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM row WH
 INSERT INTO item (modality, id, code, kind, refinement)
 SELECT 1, 'made ' || number, randomblob(8), 'hashed', randomblob(:width) FROM row
 """
+KNOWN = "UPDATE meta SET value = (SELECT max(number) FROM item) WHERE key = 'words'"
 
 
 def make_engine(folder: Path, n: int) -> None:
@@ -77,6 +78,7 @@ def make_engine(folder: Path, n: int) -> None:
     with sqlite3.connect(folder / "items.sqlite") as connection:  # the store's own way takes minutes for millions
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute(FILL, {"n": n, "width": width})
+        connection.execute(KNOWN)  # else the first to open it would first read all ids for their words
     connection.close()
 
 
