@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from modalhash.serve.access_tokens import Cookies, Token, Tokens
 from modalhash.serve.clients import Client, Role, TrustedProxies, WrongTokens, client_of, set_client
-from modalhash.serve.errors import HTTPError, busy_error, json_response, too_many_error
+from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.monitoring import Metrics, log_exception, log_request
 from modalhash.serve.settings import Settings
 
@@ -276,19 +276,21 @@ class RequestMiddleware:
             async with asyncio.timeout(limits.request_seconds):
                 await response(scope, receive, exchange.send)
             return
-        except HTTPError as error:
-            response = error.response()
         except ClientDisconnect:
             return
         except TimeoutError:
             response = busy_error(f"no answer in {limits.request_seconds:g} s").response()
         except Exception as error:
-            log_exception(exchange.number, error)
-            message = f"internal error; the log of the service says where, under request {exchange.number}"
-            response = json_response({"error": message, "status": 500, "request": exchange.number}, 500)
+            response = response_to(error) or self._internal_error(exchange.number, error)
         if exchange.status:  # too late for another response: closing the connection marks the first as incomplete
             raise ConnectionError("a response could not be completed")
         await response(scope, receive, exchange.send)
+
+    @staticmethod
+    def _internal_error(number: int, error: Exception) -> Response:
+        log_exception(number, error)
+        message = f"internal error; the log of the service says where, under request {number}"
+        return json_response({"error": message, "status": 500, "request": number}, 500)
 
     def _record(self, exchange: _Exchange, scope: Scope) -> None:
         seconds = time.perf_counter() - exchange.start

@@ -18,11 +18,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from modalhash.engine import Engine
 from modalhash.serve.app import make_app
@@ -74,14 +73,24 @@ def page_url(sock: socket.socket) -> str:
 # -- HTTP on a connection
 
 
-class Protocol(H11Protocol):
-    """uvicorn's connection, with limits on how long to wait and JSON errors."""
+class MalformedRequestError(Exception):
+    """The head of a request is not as HTTP has it, though its parser lets it pass."""
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's connection, with limits on how long to wait and how much to read, and JSON errors."""
 
     limits: ClassVar[Limits]
     table: ClassVar[ConnectionTable]
     trusted: ClassVar[TrustedProxies]
     _timer: asyncio.TimerHandle | None = None
     _idle_since: float = 0.0
+    _head_bytes: int = 0
+    """Bytes of a head that is not complete."""
+    _in_head: bool = False
+    _in_body: bool = False
+    _is_refused: bool = False
+    """Whether what arrives is no longer looked at."""
 
     @classmethod
     def for_settings(cls, settings: Settings) -> type[Protocol]:
@@ -102,6 +111,8 @@ class Protocol(H11Protocol):
         """Close the connection at once."""
         self.transport.abort()
 
+    # -- the connection
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._idle_since = self.loop.time()
@@ -117,13 +128,46 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         super().data_received(data)
+        if self._is_refused:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.limits.head_bytes:
+                self.send_400_response("The head of the request is too large.")
+                return
         self._update_timer()
+
+    # -- the parser's events
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        n_hosts = sum(name == b"host" for name, _ in self.headers)
+        if n_hosts > 1 or (not n_hosts and self.parser.get_http_version() == "1.1"):
+            raise MalformedRequestError(f"{n_hosts} Host headers; expected one")
+        super().on_headers_complete()
+        if self.parser.should_upgrade():  # to what is not spoken here; the parser reads no further request
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._idle_since = self.loop.time()
         self._update_timer()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: whoever offers another protocol is answered in this one."""
+
+    # -- what is no request, or comes too slowly
 
     def send_400_response(self, msg: str) -> None:
         """Respond to what is no HTTP, or has too large a head."""
@@ -131,11 +175,10 @@ class Protocol(H11Protocol):
 
     def _update_timer(self) -> None:
         """Run the timer while it is the client's turn to send."""
-        theirs, ours = self.conn.their_state, self.conn.our_state
-        if ours is h11.DONE and theirs is h11.SEND_BODY:
-            self._start_timer(LINGER_SECONDS)
-        elif theirs is h11.IDLE and self.conn.trailing_data[0]:
+        if self._in_head:
             self._start_timer(self.limits.header_seconds)
+        elif self._in_body and self.cycle is not None and self.cycle.response_complete:
+            self._start_timer(LINGER_SECONDS)
         else:
             self._stop_timer()
 
@@ -152,23 +195,31 @@ class Protocol(H11Protocol):
         self._timer = None
         if self.transport.is_closing():
             return
-        if self.conn.our_state is h11.IDLE:
-            self._send_error(408, "the head of the request did not arrive in time; send it faster")
-        else:
+        if self._in_body:
             self.transport.abort()
+        else:
+            self._send_error(408, "the head of the request did not arrive in time; send it faster")
 
     def _send_error(self, status: int, message: str) -> None:
-        """Respond before there is a request, and close the connection."""
+        """Respond to what is no request, and close the connection."""
+        self._is_refused = True
+        self._stop_timer()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or not cycle.more_body:  # this is about what came after it
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
         body = json.dumps({"error": message, "status": status}).encode()
-        headers: list[Any] = [
+        headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
             *SECURITY_HEADERS,
         ]
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
 
 
@@ -211,7 +262,6 @@ def make_server(engine: Engine, settings: Settings, on_ready: Callable[[], None]
     config = uvicorn.Config(
         app,
         http=Protocol.for_settings(settings),
-        h11_max_incomplete_event_size=settings.limits.head_bytes,
         timeout_graceful_shutdown=int(settings.limits.request_seconds),
         ws="none",
         lifespan="on",
