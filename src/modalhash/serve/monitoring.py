@@ -14,9 +14,9 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from queue import Full, Queue
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 
@@ -25,6 +25,8 @@ ACCESS_LOGGER = LOGGER.getChild("access")
 MAX_LOGGED_PATH = 200
 MAX_WAITING_LINES = 4096
 """Lines of a log that wait to be written; further ones are dropped."""
+MAX_LINES_AT_ONCE = 64
+"""Lines that are written together where several wait."""
 FLUSH_SECONDS = 1.0
 """How long the end of the service waits for the last lines to be written."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -39,11 +41,10 @@ class JSONFormatter(logging.Formatter):
     """Formats a record as one JSON object: its ``fields``, or for records of other libraries their message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = getattr(record, "fields", None)
         if fields is None:
             fields = {"event": f"{record.name.partition('.')[0]}: {record.getMessage().strip()}"}
-        return json.dumps({"time": moment, **fields})
+        return _line(record.created, fields)
 
 
 class BackgroundHandler(logging.Handler):
@@ -62,9 +63,12 @@ class BackgroundHandler(logging.Handler):
         super().__init__()
         self.setFormatter(JSONFormatter())
         self._output = output
-        self._lines: Queue[str] = Queue(MAX_WAITING_LINES)
+        self._lines: deque[str] = deque()
         self._dropped = 0
         self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        """Guards the lines, and tells of lines that came or were written."""
+        self._n_writing = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand a line to the thread."""
@@ -73,27 +77,35 @@ class BackgroundHandler(logging.Handler):
 
     def flush(self) -> None:
         """Wait until all lines are written, but not for long."""
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines and not self._n_writing, FLUSH_SECONDS)
 
     def _put(self, line: str) -> None:
         if self._thread is None or not self._thread.is_alive():  # a process that was forked has no threads
             self._thread = threading.Thread(target=self._write_lines, name=f"log to {self._output}", daemon=True)
             self._thread.start()
-        try:
+        with self._changed:
+            if len(self._lines) + self._n_writing >= MAX_WAITING_LINES:
+                self._dropped += 1
+                return
             if self._dropped:
-                self._lines.put_nowait(json.dumps({"time": _now(), "event": f"{self._dropped} lines were dropped"}))
+                self._lines.append(_line(time.time(), {"event": f"{self._dropped} lines were dropped"}))
                 self._dropped = 0
-            self._lines.put_nowait(line)
-        except Full:
-            self._dropped += 1
+            self._lines.append(line)
+            if not self._n_writing:  # a thread that writes looks for more by itself
+                self._changed.notify_all()
 
     def _write_lines(self) -> None:
         while True:
-            line = self._lines.get()
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                lines = [self._lines.popleft() for _ in range(min(len(self._lines), MAX_LINES_AT_ONCE))]
+                self._n_writing = len(lines)
             with contextlib.suppress(Exception):
-                self._write(f"{line}\n")
-            self._lines.task_done()
+                self._write("\n".join(lines) + "\n")
+            with self._changed:
+                self._n_writing = 0
+                self._changed.notify_all()
 
     def _write(self, text: str) -> None:
         """Write past the buffer of the stream: a thread that waits with its lock would keep the process from ending."""
@@ -135,8 +147,10 @@ def flush_logs() -> None:
     ERROR_HANDLER.flush()
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _line(seconds: float, fields: Mapping[str, object]) -> str:
+    """Return a line of a log: a moment and what happened."""
+    moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": moment, **fields})
 
 
 def log_event(event: str) -> None:
