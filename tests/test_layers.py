@@ -109,13 +109,14 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "serve": [
         "batching clients monitoring",
-        "access_tokens settings",
+        "access_tokens seats settings",
         "connections errors schemas",
         "http media openapi pages searcher uploads",
         "service",
         "routes_duplicates routes_items routes_search routes_state",
         "app",
         "server",
+        "workers",
     ],
     "store": [
         "filters",

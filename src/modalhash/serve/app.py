@@ -26,6 +26,7 @@ from modalhash.serve import (
     routes_state,
 )
 from modalhash.serve.http import RequestMiddleware
+from modalhash.serve.seats import Seat
 from modalhash.serve.service import LeaseMiddleware, Service
 from modalhash.serve.settings import Settings
 
@@ -36,8 +37,8 @@ DESCRIPTION = (
 
 
 DIRECT_ROUTES = ("/search",)
-"""Routes that most requests go to. FastAPI describes them, and its way to them costs more than the rest of a request, so
-they are called without it: their functions take the request and return a response."""
+"""Routes that most requests go to. FastAPI describes them, and its way to them costs more than the rest of a request.
+So they are called without it: their functions take the request and return a response."""
 
 
 class DirectRoutes:
@@ -49,7 +50,7 @@ class DirectRoutes:
             (method, route.path): route
             for route in routes
             if isinstance(route, APIRoute) and route.path in DIRECT_ROUTES
-            for method in route.methods
+            for method in route.methods or ()
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,21 +82,22 @@ class ServiceApp(FastAPI):
         return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
 
 
-def make_app(engine: Engine, settings: Settings | None = None) -> ServiceApp:
+def make_app(engine: Engine, settings: Settings | None = None, *, seat: Seat | None = None) -> ServiceApp:
     """Return an ASGI app that serves an engine; the engine stays the caller's to close.
 
     If another engine takes its place in its folder, the app opens that, serves it from then on, and closes the old one
     when its last request is answered.
 
     The access log goes to the standard output and internal errors go to the error output, unless the logger
-    ``modalhash.serve`` has a handler already.
+    ``modalhash.serve`` has a handler already. ``seat`` is for a worker of several.
 
     Examples
     --------
     >>> app = make_app(Engine.open("engine"), Settings(writable=True))  # doctest: +SKIP
     """
     settings = settings or Settings()
-    service = Service(engine, settings)
+    seat = seat or Seat()
+    service = Service(engine, settings, seat)
     monitoring.configure_logging()
 
     @asynccontextmanager
@@ -125,6 +127,7 @@ def make_app(engine: Engine, settings: Settings | None = None) -> ServiceApp:
         LeaseMiddleware(DirectRoutes(super(ServiceApp, app).__call__, app.routes), service),
         settings=settings,
         metrics=service.metrics,
+        seat=seat,
         make_place=service.body_budget.drop_slowest,
     )
     return app

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from itertools import count
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import ClientDisconnect
@@ -15,9 +13,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from modalhash.serve.access_tokens import Cookies, Token, Tokens
-from modalhash.serve.clients import Client, Role, TrustedProxies, WrongTokens, client_of, set_client
+from modalhash.serve.clients import Client, Role, TrustedProxies, client_of, set_client
 from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.monitoring import Metrics, log_exception, log_request
+from modalhash.serve.seats import Seat
 from modalhash.serve.settings import Settings
 
 POLICY = (
@@ -54,10 +53,11 @@ CLIENT_CLOSED_REQUEST = 499
 class AccessControl:
     """Decides on requests by the host name they use, the site they come from, and the token."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._tokens, self._cookies = Tokens(settings.token, settings.token_file), Cookies(settings.cookie_seconds)
+    def __init__(self, settings: Settings, seat: Seat) -> None:
+        self._tokens = Tokens(settings.token, settings.token_file)
+        self._cookies = Cookies(settings.cookie_seconds, seat.cookie_key)
         self._head_bytes = settings.limits.head_bytes
-        self._wrong = WrongTokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
+        self._wrong = seat.wrong_tokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
         self._hosts: set[str] | None = None
         if settings.is_local or settings.hosts:
             own = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -224,16 +224,20 @@ class RequestMiddleware:
         How the service was started.
     metrics : Metrics
         Counts the requests.
+    seat : Seat
+        The place of this process in the service.
     make_place : callable
         Ends a request that only waits for its client, for another one, and returns whether there was one.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics, make_place: Callable[[], bool]) -> None:
-        self.app, self.metrics, self._make_place = app, metrics, make_place
-        self._access, self._limits, self._quiet = AccessControl(settings), settings.limits, settings.quiet
+    def __init__(
+        self, app: ASGIApp, *, settings: Settings, metrics: Metrics, seat: Seat, make_place: Callable[[], bool]
+    ) -> None:
+        self.app, self.metrics, self._seat, self._make_place = app, metrics, seat, make_place
+        self._access, self._limits, self._quiet = AccessControl(settings, seat), settings.limits, settings.quiet
         self._proxies = TrustedProxies(settings.trusted_proxies)
-        self._by_address: Counter[str] = Counter()
-        self._numbers = count(1)
+        self._by_address = seat.tally("requests")
+        self._all_under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -242,24 +246,25 @@ class RequestMiddleware:
             return
         address = self._proxies.address(scope)
         set_client(scope, Client(address))
-        exchange = _Exchange(next(self._numbers), send)
-        self.metrics.requests_under_way += 1
-        self._by_address[address] += 1
+        exchange = _Exchange(self._seat.next_number(), send)
+        self._count_under_way(address, 1)
         try:
             await self._respond(exchange, scope, receive, address)
         finally:
-            self.metrics.requests_under_way -= 1
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+            self._count_under_way(address, -1)
             self._record(exchange, scope)
+
+    def _count_under_way(self, address: str, n: int) -> None:
+        self.metrics.requests_under_way += n
+        self._all_under_way = self._seat.all_under_way(self.metrics.requests_under_way)
+        self._by_address.add(address, n)
 
     def _check_load(self, address: str) -> None:
         """Raise if too many requests are under way, of one address or of all."""
         limits = self._limits
-        if self._by_address[address] > limits.requests_per_address:
+        if self._by_address.total(address) > limits.requests_per_address:
             raise too_many_error(f"{limits.requests_per_address} requests are under way")
-        if self.metrics.requests_under_way > limits.requests and not self._make_place():
+        if self._all_under_way > limits.requests and not self._make_place():
             raise busy_error(f"{limits.requests} requests are under way")
 
     async def _respond(self, exchange: _Exchange, scope: Scope, receive: Receive, address: str) -> None:
