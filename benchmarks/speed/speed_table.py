@@ -33,7 +33,7 @@ SECTIONS = {  # result file -> heading, in this order; others follow under their
     "duplicates_speed": "Near-duplicates",
     "import_speed": "Start",
     "start_speed": "Start of a large engine",
-    "serve_speed": "The service",
+    "serve_load": "The service",
 }
 HEAD = """# Speed
 
