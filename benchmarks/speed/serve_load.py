@@ -271,7 +271,7 @@ def rows_of(
     cost, own_cost = medians(runs, "processor_ms"), medians(alone, "processor_ms")
     note = (
         f"{rate:,.0f} against {theirs:,.0f} searches a second ({spread}); processor time of a search {cost:.2f} "
-        f"against {own_cost:.2f} ms, {own_cost / cost:.0%}; the clients took {medians(runs, 'clients_ms'):.2f} ms more; "
+        f"against {own_cost:.2f} ms, {own_cost / cost:.0%}; the clients took {medians(runs, 'clients_ms'):.2f} ms; "
         f"{service.peak_megabytes():,.0f} MB"
     )
     errors = sum(run["errors"] for run in [*runs, half])
