@@ -43,6 +43,7 @@ PAGE_FILES = "/static/"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 METHODS = (*SAFE_METHODS, "POST", "PUT", "PATCH", "DELETE")
+TWO_LENGTHS = "the request has Content-Length and Transfer-Encoding; expected one of them"
 CLIENT_CLOSED_REQUEST = 499
 """The status in log and metrics where the client was gone before the response."""
 
@@ -173,8 +174,7 @@ def _check_role(client: Client, method: str, path: str) -> Client:
 def _check_framing(headers: dict[bytes, list[bytes]]) -> None:
     """Refuse a body with two lengths: a proxy that believes the other one would take the rest for a second request."""
     if b"content-length" in headers and b"transfer-encoding" in headers:
-        message = "the request has Content-Length and Transfer-Encoding; expected one of them"
-        raise HTTPError(400, message, {"Connection": "close"})
+        raise HTTPError(400, TWO_LENGTHS, {"Connection": "close"})
 
 
 def _check_site(headers: dict[bytes, list[bytes]]) -> None:

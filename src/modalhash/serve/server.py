@@ -28,7 +28,7 @@ from modalhash.engine import Engine
 from modalhash.serve.app import make_app
 from modalhash.serve.clients import TrustedProxies, client_key
 from modalhash.serve.connections import ConnectionTable
-from modalhash.serve.http import SECURITY_HEADERS
+from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.monitoring import ERROR_HANDLER
 from modalhash.serve.seats import Seat
 from modalhash.serve.settings import Limits, Settings
@@ -180,10 +180,13 @@ class Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Respond to what is no HTTP, or has too large a head."""
-        if "Content-Length overflow" in str(sys.exception()):  # all that the parser tells of a length beyond 64 bits
+        reason = str(sys.exception())  # the parser tells what is wrong in words alone
+        if "Content-Length overflow" in reason:
             self._send_error(413, "the body is longer than any that is taken; send less, or a smaller picture")
-            return
-        self._send_error(400, f"{msg} Its head may have at most {self.limits.head_bytes:,} bytes.")
+        elif "Content-Length" in reason and "Transfer-Encoding" in reason:
+            self._send_error(400, TWO_LENGTHS)
+        else:
+            self._send_error(400, f"{msg} Its head may have at most {self.limits.head_bytes:,} bytes.")
 
     def _update_timer(self) -> None:
         """Run the timer while it is the client's turn to send."""
