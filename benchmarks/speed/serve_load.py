@@ -22,6 +22,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -183,7 +184,9 @@ class Service:
             self.process = subprocess.Popen(
                 [*command, "--workers", str(n_workers)], stdout=output, stderr=subprocess.STDOUT
             )
-        while b"http://" not in (text := log.read_bytes()):
+
+    def wait_until_ready(self) -> None:
+        while b"http://" not in (text := self.log.read_bytes()):
             if self.process.poll() is not None:
                 raise RuntimeError(text.decode())
             time.sleep(0.05)
@@ -317,6 +320,8 @@ def measure(folder: Path, scratch: Path, args: argparse.Namespace) -> list[dict[
         for n_workers in WORKERS:
             services[n_workers] = Service(folder, n_workers, scratch / f"log-{n_workers}.jsonl")
             opened.callback(services[n_workers].stop)
+        for service in services.values():
+            service.wait_until_ready()
         alone = InProcess(opened.enter_context(Engine.open(folder)), args.items)
         sides: dict[int, Callable[[float], dict[str, Any]]] = {0: alone.measure}
         for n_workers, service in services.items():
@@ -354,6 +359,7 @@ def main() -> None:
 
         print(json.dumps(uvloop.run(load(args.load, args.clients, args.seconds, args.items, args.rate))))
         return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the services end with this process
     args.items = args.items or (100_000 if args.quick else 1_000_000)
     args.seconds = args.seconds or (1.5 if args.quick else 5.0)
     with tempfile.TemporaryDirectory() as scratch:
