@@ -693,7 +693,7 @@ class Engine:
 
     def with_paths(self, hits: Iterable[Hit]) -> list[Hit]:
         """Return hits whose ``uri`` says where their files are now, as :meth:`search` gives them."""
-        return [hit if (file := self.path_of(hit)) is None else replace(hit, uri=str(file)) for hit in hits]
+        return [hit if (file := self.path_of(hit)) is None else hit.changed(uri=str(file)) for hit in hits]
 
     def sizes(self) -> dict[str, int]:
         """Return the number of items of each modality as the last search saw them, at once."""
