@@ -100,7 +100,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "experiments": ["environment provenance", "inputs", "config", "cells measure", "results", "run"],
     "index": [
         "_layout _sections base",
-        "_kernels sharded",
+        "_bucket_kernels _hit_kernels _kernels _vector_kernels sharded",
         "_scan vectors",
         "multi_index",
         "hamming",

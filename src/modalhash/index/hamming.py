@@ -301,7 +301,8 @@ class HammingIndex:
         >>> index.distances(np.array([7], dtype=np.uint8), [3, 5, 1]).tolist()
         [3, -1, 0]
         """
-        from modalhash.index._kernels import NO_STARTS, distances_by_id
+        from modalhash.index._hit_kernels import distances_by_id
+        from modalhash.index._kernels import NO_STARTS
 
         numbers = check_ids(ids)
         query = pack_words(self._check(np.asarray(query_code)[None], "query_code"), self.n_bits)[0]

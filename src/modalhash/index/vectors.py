@@ -170,7 +170,7 @@ class FoundRows(NamedTuple):
 
     def dots(self, query: Array, start: int, stop: int) -> Array:
         """Return the inner product of the values ``start`` to ``stop`` of the query and of each row, int32."""
-        from modalhash.index._kernels import dots
+        from modalhash.index._vector_kernels import dots
 
         products: Array = dots(query[start:stop], self.table, self.rows, start)
         return products
@@ -180,7 +180,7 @@ class FoundRows(NamedTuple):
 
         These are int32 and float64, of the query and of each row; the cosine with zeros is 0. The rows are read once.
         """
-        from modalhash.index._kernels import dots_and_cosines
+        from modalhash.index._vector_kernels import dots_and_cosines
 
         products, cosines = dots_and_cosines(query[:stop], self.table, self.rows, start)
         return products, cosines
