@@ -19,7 +19,21 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.index._layout import CHUNK
-from modalhash.kernels import compiled, popcount, prefetch
+from modalhash.index._planes import (
+    GROUP,
+    GROUP_CHUNKS,
+    LANES,
+    MAX_DIGITS,
+    TABLE_WORDS,
+    TRIPLES,
+    aligned_words,
+    fill_bound,
+    fill_places,
+    fill_table,
+    lowest_bit,
+    next_group_below,
+)
+from modalhash.kernels import VECTOR_POPCOUNT, compiled, popcount, prefetch
 
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
@@ -29,6 +43,8 @@ MIN_SAMPLED, MAX_SAMPLED = (
     128,
 )  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
+GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
+MIN_QUERIES_FOR_PLANES = 48 if VECTOR_POPCOUNT else 4  # below, making tables of planes costs more than they save
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
 NO_STARTS = np.empty(0, np.int64)  # every row is one item
 
@@ -122,6 +138,13 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
 def block_chunks(words: Array, n_queries: int) -> int:
     """Return the chunks of a block: what stays in the first cache for the next query, or all for a single query."""
     return words.shape[0] if n_queries == 1 else max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def planes_pay(words: Array, n_queries: int) -> bool:
+    """Return whether a batch is compared faster plane by plane (:mod:`._planes`): codes of 1, 2 or 4 long words are."""
+    n_words = words.shape[1]
+    return words.itemsize == 8 and n_queries >= MIN_QUERIES_FOR_PLANES and (n_words <= 2 or n_words == 4)
 
 
 @compiled()
@@ -255,40 +278,155 @@ def scan_nearest(
     scratch: Array,
 ) -> None:
     """Fill the candidates of each query, see :func:`nearest`."""
-    n_queries, capacity = rows.shape
+    n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
-    several = starts.shape[0] > 0
+    begin = 0
+    if planes_pay(words, n_queries):
+        begin = scan_groups(
+            queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, insides, limits
+        )  # fmt: skip
     step = block_chunks(words, n_queries)
-    for first in range(0, n_chunks, step):
+    for first in range(begin, n_chunks, step):
         block = words[first : min(n_chunks, first + step)]
         for q in range(n_queries):
             query, limit = queries[q], limits[q]
             own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
             size, inside = sizes[q], insides[q]
-            bound = limit + np.int64(own_levels[limit] < most - (inside - own_counts[limit]))
+            bound = bound_of(limit, inside, most, own_counts, own_levels)
             c = next_chunk_below(query, block, 0, bound, q > 0, scratch)
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
                 row = (first + c) * CHUNK
                 for j in range(min(CHUNK, n - row)):
                     distance = np.int64(scratch[j])
-                    if distance >= bound:
-                        continue
-                    if size == capacity:
-                        size = compact(own_rows, own_distances, limit, most - (inside - own_counts[limit]))
-                    own_rows[size] = row + j
-                    own_distances[size] = distance
-                    size += 1
-                    weight = starts[row + j + 1] - starts[row + j] if several else 1
-                    own_counts[distance] += weight
-                    own_levels[distance] += 1
-                    inside += weight
-                    while inside - own_counts[limit] >= k:
-                        inside -= own_counts[limit]
-                        limit -= 1
-                    bound = limit + np.int64(own_levels[limit] < most - (inside - own_counts[limit]))
+                    if distance < bound:
+                        size, inside, limit = insert(
+                            row + j, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels,
+                            size, inside, limit,
+                        )  # fmt: skip
+                        bound = bound_of(limit, inside, most, own_counts, own_levels)
                 c = next_chunk_below(query, block, c + 1, bound, q > 0, scratch)
             limits[q], sizes[q], insides[q] = limit, size, inside
+
+
+@compiled()
+def scan_groups(
+    queries: Array,
+    words: Array,
+    n: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    sizes: Array,
+    insides: Array,
+    limits: Array,
+) -> int:
+    """Fill the candidates of each query from the whole groups of :mod:`._planes`; return how many chunks these are."""
+    n_queries, n_words = queries.shape
+    n_groups = n // GROUP
+    step = GROUPS_OF_A_BLOCK // n_words
+    tables = aligned_words(step * n_words * TABLE_WORDS).reshape(step, n_words * TABLE_WORDS)
+    planes, below = aligned_words(64 * LANES), aligned_words(LANES)
+    places = np.empty((n_queries, 2 * TRIPLES * n_words), np.uint16)
+    bounds = np.empty((n_queries, MAX_DIGITS), np.uint64)
+    for q in range(n_queries):
+        fill_places(queries[q], places[q])
+        fill_bound(bound_of(limits[q], insides[q], most, counts[q], levels[q]), bounds[q])
+    for first in range(0, n_groups, step):
+        in_block = min(step, n_groups - first)
+        for g in range(in_block):
+            fill_table(words[(first + g) * GROUP_CHUNKS : (first + g + 1) * GROUP_CHUNKS], planes, tables[g])
+        for q in range(n_queries):
+            g = next_group_below(tables, 0, in_block, places, bounds, q, below)
+            while g < in_block:
+                bound = take_below(
+                    q, (first + g) * GROUP, below, queries, words, starts, k, most, rows, distances, counts, levels,
+                    sizes, insides, limits,
+                )  # fmt: skip
+                fill_bound(bound, bounds[q])
+                g = next_group_below(tables, g + 1, in_block, places, bounds, q, below)
+    return n_groups * GROUP_CHUNKS
+
+
+@compiled()
+def take_below(
+    q: int,
+    start: int,
+    below: Array,
+    queries: Array,
+    words: Array,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    sizes: Array,
+    insides: Array,
+    limits: Array,
+) -> int:
+    """Take the codes of the group from row ``start`` on whose bit in ``below`` is set; return the query's bound."""
+    query = queries[q]
+    own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
+    size, inside, limit = sizes[q], insides[q], limits[q]
+    bound = bound_of(limit, inside, most, own_counts, own_levels)
+    for lane in range(LANES):
+        bits = below[lane]
+        first = start + 64 * lane
+        while bits:
+            row = first + lowest_bit(bits)
+            bits &= bits - np.uint64(1)
+            distance = np.int64(0)
+            for w in range(query.shape[0]):
+                distance += np.int64(popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK]))
+            if distance < bound:  # it falls while candidates come in
+                size, inside, limit = insert(
+                    row, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels, size, inside, limit
+                )
+                bound = bound_of(limit, inside, most, own_counts, own_levels)
+    sizes[q], insides[q], limits[q] = size, inside, limit
+    return bound
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def bound_of(limit: int, inside: int, most: int, counts: Array, levels: Array) -> int:
+    """Return the distance from which on rows do not matter: beyond the limit, or at it if there are enough already."""
+    return limit + np.int64(levels[limit] < most - (inside - counts[limit]))
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def insert(
+    row: int,
+    distance: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    size: int,
+    inside: int,
+    limit: int,
+) -> tuple[int, int, int]:
+    """Take a row among a query's candidates; return their number, the items up to the limit, and the limit."""
+    if size == rows.shape[0]:
+        size = compact(rows, distances, limit, most - (inside - counts[limit]))
+    rows[size] = row
+    distances[size] = distance
+    weight = starts[row + 1] - starts[row] if starts.shape[0] else 1
+    counts[distance] += weight
+    levels[distance] += 1
+    inside += weight
+    while inside - counts[limit] >= k:
+        inside -= counts[limit]
+        limit -= 1
+    return size + 1, inside, limit
 
 
 # -- all within a radius
