@@ -100,7 +100,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "experiments": ["environment provenance", "inputs", "config", "cells measure", "results", "run"],
     "index": [
         "_layout _sections base",
-        "_bucket_kernels _hit_kernels _kernels _vector_kernels sharded",
+        "_bucket_kernels _hit_kernels _planes _vector_kernels sharded",
+        "_kernels",
         "_scan vectors",
         "multi_index",
         "hamming",

@@ -20,7 +20,7 @@ from numba import extending, prange, types
 from modalhash._typing import Array
 
 intrinsic: Any = extending.intrinsic  # numba's own annotations do not describe what its decorators return
-FEATURES = numba.config.CPU_FEATURES or llvm.get_host_cpu_features().flatten()  # a string that numba compiles for
+FEATURES: str = getattr(numba.config, "CPU_FEATURES", None) or llvm.get_host_cpu_features().flatten()
 VECTOR_POPCOUNT = "+avx512vpopcntdq" in FEATURES.split(",")
 """Whether kernels are compiled for a processor that counts the bits of several words in one instruction."""
 

@@ -11,7 +11,7 @@ from modalhash.index import _kernels, _planes
 from modalhash.index._layout import CHUNK, pack_words, to_chunks
 
 N_BITS = (33, 64, 65, 128, 200, 256)
-BATCH = _kernels.MIN_QUERIES_FOR_PLANES + 3
+BATCH = _kernels.MIN_QUERIES_FOR_PLANES + 3  # compared by planes, unless vector instructions count bits
 
 
 def words_of(rng, n, n_words):
@@ -81,3 +81,25 @@ def test_rows_of_several_items_count_several_times(rng):
         np.testing.assert_array_equal(rows[q], alone[0][0])
         np.testing.assert_array_equal(distances[q], alone[1][0])
         assert sizes[q] == alone[2][0]
+
+
+@pytest.mark.parametrize("n_words", [1, 2, 4])
+def test_groups_are_scanned_on_every_processor(rng, n_words):
+    n, k, n_bits = 9 * _planes.GROUP, 30, 64 * n_words
+    codes, queries = words_of(rng, n, n_words), words_of(rng, 5, n_words)
+    rows, distances = np.empty((5, 2 * k), np.int64), np.empty((5, 2 * k), np.int32)
+    counts, levels = np.zeros((5, n_bits + 1), np.int64), np.zeros((5, n_bits + 1), np.int64)
+    sizes, insides, limits = np.zeros(5, np.int64), np.zeros(5, np.int64), np.full(5, n_bits)
+    words = to_chunks(codes, n // CHUNK)
+    done = _kernels.scan_groups(
+        queries, words, n, _kernels.NO_STARTS, k, k, rows, distances, counts, levels, sizes, insides, limits
+    )
+    assert done == n // CHUNK
+    for q, query in enumerate(queries):
+        expected = np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
+        order = np.argsort(expected, kind="stable")[:k]
+        found = slice(int(sizes[q]))
+        best = np.lexsort((rows[q, found], distances[q, found]))[:k]
+        np.testing.assert_array_equal(rows[q, found][best], order)
+        np.testing.assert_array_equal(distances[q, found][best], expected[order])
+        assert limits[q] == expected[order[-1]]

@@ -44,7 +44,7 @@ MIN_SAMPLED, MAX_SAMPLED = (
 )  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
 GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
-MIN_QUERIES_FOR_PLANES = 48 if VECTOR_POPCOUNT else 4  # below, making tables of planes costs more than they save
+MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
 NO_STARTS = np.empty(0, np.int64)  # every row is one item
 
@@ -142,9 +142,13 @@ def block_chunks(words: Array, n_queries: int) -> int:
 
 @compiled(inline="always")  # a call would count references to its arrays
 def planes_pay(words: Array, n_queries: int) -> bool:
-    """Return whether a batch is compared faster plane by plane (:mod:`._planes`): codes of 1, 2 or 4 long words are."""
+    """Return whether a batch is compared plane by plane (:mod:`._planes`): codes of 1, 2 or 4 long words may be.
+
+    Where one instruction counts the bits of several words, chunks are compared faster without tables.
+    """
     n_words = words.shape[1]
-    return words.itemsize == 8 and n_queries >= MIN_QUERIES_FOR_PLANES and (n_words <= 2 or n_words == 4)
+    possible = words.itemsize == 8 and (n_words <= 2 or n_words == 4)
+    return possible and not VECTOR_POPCOUNT and n_queries >= MIN_QUERIES_FOR_PLANES
 
 
 @compiled()
@@ -396,7 +400,7 @@ def take_below(
 @compiled(inline="always")  # a call would count references to its arrays
 def bound_of(limit: int, inside: int, most: int, counts: Array, levels: Array) -> int:
     """Return the distance from which on rows do not matter: beyond the limit, or at it if there are enough already."""
-    return limit + np.int64(levels[limit] < most - (inside - counts[limit]))
+    return limit + int(levels[limit] < most - (inside - counts[limit]))
 
 
 @compiled(inline="always")  # a call would count references to its arrays

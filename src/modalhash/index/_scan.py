@@ -116,7 +116,8 @@ def scan_tiles(
         return []
     n_bytes = sum(_n_scanned(table) for table in tables) * queries.nbytes
     n_threads = 1 if n_bytes < MIN_BYTES_FOR_THREADS else n_threads or numba_threads()
-    share = max(MIN_QUERY_TILE, -(-len(queries) // (4 * n_threads)))  # several tiles a thread: some take longer
+    n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several tiles a thread: some take longer
+    share = max(MIN_QUERY_TILE, -(-len(queries) // n_tiles))
     tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
     if len(tiles) < n_threads:
         tables = [part for table in tables for part in split_table(table, n_threads)]
