@@ -97,7 +97,14 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "retrieval",
         "databases",
     ],
-    "experiments": ["environment provenance", "inputs", "config", "cells measure", "results", "run"],
+    "experiments": [
+        "environment parameters provenance",
+        "comparison inputs",
+        "config tuning",
+        "cells measure",
+        "results",
+        "run",
+    ],
     "index": [
         "_layout _sections base",
         "_bucket_kernels _hit_kernels _planes _vector_kernels sharded",

@@ -8,6 +8,7 @@ from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.data._errors import ReadError as ReadError
+    from modalhash.data._read import guess_mapping as guess_mapping
     from modalhash.data._read import read as read
     from modalhash.data.catalog import NAMED as NAMED
     from modalhash.data.catalog import NamedDataset as NamedDataset
@@ -51,7 +52,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "_errors": ["ReadError"],
-        "_read": ["read"],
+        "_read": ["guess_mapping", "read"],
         "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "is_present", "load_dataset"],
         "dataset": ["Dataset", "Parts", "Split", "with_split"],
         "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines", "table_format", "usual_fields"],
