@@ -91,7 +91,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "evaluation": [
         "ranking significance tables",
         "precision protocol trec",
-        "curves",
+        "curves runs",
         "result",
         "figures measures",
         "retrieval",
