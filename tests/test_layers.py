@@ -50,7 +50,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},
     "engine": {"_archives", "_config", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "evaluation", "features", "frames", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
-    "experiments": {"_config", "_files", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
+    "experiments": {"_config", "_files", "_imports", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
     "serve": {"_archives", "_decoding", "_files", "_imports", "_lazy", "audit", "codes", "engine", "store"},
 }  # fmt: skip
 TOPMOST = "cli"  # knows every room, and no room knows it

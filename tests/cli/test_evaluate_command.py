@@ -103,7 +103,10 @@ def test_cutoff_deeper_than_the_unseen_database(run):
         (["--param", "n_bits=1"], "n_bits is set by the code lengths (--bits)"),
         (["--method", "chance,amsh", "--param", "amsh.ridge=-1"], "toy: amsh: ridge is -1"),
         (["--against", "edmh"], "the reference 'edmh' is not among the methods amsh"),
-        (["--scenario", "unpaired", "--method", "chance,batch"], "batch learns from pairs, and the scenario 'unpaired'"),
+        (
+            ["--scenario", "unpaired", "--method", "chance,batch"],
+            "batch learns from pairs, and the scenario 'unpaired'",
+        ),
         (["--json", "--latex"], "take one of"),
         (["--modalities", "smell"], "no modality 'smell'"),
         (["--scenario", "nonsense"], "nonsense"),
@@ -149,7 +152,7 @@ def test_pairs_are_kept_where_a_method_needs_them(run):
 
 
 def test_parameters_of_a_file(run, tmp_path):
-    (tmp_path / "p.toml").write_text('[edmh]\nridge = 0.25\nmax_iter = 3\n\n[batch]\nridge = 1\n', encoding="utf-8")
+    (tmp_path / "p.toml").write_text("[edmh]\nridge = 0.25\nmax_iter = 3\n\n[batch]\nridge = 1\n", encoding="utf-8")
     options = ("--method", "edmh", "--seeds", "1", "--markdown", "--params", str(tmp_path / "p.toml"))
     assert "edmh: ridge=0.25, max_iter=3" in run(*options).stdout
     assert "edmh: ridge=0.5, max_iter=3" in run(*options, "--param", "ridge=0.5").stdout

@@ -16,7 +16,6 @@ from modalhash.experiments import (
     write_parameters,
 )
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for")
 
 

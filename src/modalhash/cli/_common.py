@@ -139,8 +139,8 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="ROLE=VARIABLE",
-        help="Which variable of a file is which, e.g. [b]--map image=I_tr --map labels=L_tr[/b], for files that are not "
-        "recognised; [b]image=I[/b] takes I_tr and I_te. Also labels.image, ids, class_names, is_train; may be "
+        help="Which variable of a file is which, e.g. [b]--map image=I_tr --map labels=L_tr[/b], for files that are "
+        "not recognised; [b]image=I[/b] takes I_tr and I_te. Also labels.image, ids, class_names, is_train; may be "
         "repeated.",
         show_default=False,
     ),
@@ -243,8 +243,8 @@ def audited(what: str, folder: Path, **details: Any) -> Iterator[dict[str, Any]]
 def open_dataset(name: str, root: Path | None = None, mapping: dict[str, Any] | None = None) -> Dataset:
     """Read a data set: a file comes first, then the named data set if it is there, then a folder.
 
-    With a mapping, as ``--map`` gives it, it is a file or a folder. With an empty one, where the layout of a file is not
-    recognised, the error has the command with a mapping to copy; None is for commands that have no ``--map``.
+    With a mapping, as ``--map`` gives it, it is a file or a folder. With an empty one, where the layout of a file is
+    not recognised, the error has the command with a mapping to copy; None is for commands that have no ``--map``.
     """
     from modalhash.data import NAMED, ReadError, is_present, load_dataset, read
 

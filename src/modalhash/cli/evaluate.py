@@ -142,10 +142,7 @@ def evaluate(
     if files is not None:
         _write(found, files)
     table = found.table()
-    if as_json:
-        text = found.to_json()
-    else:
-        text = table.to_latex() if latex else table.to_markdown()
+    text = found.to_json() if as_json else table.to_latex() if latex else table.to_markdown()
     if output is not None:
         output.write_text(text.rstrip() + "\n", encoding="utf-8")
     elif as_json or markdown or latex:
@@ -168,8 +165,8 @@ def check_labels(data: Dataset, name: str) -> None:
         error.add_note(f"If a variable that was not recognised has them, say which is which:\n  {line}")
     else:
         error.add_note(
-            "A file of arrays has them as a variable `labels`: a row per item and a column of 0 and 1 per class, or one "
-            "column of class numbers; a table as a column `labels`"
+            "A file of arrays has them as a variable `labels`: a row per item and a column of 0 and 1 per class, or "
+            "one column of class numbers; a table as a column `labels`"
         )
     raise error
 

@@ -1,7 +1,7 @@
 """Runs of any system, measured by the relevance that qrels say and compared query by query.
 
-Measures have the names of ir_measures and the values of trec_eval, whose option ``-c`` says what is done here always: every
-query of the qrels counts, with 0 where a run has nothing for it.
+Measures have the names of ir_measures and the values of trec_eval with its option ``-c``: every query of the qrels
+counts, with 0 where a run has nothing for it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ NAMES = ("AP", "P", "R", "nDCG", "RR")
 class RunMeasure:
     """A measure of one query's ranking, which prints as it is parsed.
 
-    ``AP`` average precision, divided by all relevant items; ``P@k`` precision, ``R@k`` recall; ``nDCG`` with the relevance
-    as gain and a discount of log2(rank + 1); ``RR`` the reciprocal rank of the first relevant item. ``AP``, ``nDCG`` and
-    ``RR`` may have a cut-off as well.
+    ``AP`` is the average precision, divided by all relevant items; ``P@k`` the precision and ``R@k`` the recall;
+    ``nDCG`` has the relevance as gain and a discount of log2(rank + 1); ``RR`` is the reciprocal rank of the first
+    relevant item. ``AP``, ``nDCG`` and ``RR`` may have a cut-off as well.
 
     Examples
     --------

@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from modalhash.experiments.run import record as record
     from modalhash.experiments.run import run_cells as run_cells
     from modalhash.experiments.run import spoken as spoken
+    from modalhash.experiments.tuning import Dimension as Dimension
+    from modalhash.experiments.tuning import Tuned as Tuned
+    from modalhash.experiments.tuning import Tuning as Tuning
+    from modalhash.experiments.tuning import search_space as search_space
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
@@ -77,5 +81,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "unpack",
         ],
         "run": ["Estimates", "Event", "Plan", "make_plan", "record", "run_cells", "spoken"],
+        "tuning": ["Dimension", "Tuned", "Tuning", "search_space"],
     },
 )

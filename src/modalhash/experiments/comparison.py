@@ -136,15 +136,16 @@ class Comparison:
         Where all seeds ask the same queries, a query counts once, with its mean over the seeds; where each seed drew
         its own, the queries of one seed follow those of another.
         """
-        places, differences = [], []
-        for (method, *place), runs in self._by_place.items():
-            others = self._by_place.get((self.reference, *place), {})  # type: ignore[arg-type]
+        places: list[tuple[str, int, str, str]] = []
+        differences: list[Array] = []
+        for place, runs in self._by_place.items():
+            others = self._by_place.get((self.reference, *place[1:]), {})
             seeds = sorted(runs.keys() & others.keys())
-            if method == self.reference or not seeds:
+            if place[0] == self.reference or not seeds:
                 continue
             each = [runs[seed].average_precision - others[seed].average_precision for seed in seeds]
             joined = np.concatenate(each) if self.test_share is not None else np.mean(each, axis=0)
-            places.append((method, *place))
+            places.append(place)
             differences.append(np.asarray(joined, dtype=np.float64))
         p_values = randomisation_tests(differences, draws=DRAWS)
         return [
@@ -227,8 +228,10 @@ class Comparison:
     def to_csv(self) -> str:
         """Return a line per method, code length, direction and database; what was not tested is empty."""
         out = io.StringIO()
-        columns = ("dataset scenario method bits direction database map sd seeds chance fit_seconds reference "
-                   "difference p p_holm").split()  # fmt: skip
+        columns = [
+            *("dataset", "scenario", "method", "bits", "direction", "database", "map", "sd", "seeds", "chance"),
+            *("fit_seconds", "reference", "difference", "p", "p_holm"),
+        ]
         lines = csv.writer(out, lineterminator="\n")
         lines.writerow(columns)
         for place, runs in self._by_place.items():

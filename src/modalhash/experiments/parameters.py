@@ -77,9 +77,7 @@ def read_parameters(path: str | Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def write_parameters(
-    path: str | Path, parameters: Mapping[str, Mapping[str, Any]], notes: Sequence[str] = ()
-) -> None:
+def write_parameters(path: str | Path, parameters: Mapping[str, Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
     """Write a file of parameters as :func:`read_parameters` reads it; notes become comments of a TOML file."""
     path = Path(path)
     if path.suffix.lower() == ".json":
