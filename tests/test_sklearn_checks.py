@@ -150,7 +150,7 @@ def test_the_width_and_names_of_codes_are_known(method):
     assert names.tolist() == [f"{prefix}0", f"{prefix}1"]
     assert all(len(names) == codes.shape[1] for codes in model.transform(data.Xq).values())
     for call in (model.transform, model.decision_function):
-        with pytest.raises(ValueError, match="29 features; .*30"):
+        with pytest.raises(ValueError, match=r"29 features; .*30"):
             call({"image": data.Xq["image"][:, :29]})
 
 

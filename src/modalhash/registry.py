@@ -55,6 +55,8 @@ class Method:
     """How the time of a fit grows with the number n of training items."""
     best_at: str = "not yet measured"
     """What the measured tables (docs/rlh.md, docs/paired.md, docs/unpaired.md) say for it."""
+    extra: str = ""
+    """The extra that learning needs, e.g. ``"torch"``; empty where the package alone will do."""
     control: bool = False
     """Not a method to use but a level to compare with."""
     space: Mapping[str, str] = field(default_factory=dict)
@@ -575,6 +577,7 @@ METHODS: dict[str, Method] = {
             codes="relaxed",
             kernel="none",
             growth="n",
+            extra="torch",
             space={
                 "learning_rate": "log:1e-5:1e-2",
                 "contrast_weight": "linear:0.1:0.9",
@@ -596,6 +599,7 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n²",
             best_at="no data set: on new items of IAPR TC-12 behind AMSH, which takes a fifth of the time",
+            extra="torch",
             space={"learning_rate": "log:1e-5:1e-2", "quantization": "log:1e-2:100", "balance_weight": "log:1e-2:100"},
         ),
         Method(
@@ -613,6 +617,7 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n²",
             best_at="no data set: on new items of IAPR TC-12 behind AMSH",
+            extra="torch",
             space={"learning_rate": "log:1e-5:1e-2", "quantization": "log:1e-2:100", "decorrelation": "log:1e-5:0.1"},
         ),
         Method(
@@ -630,6 +635,7 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n",
             best_at="new items of IAPR TC-12, photo to text with histograms: ahead of AMSH, behind RLH",
+            extra="torch",
             space={"learning_rate": "log:1e-5:1e-2", "margin": "linear:0.05:0.5"},
         ),
         Method(

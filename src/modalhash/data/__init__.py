@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from modalhash.data.catalog import NamedDataset as NamedDataset
     from modalhash.data.catalog import convert as convert
     from modalhash.data.catalog import data_root as data_root
+    from modalhash.data.catalog import found_at as found_at
     from modalhash.data.catalog import is_present as is_present
     from modalhash.data.catalog import load_dataset as load_dataset
     from modalhash.data.dataset import Dataset as Dataset
@@ -53,7 +54,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     {
         "_errors": ["ReadError"],
         "_read": ["guess_mapping", "read"],
-        "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "is_present", "load_dataset"],
+        "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "found_at", "is_present", "load_dataset"],
         "dataset": ["Dataset", "Parts", "Split", "with_split"],
         "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines", "table_format", "usual_fields"],
         "formats.table_format": ["TableFormat"],
