@@ -14,8 +14,8 @@ Params = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="A file of parameters, TOML or JSON, as [b]modalhash tune[/b] writes it; --param goes before it. May be "
-        "repeated.",
+        help="A file of parameters, TOML or JSON, as [b]modalhash tune[/b] writes it; what --param says counts more. "
+        "May be repeated.",
         show_default=False,
     ),
 ]

@@ -49,8 +49,9 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="NAME=SPACE",
-            help="Search a parameter so, beside those that the method searches by itself: [b]ridge=log:1e-4:10[/b], "
-            "linear:0:1, int:1:20, logint:64:4096, [b]kernel=choice:rbf|none[/b]; may be repeated.",
+            help="The values of a parameter to search, in addition to those that the method searches by itself: "
+            "[b]ridge=log:1e-4:10[/b], linear:0:1, int:1:20, logint:64:4096, [b]kernel=choice:rbf|none[/b]; may be "
+            "repeated.",
             show_default=False,
         ),
     ] = None,
