@@ -75,7 +75,7 @@ def _facts(method: Method) -> dict[str, Any]:
         **asdict(method),
         "reimplementation": method.reimplementation,
         "max_modalities": cls.max_modalities,
-        "takes_dask_arrays": cls.distributed,
+        "takes_dask_arrays": getattr(cls, "distributed", False),  # one outside may have the interface alone
         "parameters": {one.name: _plain(one.default) for one in parameters},
     }
 
