@@ -31,6 +31,7 @@ from record import write
 from speed_rows import Run, best, in_turn, middle, ratio_spread, row, show, spread
 
 MARK = ">= 1500"
+PHOTOS = data_root() / "iapr-tc12" / "images.zip"
 
 
 class Decoder(ImageEncoder):
@@ -45,7 +46,7 @@ class Decoder(ImageEncoder):
 
 
 def unpack(folder: Path, n: int) -> list[str]:
-    with zipfile.ZipFile(data_root() / "iapr-tc12" / "images.zip") as archive:
+    with zipfile.ZipFile(PHOTOS) as archive:
         names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
         chosen = [names[i] for i in np.random.default_rng(0).choice(len(names), n, replace=False)]
         archive.extractall(folder, members=chosen)
@@ -111,6 +112,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2,000 photos, three times; write nothing")
     args = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes that are started
+    if not PHOTOS.exists():
+        print(f"skipped: there is no {PHOTOS}; set MODALHASH_DATA to the folder that holds iapr-tc12/")
+        return
     photos, repeat = (2000, 3) if args.quick else (args.photos, args.repeat)
     with tempfile.TemporaryDirectory() as scratch:
         rows = measure(unpack(Path(scratch), photos), repeat)

@@ -40,7 +40,9 @@ class Script(NamedTuple):
 
 SCRIPTS = (
     Script("import_speed", 40, 15),
-    Script("search_speed", 260, 50),
+    Script("start_speed", 0, 40),
+    Script("search_speed", 200, 50),
+    Script("search_speed", 120, 0, ("--avx2",)),
     Script("learned_speed", 0, 40),
     Script("radius_speed", 120, 0),
     Script("image_encoder_speed", 60, 35),

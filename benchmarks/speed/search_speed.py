@@ -29,7 +29,7 @@ from llvmlite import binding as llvm
 
 from modalhash.index import FaissIndex, HammingIndex, Hits
 from record import write
-from speed_rows import best, in_turn, row, show, timed
+from speed_rows import in_turn, middle, ratio_spread, row, show, timed
 
 K = 100
 BITS = (64, 16, 32, 128, 256)
@@ -118,10 +118,10 @@ def compare(codes, queries, n_bits: int, *, alone: bool, repeat: int, kind: str 
                 f"{f'{asked} queries one by one' if alone else f'{asked:,} queries'}, "
                 f"{threads} thread{'s'[: threads > 1]}, {INSTRUCTIONS}",
                 against="FAISS IndexBinaryFlat",
-                ours=best(runs["ours"]),
-                theirs=best(runs["faiss"]),
+                ours=middle(runs["ours"]),
+                theirs=middle(runs["faiss"]),
                 mark=mark,
-                note=f"{asked / best(runs['ours']):,.0f} queries/s; best of {repeat} in turn; "
+                note=f"{asked / middle(runs['ours']):,.0f} queries/s; {ratio_spread(runs['ours'], runs['faiss'])}; "
                 f"{processor[0] / processor[1]:.1f} x by processor seconds; same distances; same ids at the "
                 f"k-th distance too for {agree:.0%} of the queries",
             )

@@ -74,9 +74,12 @@ def spread(runs: list[Run]) -> str:
     return f"{min(seconds):.3g} to {max(seconds):.3g} s in {len(runs)} runs"
 
 
-def ratio_spread(ours: list[Run], theirs: list[Run]) -> str:
-    """The least and the greatest ratio of two works that took turns, pair by pair, for a note."""
-    ratios = [their.seconds / our.seconds for our, their in zip(ours, theirs, strict=True)]
+def ratio_spread(ours: list[Run], theirs: list[Run], scale: float = 1.0) -> str:
+    """The least and the greatest ratio of two works that took turns, pair by pair, for a note.
+
+    ``scale`` is how many times as much ours did in one turn.
+    """
+    ratios = [scale * their.seconds / our.seconds for our, their in zip(ours, theirs, strict=True)]
     return f"median of {len(ratios)} in turn; ratios of single turns {min(ratios):.3g} to {max(ratios):.3g}"
 
 

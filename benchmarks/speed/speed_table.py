@@ -27,6 +27,7 @@ SECTIONS = {  # result file -> heading, in this order; others follow under their
     "image_encoder_speed": "Encoding photos",
     "evaluation_speed": "Evaluation",
     "search_speed": "Exact search",
+    "search_speed_avx2": "Exact search without AVX-512",
     "learned_speed": "Exact search among codes that many items share",
     "growth_faiss": "Growth with the number of codes",
     "radius_speed": "Search within a radius",

@@ -38,7 +38,7 @@ from modalhash.methods._amsh_functions import learn_functions
 from modalhash.progress import Reporter
 from record import RESULTS, write
 from reference import amsh as textbook
-from speed_rows import best, in_turn, rounded, row, show, timed
+from speed_rows import best, in_turn, middle, ratio_spread, rounded, row, show, timed
 
 Row = dict[str, Any]
 STEPS = 8
@@ -109,7 +109,7 @@ def fit_mirflickr(quick: bool) -> Iterator[Row]:
         reached = reached or ", ".join(f"{ratio:.4f}" for ratio in objective_ratios(*found))
         del found
         for name in works:
-            note = f"best of {len(slow)} each, in turn; processor seconds "
+            note = f"{ratio_spread(runs[name], slow)}; processor seconds "
             note += f"{min(run.processor for run in runs[name]):.1f} against {min(run.processor for run in slow):.1f}"
             if f"{STEPS}" in ours[name][0]:
                 note += f"; squared hinge {reached} of the textbook's"
@@ -117,8 +117,8 @@ def fit_mirflickr(quick: bool) -> Iterator[Row]:
                 name if threads == 2 else f"{name}-1",
                 f"AMSH fit, MIRFlickr twin, 64 bits, {ours[name][0]}, {threads} BLAS thread{'s'[: threads > 1]}",
                 against="textbook float64 numpy, 15 + 15 plain steps",
-                ours=best(runs[name]),
-                theirs=best(slow),
+                ours=middle(runs[name]),
+                theirs=middle(slow),
                 mark=">= 10 x" if name == "fit-mirflickr" else "-",
                 note=note,
             )
@@ -241,10 +241,10 @@ def path_row(name: str, what: str, model: Any, X: Any, Y: Any, repeat: int) -> R
         name,
         f"{what}, {' + '.join(map(str, LENGTHS))} bits",
         against="four separate fits",
-        ours=best(runs["together"]),
-        theirs=best(runs["separate"]),
+        ours=middle(runs["together"]),
+        theirs=middle(runs["separate"]),
         mark=">= 2.5 x",
-        note=f"best of {repeat} in turn; codes {'equal' if codes else 'DIFFER'}, functions "
+        note=f"{ratio_spread(runs['together'], runs['separate'])}; codes {'equal' if codes else 'DIFFER'}, functions "
         f"{'equal bit for bit' if functions else 'differ by rounding'}; processor seconds "
         f"{rounded(min(r.processor for r in runs['together']))} against "
         f"{rounded(min(r.processor for r in runs['separate']))}, ratio "
