@@ -73,12 +73,12 @@ BENCHMARKS := training_speed transform_speed evaluation_speed search_speed learn
 bench: $(READY)  ## measure speed; one table at the end, results as JSON under benchmarks/results
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/speed/$$name.py || exit 1; done
 
-reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/reproduction
-	$(BIN)/python -m reproduction --quick --report docs/reproduction
+reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/measurements/reproduction
+	$(BIN)/python -m reproduction --quick --report docs/measurements/reproduction
 
 docs: $(READY)  ## build the documentation into site/, the report's other figures included
 	test ! -f reproduction/results/quick.json.xz || \
-		$(BIN)/python -m reproduction --from reproduction/results/quick.json.xz --report docs/reproduction
+		$(BIN)/python -m reproduction --from reproduction/results/quick.json.xz --report docs/measurements/reproduction
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove .venv and everything that was built

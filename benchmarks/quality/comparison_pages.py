@@ -1,4 +1,4 @@
-"""The pages docs/paired.md and docs/unpaired.md, with its figure: pure functions of the packed results.
+"""The pages paired.md and unpaired.md of docs/measurements, with their figures: pure functions of the packed results.
 
     modalhash experiment run benchmarks/quality/unpaired.toml --results results/unpaired     # goes on where it was
     modalhash experiment pack results/unpaired benchmarks/results/unpaired.json.xz
@@ -45,8 +45,8 @@ when new items come in. Compare within one kind of database only.
   logistic regression, SePH-r random items.
 - The sources of SDMCH and TECH leave weights open that change mAP by more than .02: SDMCH-g and TECH-g have what was
   guessed before any data were seen, the others what folds of training items chose ([choices](choices.md)).
-- AMSH's ablations are in [the paper, reproduced](reproduce.md); methods that need no pairs, on items that have none, in
-  [the unpaired comparison](unpaired.md).
+- AMSH's ablations are in [the paper, reproduced](reproduction.md); methods that need no pairs, on items that have
+  none, in [the unpaired comparison](unpaired.md).
 """
 READING = """\
 ## Which one to take
@@ -136,8 +136,10 @@ def pages(results: Path) -> dict[str, bytes]:
         read(results, name) for name in ("paired", "unpaired", "pair_shares", "six_modalities")
     )
     return {
-        "paired.md": paired_page(paired, json.loads((results / "paired_significance.json").read_bytes())).encode(),
-        "unpaired.md": unpaired_page(unpaired, shares, six).encode(),
+        "measurements/paired.md": paired_page(
+            paired, json.loads((results / "paired_significance.json").read_bytes())
+        ).encode(),
+        "measurements/unpaired.md": unpaired_page(unpaired, shares, six).encode(),
         FIGURE: draw_shares(next(iter(shares.values()))),
     }
 
@@ -468,7 +470,7 @@ def panels(study: Study) -> list[tuple[str, str]]:
 def shares_section(study: Study) -> str:
     """Return the figure, and its numbers."""
     bits = ", ".join(map(str, study.bits))
-    head = SHARES_HEAD.format(bits=bits, seeds=count_seeds([{"": study}]), figure=FIGURE)
+    head = SHARES_HEAD.format(bits=bits, seeds=count_seeds([{"": study}]), figure=f"../{FIGURE}")
     tables = []
     for direction, database in panels(study):
         lines = curves(study, direction, database)

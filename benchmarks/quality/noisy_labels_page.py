@@ -1,4 +1,4 @@
-"""The page docs/noisy-labels.md: a pure function of the packed results.
+"""The page docs/measurements/noisy-labels.md: a pure function of the packed results.
 
 modalhash experiment run benchmarks/quality/noisy_labels.toml --results results/noisy_labels
 modalhash experiment pack results/noisy_labels benchmarks/results/noisy_labels.json.xz
@@ -19,7 +19,7 @@ from modalhash.evaluation import Spread
 from modalhash.experiments import Results, Study, load_grid, read_studies
 
 HERE = Path(__file__).resolve().parent
-RESULTS, PAGE = HERE.parent / "results", HERE.parents[1] / "docs" / "noisy-labels.md"
+RESULTS, PAGE = HERE.parent / "results", HERE.parents[1] / "docs" / "measurements" / "noisy-labels.md"
 GRIDS = ("noisy_labels", "noisy_labels_iapr")
 METHODS = ("WASH", "AMSH", "RLH")
 TITLES = {

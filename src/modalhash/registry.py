@@ -53,7 +53,7 @@ class Method:
     growth: str = "unknown"
     """How the time of a fit grows with the number n of training items."""
     best_at: str = "not yet measured"
-    """What the measured tables (docs/rlh.md, docs/paired.md, docs/unpaired.md) say for it."""
+    """What the measured tables (rlh.md, paired.md and unpaired.md in docs/measurements) say for it."""
     control: bool = False
     """Not a method to use but a level to compare with."""
 

@@ -19,15 +19,16 @@ Made by `modalhash methods --markdown` of the registry; `modalhash methods` prin
 
 - **You have labels for your items, and pairs or not:** `rlh`, which is what `modalhash train` takes. It needs no pairs,
   takes any number of modalities, and finds new items best, or level with the best, in all tables measured so far
-  ([RLH](rlh.md)). Where only some items have labels, `unlabelled="posterior"` lets the others take part.
-- **You have labels and want the method of the paper, or its equations:** `amsh` ([reproduction](reproduce.md)).
+  ([RLH](measurements/rlh.md)). Where only some items have labels, `unlabelled="posterior"` lets the others take part.
+- **You have labels and want the method of the paper, or its equations:** `amsh`
+  ([reproduction](measurements/reproduction.md)).
 - **Every training item has its partner and you want one code for both:** `batch`, or `alech`, in a few seconds;
   `tech` is as good, but a re-implementation. They find new items about as well as `amsh` does without the pairs, and
-  less well than `rlh` ([paired comparison](paired.md)).
+  less well than `rlh` ([paired comparison](measurements/paired.md)).
 - **Every training item has its partner, and many labels are wrong:** `wash`, which also says which labels it doubts
-  ([wrong labels](noisy-labels.md)).
+  ([wrong labels](measurements/noisy-labels.md)).
 - **Some items have partners, others not, and all have labels:** `gsph`, `sapmh` and `scm` can use both ([what
-  pairs bring](unpaired.md)); compare with `rlh`, which ignores the pairs.
+  pairs bring](measurements/unpaired.md)); compare with `rlh`, which ignores the pairs.
 - **You have pairs and no labels:** `cre`, or `fsh` on large sets. Both are far behind what labels give.
 - **You have neither:** no method learns to search across modalities from that: `rucmh` and `uapmh` are at chance. Label
   a tenth of the items, or pair some.
@@ -40,8 +41,8 @@ Made by `modalhash methods --markdown` of the registry; `modalhash methods` prin
 
 *Labels* and *pairs* say what training needs. *Codes* are discrete if they are ±1 in every step of the fit, relaxed if
 they are real numbers whose signs are taken at the end. *Kernel* says whether features go through similarities to
-anchors. *Best at* is read from the tables of [RLH](rlh.md), where all methods measured so far stand side by side:
-averages over both directions and 16 to 128 bits, new items searched among new items unless it says otherwise. A
+anchors. *Best at* is read from [the tables of RLH](measurements/rlh.md), where all methods measured so far stand side by
+side: averages over both directions and 16 to 128 bits, new items searched among new items unless it says otherwise. A
 *control* is not a method to use but a level to compare with. A *re-implementation* was written without the authors'
 code or full text at hand: its numbers are not theirs.
 """
@@ -67,7 +68,7 @@ assert model.transform({"text": X["text"]})["text"].shape == (200, 4)
 
 Methods that need pairs are given them with `pairs="aligned"` (row k of every modality belongs together) or as row
 numbers; they are never guessed. Every class has `fit`, `transform`, `decision_function`, `score` and `save`
-([reference](api.md)); commands take the same names (`--method batch --param label_weight=0.5`).
+([reference](reference/index.md)); commands take the same names (`--method batch --param label_weight=0.5`).
 """
 OWN_METHOD = '''\
 ## A method of your own
