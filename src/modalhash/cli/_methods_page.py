@@ -42,7 +42,8 @@ Made by `modalhash methods --markdown` of the registry; `modalhash methods` prin
 *Labels* and *pairs* say what training needs. *Codes* are discrete if they are ±1 in every step of the fit, relaxed if
 they are real numbers whose signs are taken at the end. *Kernel* says whether features go through similarities to
 anchors. *Best at* is read from [the tables of RLH](measurements/rlh.md), where all methods measured so far stand side by
-side: averages over both directions and 16 to 128 bits, new items searched among new items unless it says otherwise. A
+side:
+averages over both directions and 16 to 128 bits, new items searched among new items unless it says otherwise. A
 *control* is not a method to use but a level to compare with. A *re-implementation* was written without the authors'
 code or full text at hand: its numbers are not theirs.
 """
