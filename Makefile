@@ -22,7 +22,7 @@ $(BIN)/python:
 # Two stamps in one .venv: what the demonstration needs, and all that development needs, which includes it.
 $(RUNTIME): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	@echo "Installing what the demonstration needs into $(VENV): about a minute, once."
-	$(INSTALL) --editable '.[demo,serve]'
+	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
@@ -55,6 +55,7 @@ $(AXE)/axe.min.js:
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/python .ci/check_lock.py
 

