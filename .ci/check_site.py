@@ -1,6 +1,6 @@
-"""Check the built documentation: `make docs` runs it on `site/` and fails if it finds something.
+r"""Check the built documentation: `make docs` runs it on `site/` and fails if it finds something.
 
-- No page shows the source of a formula, or reStructuredText, outside of code (such as ``:class:`` or ``\\frac``).
+- No page shows the source of a formula, or reStructuredText, outside of code (such as ``:class:`` or ``\frac``).
 - Every link within the site leads to a page, and to a heading on it.
 - Nothing is loaded from another server, and what draws formulas is there with its licence.
 
