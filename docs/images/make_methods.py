@@ -97,24 +97,24 @@ def patterns() -> bytes:
     drawing.text(60, 28, "Items: one row each", "head")
     for column, name in enumerate(names):
         drawing.text(60 + 62 * column + 29, 52, name, "small", "middle")
-        drawing.text(490 + 62 * column + 29, 132, name, "small", "middle")
+        drawing.text(520 + 62 * column + 29, 132, name, "small", "middle")
     for row, kind in enumerate(order):
         for column in range(4):
             drawing.cell(
                 60 + 62 * column, 62 + 21 * row, 58, 18, colours[int(kind)] if kinds[kind, column] else "#eceff1"
             )
-    drawing.arrow((330, 230), (470, 230))
-    drawing.text(400, 205, "items with the same labels", "small", "middle")
-    drawing.text(400, 255, "share one row", "small", "middle")
-    drawing.text(490, 108, "Label patterns: one row each, weighted", "head")
+    drawing.arrow((330, 230), (495, 230))
+    drawing.text(412, 205, "items with the same labels", "small", "middle")
+    drawing.text(412, 255, "share one row", "small", "middle")
+    drawing.text(520, 108, "Label patterns: one row each, weighted", "head")
     for row, (kind, count) in enumerate(zip(found, counts, strict=True)):
         for column in range(4):
             drawing.cell(
-                490 + 62 * column, 145 + 40 * row, 58, 30, colours[int(kind)] if kinds[kind, column] else "#eceff1"
+                520 + 62 * column, 145 + 40 * row, 58, 30, colours[int(kind)] if kinds[kind, column] else "#eceff1"
             )
-        drawing.text(755, 165 + 40 * row, f"× {count}", "head")
-    drawing.text(490, 345, "The same algorithm, on far fewer rows:", "small")
-    drawing.text(490, 367, "184,577 NUS-WIDE items have at most 1,023 patterns.", "small")
+        drawing.text(785, 165 + 40 * row, f"× {count}", "head")
+    drawing.text(520, 345, "The same algorithm, on far fewer rows:", "small")
+    drawing.text(520, 367, "184,577 NUS-WIDE items have at most 1,023 patterns.", "small")
     return drawing.svg()
 
 
