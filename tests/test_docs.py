@@ -6,12 +6,15 @@ A block that needs a file nobody has here is marked ```py and only shown.
 from __future__ import annotations
 
 import re
+import shlex
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import modalhash
+from modalhash.cli import app
 from modalhash.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +42,44 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+SHELL = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def modalhash_commands(page):
+    """Return the words after ``modalhash`` of every command in the page's shell blocks."""
+    found = []
+    for block in SHELL.findall(page.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if "modalhash " not in line:
+                continue
+            words = shlex.split(re.sub(r"[;|<>&]|\$\(.*?\)", " ; ", line.removeprefix("$ ")), comments=True)
+            for at, word in enumerate(words):
+                if word == "modalhash" and (at == 0 or words[at - 1] in (";", "sudo") or "=" in words[at - 1]):
+                    rest = words[at + 1 :]
+                    found.append(rest[: rest.index(";")] if ";" in rest else rest)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_their_options_exist(page):
+    for words in modalhash_commands(page):
+        command, rest = get_command(app), words
+        while rest and (found := getattr(command, "commands", {}).get(rest[0])) is not None:
+            command, rest = found, rest[1:]
+        if hasattr(command, "commands"):  # the bare command, or one of its own options
+            assert not rest or rest[0].startswith("-"), f"{page.name}: there is no command {' '.join(words)}"
+            continue
+        options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        unknown = [
+            word for word in rest if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in {*options, "--help"}
+        ]
+        assert not unknown, f"{page.name}: `modalhash {' '.join(words)}` has no {', '.join(unknown)}"
+
+
+def test_commands_are_found_in_pages():
+    assert sum(len(modalhash_commands(page)) for page in PAGES) > 70
 
 
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))

@@ -54,6 +54,14 @@ def test_a_description_after_a_name_is_no_type(docstrings):
     )
 
 
+def test_names_that_share_a_description_have_it_each(docstrings):
+    text = "Do.\n\nAttributes\n----------\na_, b_ : what is\n    learned\nc_ : more\n\nExamples\n--------\n>>> 1\n"
+    assert docstrings.as_markdown(text) == (
+        "Do.\n\nAttributes\n----------\na_\n    what is\n    learned\nb_\n    what is\n    learned\nc_\n    more\n\n"
+        "Examples\n--------\n>>> 1\n"
+    )
+
+
 def test_no_docstring_keeps_its_markup(docstrings, site_check):
     """Every docstring of the package, not only those that the reference shows."""
     left = []

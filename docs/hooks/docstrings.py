@@ -94,14 +94,17 @@ def _with_descriptions(text: str, thing: griffe.Object | None) -> str:
 
 
 def _described(body: str) -> str:
-    lines = body.split("\n")
     found: list[str] = []
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for entry in re.split(r"\n(?=\S)", body):
+        line, _, rest = entry.partition("\n")
         match = NAMED.match(line)
-        if match is None or _is_type(match[2], following):
-            found.append(line)
-        else:
-            found += [match[1], f"    {match[2]}"]
+        if match is None or _is_type(match[2], rest.partition("\n")[0]):
+            found.append(entry)
+        else:  # names that share a description have it each, with a type of their own
+            text = f"    {match[2]}\n{rest}".rstrip("\n")
+            found.append(
+                "\n".join(f"{name}\n{text}" for name in match[1].split(", ")) + entry[len(entry.rstrip("\n")) :]
+            )
     return "\n".join(found)
 
 
