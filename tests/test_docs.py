@@ -22,7 +22,7 @@ REPORTS = (
     ROOT / "docs" / "measurements" / "reproduction"
 )  # written by `make reproduce`; `make docs` adds what they link to
 WRITTEN = [page for page in sorted((ROOT / "docs").rglob("*.md")) if REPORTS not in page.parents]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")), *WRITTEN]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 

@@ -77,6 +77,17 @@ def test_no_docstring_keeps_its_markup(docstrings, site_check):
     assert not left
 
 
+def test_drawings_are_those_of_their_script():
+    script = load(ROOT / "docs" / "images" / "make_methods.py")
+    for name, draw in (
+        ("two-steps", script.two_steps),
+        ("patterns", script.patterns),
+        ("map-reduce", script.map_reduce),
+    ):
+        drawn = (ROOT / "docs" / "images" / f"amsh-{name}.svg").read_bytes()
+        assert drawn == draw(), "run docs/images/make_methods.py"
+
+
 def site_of(folder, body, **others):
     (folder / "index.html").write_text(f"<html><body>{body}</body></html>", encoding="utf-8")
     for name, text in others.items():
