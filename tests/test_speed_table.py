@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -40,7 +41,12 @@ def test_rows(results, table):
     assert (alone["ratio"], alone["met"]) == (None, True)
     assert all(set(line) == table.KEYS for line in (good, bad, alone))
     page, text = table.as_page(found), table.as_text(found)
-    assert "Missed: a fit: one core only" in page
+    top, _, sections = page.partition("## Training")
+    assert "1 of 3 marks were missed" in top
+    assert "| a fit | the floor | 3.2 s | 2 s | 1.6 | ≤ 1.5 × | **no** |" in top
+    assert "- a fit: one core only" in top
+    assert "| a fit |" in sections, "in its section as well"
+    assert "| a search |" not in top
     assert "| a search | FAISS | 1 s | 3 s | 3 | ≥ 2.5 × | yes |" in page
     assert len({len(line) for line in text.splitlines()}) == 1
 
@@ -68,7 +74,80 @@ def test_a_mark_that_nobody_can_read(table):
         reached(1, "fast")
 
 
+def test_a_page_without_missed_marks_says_so(results, table):
+    (results / "training_speed.json").unlink()
+    assert "None: all 1 were reached." in table.as_page(table.load(results))
+
+
 def test_the_page_is_that_of_the_results(table):
     found = table.load()
     table.check(found)
     assert table.PAGE.read_text(encoding="utf-8") == table.as_page(found), "run benchmarks/speed/speed_table.py"
+
+
+def test_figures_that_the_page_shows_are_there(table):
+    shown = re.findall(r"\(images/(.*?)\)", table.PAGE.read_text(encoding="utf-8"))
+    assert shown == list(table.figures.captions(table.load()))
+    assert all((table.FIGURES / name).exists() for name in shown)
+
+
+def test_figures_are_made_of_rows(table):
+    def line(name: str, **values: object) -> dict[str, object]:
+        return {"row": name, "measure": name, "reach": ">= 2 x", "ours": 1.0, "theirs": 4.0, "ratio": 4.0, **values}
+
+    rows = {
+        "search_speed": [
+            line("top100-64-1"),
+            line("top100-16-1", ratio=9.0),
+            line("top100-64-alone-1"),
+            line("top100-64-2"),
+        ],
+        "growth_faiss": [line("growth-10-flat-alone"), line("growth-10-HNSW-alone", theirs=None, ratio=None)],
+        "training_speed": [line("fit"), line("memory", reach="<= 4", ratio=None)],
+    }
+    found = {name: {"rows": own} for name, own in rows.items()}
+    assert table.figures.by_length(found) == {"together": [(16, 9), (64, 4)], "one by one": [(64, 4)]}
+    assert table.figures.by_size(found) == {"HammingIndex (exact)": [(10, 1)], "FAISS flat": [(10, 4)]}
+    assert table.figures.of_training(found) == [("fit", 4, 2)]
+    drawn = table.figures.draw(found)
+    assert list(drawn) == list(table.figures.captions(found)) == list(table.figures.DRAWN)
+    assert drawn == table.figures.draw(found), "the same bytes for the same results"
+    assert table.figures.draw({}) == {}
+
+
+def test_medians_and_their_spread(table):
+    from speed_rows import Run, middle, ratio_spread, spread
+
+    ours, theirs = ([Run(seconds, 0) for seconds in some] for some in ((1, 9, 2), (2, 9, 6)))
+    assert middle(ours) == 2
+    assert spread(ours) == "1 to 9 s in 3 runs"
+    assert ratio_spread(ours, theirs) == "median of 3 in turn; ratios of single turns 1 to 3"
+
+
+@pytest.fixture
+def runner(table):
+    return import_module("run")
+
+
+def test_budgets_fit_into_the_whole(runner):
+    assert sum(script.seconds for script in runner.SCRIPTS) <= runner.TOTAL
+    assert sum(script.quick_seconds for script in runner.SCRIPTS) <= runner.QUICK_TOTAL
+    assert all((BENCHMARKS / f"{script.name}.py").exists() for script in runner.SCRIPTS)
+
+
+def test_a_script_that_fails_or_takes_too_long_does_not_stop_the_others(runner, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(runner, "HERE", tmp_path)
+    (tmp_path / "broken.py").write_text("raise SystemExit(3)")
+    (tmp_path / "endless.py").write_text("while True: pass")
+    (tmp_path / "good.py").write_text(
+        f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
+        "from speed_rows import row, show\n"
+        "show(row('good', 'a thing', against='b', ours=1.0, theirs=3.0, mark='-'))"
+    )
+    scripts = tuple(
+        runner.Script(name, budget, budget) for name, budget in (("broken", 30), ("endless", 1), ("good", 30))
+    )
+    problems = runner.run_all(scripts, quick=True, rows_file=tmp_path / "rows")
+    assert [problem.partition(";")[0] for problem in problems] == ["broken: ended with 3", "endless: not done in 1 s"]
+    assert [line["ratio"] for line in runner.rows_in(tmp_path / "rows")] == [3.0]
+    assert "good (3 of 3): at most 30 s" in capfd.readouterr().out

@@ -1,12 +1,18 @@
-"""Many clients at once against the service, and the same engine called in process.
+"""Many clients at once against the service, with one worker and with two, and the same engine called in process.
 
-    python benchmarks/speed/serve_load.py                                  # 1,000,000 codes, 64 clients, 30 s
-    python benchmarks/speed/serve_load.py --items 100000 --clients 8 --seconds 5
+    python benchmarks/speed/serve_load.py                # 1,000,000 codes, 64 clients; less than 3 minutes
+    python benchmarks/speed/serve_load.py --quick        # 100,000 codes; less than 40 s, nothing is written
 
-An engine with random codes of 64 bits is made in a temporary folder and served by `modalhash serve`, a process of its
-own. The clients are another process: each keeps its connection and sends the next search when the last one is
-answered, words and items in turn. Then the same searches are made in this process, one by one and 64 at a time.
-Client and server share the cores: the service alone would be faster.
+An engine with random codes of 64 bits is made in a temporary folder and served by `modalhash serve`, once by itself and
+once with `--workers 2`, with the access log in a file. The clients are another process: each keeps its connection and
+sends the next search when the last one is answered, words and items in turn. The same searches are made in this
+process, 64 at a time. The three take turns, so that a busy minute of the machine falls on all alike; medians count.
+
+Then requests come at half the rate that was reached, at moments that do not wait for answers: the time of an answer
+counts from the moment at which its request was due.
+
+Clients and service share the cores, and in process there are no clients. So each row also has the processor time of a
+search, and says what the clients took.
 """
 
 from __future__ import annotations
@@ -14,12 +20,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,15 +39,19 @@ from modalhash import Engine
 from modalhash.engine.folder import ITEMS
 from modalhash.store import Record, SqliteStore
 from record import write
+from speed_rows import row, show
 
-N_BITS, BATCH, K = 64, 50_000, 20
+N_BITS, BATCH, K, AT_ONCE = 64, 50_000, 20, 64
+WORKERS = (1, 2)
 WORDS = [
     a + b for a in ("red", "blue", "old", "wet", "far", "low", "hot", "new") for b in ("boat", "tree", "cat", "road")
 ]
+HEAD = "POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+WARM_UP_SECONDS = 1.0
 
 
 def make_engine(folder: Path, n_items: int) -> None:
-    """A small trained engine whose items are replaced by random codes."""
+    """A small trained engine to which items with random codes are added."""
     draw = random.Random(0)
     lines = []
     for number in range(400):
@@ -61,159 +76,302 @@ def bodies(n_items: int, n: int, seed: int) -> list[dict[str, Any]]:
     return [body for pair in zip(texts, ids, strict=True) for body in pair]
 
 
+def requests_of(n_items: int, seed: int) -> list[bytes]:
+    """The bytes of a client's requests."""
+    contents = [json.dumps(body).encode() for body in bodies(n_items, 400, seed)]
+    return [f"{HEAD}{len(content)}\r\n\r\n".encode() + content for content in contents]
+
+
 # -- clients
 
 
 class Client(asyncio.Protocol):
-    """One client on one connection: the next request goes out when the last answer is whole."""
+    """One client on one connection, with one request at a time.
 
-    def __init__(self, requests: list[bytes], until: float, done: asyncio.Event) -> None:
-        self.requests, self.until, self.done = requests, until, done
-        self.place, self.buffer, self.seconds, self.statuses = 0, b"", [], []
+    Without an interval the next request goes out when the last answer is whole. With one, requests are due at fixed
+    moments, and one that is late because the last answer is, counts from when it was due.
+    """
+
+    def __init__(self, requests: list[bytes], until: float, interval: float | None, offset: float) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.requests, self.until, self.interval = requests, until, interval
+        self.due = time.perf_counter() + offset
+        self.place = self.needed = 0
+        self.buffer = b""
+        self.seconds: list[float] = []
+        self.errors = 0
+        self.done = self.loop.create_future()
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.send()
+        self.next()
+
+    def next(self) -> None:
+        now = time.perf_counter()
+        if self.interval is not None and self.due > now:
+            self.loop.call_later(self.due - now, self.send)
+        else:
+            self.send()
 
     def send(self) -> None:
-        self.sent = time.perf_counter()
-        if self.sent >= self.until:
-            self.transport.close()
-            self.done.set()
+        now = time.perf_counter()
+        if now >= self.until:
+            self.finish()
             return
+        self.since = now if self.interval is None else min(now, self.due)
+        self.due += self.interval or 0.0
         self.transport.write(self.requests[self.place % len(self.requests)])
         self.place += 1
 
     def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found:
+        self.buffer = self.buffer + data if self.buffer else data
+        if not self.needed:
+            end = self.buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = self.buffer[: end + 2].lower()
+            start = head.index(b"content-length:") + 15
+            self.needed = end + 4 + int(head[start : head.index(b"\r", start)])
+            self.errors += self.buffer[9:12] != b"200"
+        if len(self.buffer) < self.needed:
             return
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
-        if len(body) < length:
-            return
-        self.seconds.append(time.perf_counter() - self.sent)
-        self.statuses.append(int(head[9:12]))
-        self.buffer = b""
-        self.send()
+        self.seconds.append(time.perf_counter() - self.since)
+        self.buffer, self.needed = b"", 0
+        self.next()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.done.is_set():
-            self.statuses.append(0)
-            self.done.set()
+        if not self.done.done():
+            self.errors += 1
+            self.done.set_result(None)
+
+    def finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+        self.transport.close()
 
 
-async def load(port: int, clients: int, seconds: float, n_items: int) -> dict[str, Any]:
-    """All clients for some seconds; errors and times."""
-    loop = asyncio.get_running_loop()
-    until = time.perf_counter() + seconds
+async def load(port: int, clients: int, seconds: float, n_items: int, rate: float | None) -> dict[str, Any]:
+    """All clients for some seconds: how many searches, how long each took, errors, and what the clients cost."""
+    loop, draw = asyncio.get_running_loop(), random.Random(0)
+    requests = [requests_of(n_items, seed) for seed in range(clients)]
+    interval = None if not rate else clients / rate
+    processor, start = time.process_time(), time.perf_counter()
     running = []
-    for number in range(clients):
-        requests = []
-        for body in bodies(n_items, 400, seed=number):
-            content = json.dumps(body).encode()
-            head = "POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
-            requests.append(f"{head}{len(content)}\r\n\r\n".encode() + content)
-        done = asyncio.Event()
-        _, client = await loop.create_connection(lambda r=requests, d=done: Client(r, until, d), "127.0.0.1", port)
-        running.append(client)
+    for own in requests:
+        offset = draw.random() * (interval or 0.0)
+        make = lambda own=own, offset=offset: Client(own, start + seconds, interval, offset)  # noqa: E731
+        running.append((await loop.create_connection(make, "127.0.0.1", port))[1])
     for client in running:
-        await client.done.wait()
-    times = np.array([one for client in running for one in client.seconds])
-    statuses = [status for client in running for status in client.statuses]
+        await client.done
+    times = [one for client in running for one in client.seconds]
     return {
-        "searches": len(times),
-        "errors": sum(status != 200 for status in statuses),
-        "searches_per_second": round(len(times) / seconds, 1),
-        "median_ms": round(1000 * float(np.median(times)), 2),
-        "p99_ms": round(1000 * float(np.quantile(times, 0.99)), 2),
-        "longest_ms": round(1000 * float(times.max()), 2),
+        "seconds": times,
+        "errors": sum(client.errors for client in running),
+        "clients_processor": time.process_time() - processor,
     }
 
 
-# -- the two sides
+# -- the sides
 
 
-def over_http(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Start the service and the clients, each as a process."""
-    command = [sys.executable, "-c", "from modalhash.cli import main; main()", "serve", str(folder), "--port", "0"]
-    with (folder.parent / "log.jsonl").open("wb") as log:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            port = int(address.rstrip("/").rpartition(":")[2])
-            print(f"serving at {address}", flush=True)
-            options = ["--load", str(port), "--items", str(args.items), "--clients", str(args.clients)]
-            clients = subprocess.run(
-                [sys.executable, __file__, *options, "--seconds", str(args.seconds)], stdout=subprocess.PIPE, check=True
+class Service:
+    """`modalhash serve` as a process, or as several."""
+
+    def __init__(self, folder: Path, n_workers: int, log: Path) -> None:
+        command = [sys.executable, "-c", "from modalhash.cli import main; main()", "serve", str(folder), "--port", "0"]
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--workers", str(n_workers)], stdout=output, stderr=subprocess.STDOUT
             )
-            memory = Path(f"/proc/{server.pid}/status")
-            peak = memory.read_text().partition("VmHWM:")[2].split()[0] if memory.exists() else "0"
-            sizes = batch_sizes(port)
-        finally:
-            server.terminate()
-            code = server.wait(60)
-    return {**json.loads(clients.stdout), **sizes, "peak_MB": round(int(peak) / 1024), "exit_code": code}
 
+    def wait_until_ready(self) -> None:
+        while b"http://" not in (text := self.log.read_bytes()):
+            if self.process.poll() is not None:
+                raise RuntimeError(text.decode())
+            time.sleep(0.05)
+        self.port = int(text.splitlines()[0].decode().rstrip("/").rpartition(":")[2])
 
-def batch_sizes(port: int) -> dict[str, float]:
-    """How many searches walked over the index together, on average."""
-    from urllib.request import urlopen
+    def processor_seconds(self) -> float:
+        """Processor time of all its processes so far."""
+        return sum(_ticks(pid) for pid in self.pids()) / os.sysconf("SC_CLK_TCK")
 
-    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        lines = dict(line.rpartition(" ")[::2] for line in answer.read().decode().splitlines() if line[0] != "#")
-    total, n = (float(lines[f'modalhash_batch_size_{what}{{stage="search"}}']) for what in ("sum", "count"))
-    return {"searches_per_walk": round(total / max(n, 1), 1)}
+    def pids(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [self.process.pid, *map(int, children.read_text().split())]
 
+    def peak_megabytes(self) -> float:
+        """Memory at its peak, of all processes; what they share counts for each."""
+        texts = (Path(f"/proc/{pid}/status").read_text() for pid in self.pids())
+        return sum(int(text.partition("VmHWM:")[2].split()[0]) for text in texts) / 1024
 
-def in_process(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The same searches without HTTP: the engine's, and of the index alone, one by one and 64 at a time."""
-    rows = []
-    with Engine.open(folder) as engine:
-        texts = [body["text"] for body in bodies(args.items, 4096, seed=1) if "text" in body]
-        codes = engine.prepare(text=texts).codes
-        calls = {
-            "engine": lambda some: engine.search_many(text=[texts[i % len(texts)] for i in some], k=K),
-            "index": lambda some: engine.index.search(codes[[i % len(codes) for i in some]], k=K),
+    def stop(self) -> None:
+        self.process.terminate()
+        self.exit_code = self.process.wait(90)
+
+    def measure(self, args: argparse.Namespace, seconds: float, rate: float | None = None) -> dict[str, Any]:
+        """Let the clients search; with a rate, at that many requests a second."""
+        options = ["--load", self.port, "--items", args.items, "--clients", args.clients, "--seconds", seconds]
+        before = self.processor_seconds()
+        command = [sys.executable, __file__, *map(str, options), "--rate", str(rate or 0.0)]
+        found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        times = np.array(found["seconds"])
+        return {
+            "searches_per_second": len(times) / seconds,
+            "processor_ms": 1000 * (self.processor_seconds() - before) / len(times),
+            "clients_ms": 1000 * found["clients_processor"] / len(times),
+            "errors": found["errors"],
+            "searches": len(times),
+            "median_s": float(np.median(times)),
+            "p99_s": float(np.quantile(times, 0.99)),
         }
-        for name, call in calls.items():
-            for size in (1, 64):
-                call(range(size))
-                start, n = time.perf_counter(), 0
-                while time.perf_counter() - start < args.seconds / 6:
-                    call(range(n, n + size))
-                    n += size
-                rate = n / (time.perf_counter() - start)
-                rows.append({"in_process": name, "at_once": size, "searches_per_second": round(rate, 1)})
-                print(rows[-1], flush=True)
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+class InProcess:
+    """The same searches without HTTP, as many at once as there are clients."""
+
+    def __init__(self, engine: Engine, n_items: int) -> None:
+        self.engine = engine
+        some = bodies(n_items, 4096, seed=1)
+        self.texts = [body["text"] for body in some if "text" in body]
+        self.ids = [body["id"] for body in some if "id" in body]
+        self.place = 0
+
+    def search(self) -> None:
+        half, place = AT_ONCE // 2, self.place % (len(self.texts) - AT_ONCE)
+        self.engine.search_many(text=self.texts[place : place + half], k=K)
+        self.engine.search_many(id=self.ids[place : place + half], modality="text", k=K)
+        self.place += half
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        start, processor, n = time.perf_counter(), time.process_time(), 0
+        while time.perf_counter() - start < seconds:
+            self.search()
+            n += AT_ONCE
+        took, processor = time.perf_counter() - start, time.process_time() - processor
+        return {"searches_per_second": n / took, "processor_ms": 1000 * processor / n}
+
+
+# -- rows
+
+
+def medians(runs: list[dict[str, Any]], name: str) -> float:
+    return median(run[name] for run in runs)
+
+
+def rows_of(
+    n_workers: int, runs: list[dict[str, Any]], alone: list[dict[str, Any]], half: dict[str, Any], service: Service
+) -> list[dict[str, Any]]:
+    """The rows of the service with so many workers."""
+    name = f"{n_workers} worker{'s' if n_workers > 1 else ''}"
+    rate, theirs = medians(runs, "searches_per_second"), medians(alone, "searches_per_second")
+    spread = ", ".join(f"{run['searches_per_second']:,.0f}" for run in runs)
+    cost, own_cost = medians(runs, "processor_ms"), medians(alone, "processor_ms")
+    note = (
+        f"{rate:,.0f} against {theirs:,.0f} searches a second ({spread}); processor time of a search {cost:.2f} "
+        f"against {own_cost:.2f} ms, {own_cost / cost:.0%}; the clients took {medians(runs, 'clients_ms'):.2f} ms; "
+        f"{service.peak_megabytes():,.0f} MB"
+    )
+    errors = sum(run["errors"] for run in [*runs, half])
+    searches = sum(run["searches"] for run in [*runs, half])
+    paced = f"{half['searches_per_second']:,.0f} searches a second, median {1000 * half['median_s']:.1f} ms"
+    return [
+        row(
+            f"service-{n_workers}",
+            f"a search of 64 clients, {name}",
+            against="in process, 64 at a time",
+            ours=1000 / rate,
+            theirs=1000 / theirs,
+            mark=">= 0.6 x",
+            unit="ms",
+            note=note,
+        ),
+        row(
+            f"service-{n_workers}-p99",
+            f"99 of 100 answers at half load, {name}",
+            against="-",
+            ours=half["p99_s"],
+            theirs=None,
+            mark="<= 0.02 s",
+            note=paced,
+        ),
+        row(
+            f"service-{n_workers}-errors",
+            f"errors of the service, {name}",
+            against="-",
+            ours=errors,
+            theirs=None,
+            mark="<= 0",
+            unit="",
+            note=f"of {searches:,} searches",
+        ),
+    ]
+
+
+def measure(folder: Path, scratch: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """All rows."""
+    with ExitStack() as opened:
+        services = {}
+        for n_workers in WORKERS:
+            services[n_workers] = Service(folder, n_workers, scratch / f"log-{n_workers}.jsonl")
+            opened.callback(services[n_workers].stop)
+        for service in services.values():
+            service.wait_until_ready()
+        alone = InProcess(opened.enter_context(Engine.open(folder)), args.items)
+        sides: dict[int, Callable[[float], dict[str, Any]]] = {0: alone.measure}
+        for n_workers, service in services.items():
+            sides[n_workers] = lambda seconds, service=service: service.measure(args, seconds)
+        for side in sides.values():
+            side(WARM_UP_SECONDS)
+        runs: dict[int, list[dict[str, Any]]] = {name: [] for name in sides}
+        for _ in range(args.rounds):
+            for name, side in sides.items():
+                runs[name].append(side(args.seconds))
+        rows = []
+        for n_workers, service in services.items():
+            rate = medians(runs[n_workers], "searches_per_second") / 2
+            half = service.measure(args, 2 * args.seconds, rate)
+            for one in rows_of(n_workers, runs[n_workers], runs[0], half, service):
+                show(one)
+                rows.append(one)
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--items", type=int)
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, help="of one run of one side")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="fewer codes, shorter runs")
+    parser.add_argument("--engine", type=Path, help="its folder, to be used again; made if it is not there")
     parser.add_argument("--output", default="serve_load")
     parser.add_argument("--load", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    parser.add_argument("--rate", type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.load:
-        print(json.dumps(asyncio.run(load(args.load, args.clients, args.seconds, args.items))))
+        import uvloop
+
+        print(json.dumps(uvloop.run(load(args.load, args.clients, args.seconds, args.items, args.rate))))
         return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the services end with this process
+    args.items = args.items or (100_000 if args.quick else 1_000_000)
+    args.seconds = args.seconds or (1.5 if args.quick else 5.0)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "engine"
-        start = time.perf_counter()
-        make_engine(folder, args.items)
-        print(f"{args.items:,} codes of {N_BITS} bits made in {time.perf_counter() - start:.0f} s", flush=True)
-        served = {"items": args.items, "clients": args.clients, "seconds": args.seconds, **over_http(folder, args)}
-        print(served, flush=True)
-        rows = in_process(folder, args)
-    best = max(row["searches_per_second"] for row in rows if row["in_process"] == "engine")
-    served["of_in_process"] = round(served["searches_per_second"] / best, 3)
-    print(f"{served['errors']} errors; {served['of_in_process']:.0%} of the engine's own rate")
-    write(args.output, [served, *rows])
-    sys.exit(bool(served["errors"] or served["exit_code"]))
+        folder = args.engine or Path(scratch) / "engine"
+        if not folder.exists():
+            start = time.perf_counter()
+            make_engine(folder, args.items)
+            print(f"{args.items:,} codes of {N_BITS} bits made in {time.perf_counter() - start:.0f} s", flush=True)
+        rows = measure(folder, Path(scratch), args)
+    if not args.quick:
+        write(args.output, rows)
+    sys.exit(any(one["ours"] for one in rows if one["row"].endswith("-errors")))
 
 
 if __name__ == "__main__":

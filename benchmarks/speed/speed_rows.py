@@ -8,13 +8,17 @@ can be read off it, the mark as text (``>= 10 x``, ``<= 1.6 x``, ``<= 0.35 s``),
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
+ROWS_FILE = "MODALHASH_SPEED_ROWS"
+"""Environment variable: a file to which rows are added as JSON when they are shown, for whoever runs the scripts."""
 MARK = re.compile(r"(>=|<=) ([\d.]+)( x| s)?$")
 
 
@@ -57,6 +61,23 @@ def _resident(field: str) -> float:
 def best(runs: list[Run]) -> float:
     """Shortest time on the clock: what the machine can do when nobody disturbs it."""
     return min(run.seconds for run in runs)
+
+
+def middle(runs: list[Run]) -> float:
+    """Median time on the clock: what one may expect, also where others disturb the machine now and then."""
+    return median(run.seconds for run in runs)
+
+
+def spread(runs: list[Run]) -> str:
+    """How far runs lie apart, for a note: the least and the greatest time, and how many there are."""
+    seconds = [run.seconds for run in runs]
+    return f"{min(seconds):.3g} to {max(seconds):.3g} s in {len(runs)} runs"
+
+
+def ratio_spread(ours: list[Run], theirs: list[Run]) -> str:
+    """The least and the greatest ratio of two works that took turns, pair by pair, for a note."""
+    ratios = [their.seconds / our.seconds for our, their in zip(ours, theirs, strict=True)]
+    return f"median of {len(ratios)} in turn; ratios of single turns {min(ratios):.3g} to {max(ratios):.3g}"
 
 
 def reached(value: float, mark: str) -> bool:
@@ -104,7 +125,10 @@ def rounded(value: float) -> float:
 
 
 def show(line: Mapping[str, Any]) -> None:
-    """Print a row as it is made."""
+    """Print a row as it is made, and add it to the file that the environment names."""
+    if path := os.environ.get(ROWS_FILE):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
     theirs = "" if line["theirs"] is None else f" against {line['theirs']:g} {line['unit']} ({line['against']})"
     ratio = "" if line["ratio"] is None else f", ratio {line['ratio']:g}"
     verdict = "reached" if line["met"] else "MISSED"

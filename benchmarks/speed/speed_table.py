@@ -1,10 +1,10 @@
 """One table of all speed measurements, from the result files; nothing is measured here.
 
-    python benchmarks/speed/speed_table.py                  # print it, and write docs/speed.md
+    python benchmarks/speed/speed_table.py                  # print it, write the page and its figures
     python benchmarks/speed/speed_table.py --no-page        # only print it
 
-A result file takes part if its rows have the form that :mod:`speed_rows` describes. Rows that miss their mark stay,
-with what their note says.
+A result file takes part if its rows have the form that :mod:`speed_rows` describes. Rows that miss their mark come
+first, with what their note says, and stand in the table of their section too.
 """
 
 from __future__ import annotations
@@ -14,25 +14,33 @@ import json
 from pathlib import Path
 from typing import Any
 
+import speed_figures as figures
 from record import RESULTS
 
-PAGE = Path(__file__).parents[2] / "docs" / "speed.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "speed.md"
+FIGURES = PAGE.parent / "images"
 KEYS = {"row", "measure", "against", "ours", "theirs", "unit", "ratio", "reach", "met", "note"}
 SECTIONS = {  # result file -> heading, in this order; others follow under their own names
     "training_speed": "Training",
+    "rlh_speed": "Training RLH",
     "transform_speed": "Hashing new items",
+    "image_encoder_speed": "Encoding photos",
     "evaluation_speed": "Evaluation",
     "search_speed": "Exact search",
     "learned_speed": "Exact search among codes that many items share",
+    "growth_faiss": "Growth with the number of codes",
     "radius_speed": "Search within a radius",
     "duplicates_speed": "Near-duplicates",
     "import_speed": "Start",
+    "start_speed": "Start of a large engine",
+    "serve_load": "The service",
 }
 HEAD = """# Speed
 
-Made by `make bench` from `benchmarks/results/*.json`; how to read it, and what the floors are, is in
-`benchmarks/README.md`. A ratio marked ≥ says how many times faster than the other side; one marked ≤ how many times
-the floor. Both sides were timed in turn in one run. Rows without a mark are there to see the trend.
+`make bench` measures all of this in at most 20 minutes and makes this page from `benchmarks/results/*.json`;
+`benchmarks/README.md` says how to read it and what the floors are. A ratio marked ≥ says how many times faster than the
+other side; one marked ≤ how many times the floor. Both sides took turns in one run. Rows without a mark show the trend.
+The notes under each table give the commit and the date of its measurement, since some take too long for every run.
 
 """
 
@@ -81,15 +89,27 @@ def as_text(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """A table in Markdown."""
+    head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
+    return head + "".join(f"| {' | '.join(cells(line))} |\n" for line in rows)
+
+
 def as_page(results: dict[str, dict[str, Any]]) -> str:
-    """The page of the documentation."""
-    parts = [HEAD]
+    """The page of the documentation: what missed its mark, the figures, and a section for each result file."""
+    rows = [line for content in results.values() for line in content["rows"]]
+    marked = [line for line in rows if line["reach"] != "-"]
+    missed = [line for line in marked if not line["met"]]
+    parts = [HEAD, "## Marks that were missed\n\n"]
+    if missed:
+        parts.append(f"{len(missed)} of {len(marked)} marks were missed; all others were reached.\n\n{table(missed)}\n")
+        parts += [f"- {line['measure']}: {line['note']}\n" for line in missed]
+    else:
+        parts.append(f"None: all {len(marked)} were reached.\n")
+    parts.append("\n")
+    parts += [f"![{alt}](images/{name})\n\n" for name, alt in figures.captions(results).items()]
     for name, content in results.items():
-        parts.append(f"## {SECTIONS.get(name, name)}\n\n")
-        parts.append(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n")
-        parts += [f"| {' | '.join(cells(line))} |\n" for line in content["rows"]]
-        missed = [line for line in content["rows"] if not line["met"]]
-        parts += [f"\nMissed: {line['measure']}: {line['note']}.\n" for line in missed]
+        parts.append(f"## {SECTIONS.get(name, name)}\n\n{table(content['rows'])}")
         parts.append(f"\nNotes: {machine(content['environment'])}\n\n")
         parts += [f"- {line['measure']}: {line['note']}\n" for line in content["rows"]]
         parts.append("\n")
@@ -106,10 +126,8 @@ def machine(environment: dict[str, Any]) -> str:
     return "; ".join(facts) + "."
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-page", action="store_true", help="leave docs/speed.md as it is")
-    args = parser.parse_args()
+def update(*, page: bool = True) -> None:
+    """Print the table of all result files, and write the page and its figures."""
     results = load()
     if not results:
         raise SystemExit("no results yet: run the benchmarks first (make bench)")
@@ -121,8 +139,18 @@ def main() -> None:
     for line in marked:
         if not line["met"]:
             print(f"missed: {line['measure']}: {line['note']}")
-    if not args.no_page:
+    if page:
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        for name, drawing in figures.draw(results).items():
+            (FIGURES / name).write_bytes(drawing)
         PAGE.write_text(as_page(results), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-page", action="store_true", help="leave the page and its figures as they are")
+    args = parser.parse_args()
+    update(page=not args.no_page)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,16 @@ def abandoned_folders(folder: str | Path, *, target: str | None = None) -> list[
     return sorted(found)
 
 
+def is_being_written(path: str | Path) -> bool:
+    """Return whether somebody is writing a file of this name by :func:`write_atomically`."""
+    path = Path(path)
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        names = [(entry.path, _TEMPORARY.fullmatch(entry.name)) for entry in os.scandir(path.parent)]
+        own = [Path(temporary) for temporary, name in names if name and name["target"] == path.name]
+        return any(one.exists() and not _is_leftover(one) for one in own)
+    return False
+
+
 def temporary_files(folder: str | Path) -> list[Path]:
     """Return what :func:`write_atomically` left in a folder when its process was killed."""
     folder = Path(folder)

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
 from modalhash import validation
@@ -26,6 +29,7 @@ from modalhash.progress import Callback, Reporter
 BLOCK_VALUES = 2**22
 """Feature values mapped at once by transform: 16 MiB in float32, which the allocator keeps for the next block."""
 
+OUTPUTS = ("default", "pandas", "polars")
 SAMPLE_SIZE = 64
 """Training items of each modality whose projections are looked at after a fit."""
 
@@ -89,7 +93,8 @@ class CrossModalHasher(BaseEstimator, ABC):
             ``"aligned"``: row k of every modality belongs together. An array (pairs, modalities) has row numbers. Never
             guessed from equal lengths.
         callback : callable, optional
-            Called with a :class:`modalhash.progress.Progress` after every step.
+            Called with a :class:`modalhash.progress.Progress` after every step; AMSH and RLH may call it from several
+            threads.
 
         Notes
         -----
@@ -150,13 +155,64 @@ class CrossModalHasher(BaseEstimator, ABC):
         This is not ``fit(X, Y).transform(X)``, which gives the **hashed** codes: what the same items
         would get from their features alone, as new items do.
         """
-        return self.fit(X, Y, pairs=pairs, callback=callback).codes_
+        codes = self.fit(X, Y, pairs=pairs, callback=callback).codes_
+        return self._as_configured(codes, X.X if isinstance(X, Items) else X)
 
     def transform(self, X: Mapping[str, Any]) -> dict[str, Codes]:
-        """Hashed codes, from features alone, for any subset of the fitted modalities; lazy ones of dask arrays."""
+        """Hashed codes, from features alone, for any subset of the fitted modalities; lazy ones of dask arrays.
+
+        After :meth:`set_output` codes are frames with a column per byte; lazy ones stay arrays.
+        """
         if any_dask(X):
             return self._lazily(X, "transform")
-        return {name: pack_signs(values) for name, values in self.decision_function(X).items()}
+        codes = {name: pack_signs(values) for name, values in self.decision_function(X).items()}
+        return self._as_configured(codes, X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns of codes, one per byte: ``amsh0``, ``amsh1`` … ; the same for every modality."""
+        check_is_fitted(self, "n_features_in_")
+        return np.array([f"{type(self).__name__.lower()}{byte}" for byte in range(-(-self.n_bits // 8))], dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose what :meth:`transform` and :meth:`fit_transform` return for each modality, as scikit-learn has it.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            Arrays, or frames with a column per byte; a pandas frame keeps the index of the frame that came in. None
+            changes nothing. Where it was never called, ``sklearn.set_config(transform_output=...)`` decides.
+        """
+        if transform is not None:
+            validation.check_choice(transform, "transform", OUTPUTS)
+            self._sklearn_output_config = {"transform": transform}  # the name that clone copies
+        return self
+
+    def _as_configured(self, codes: dict[str, Codes], X: Mapping[str, Any]) -> dict[str, Any]:
+        own: Mapping[str, str] = getattr(self, "_sklearn_output_config", {})
+        kind = own.get("transform", get_config()["transform_output"])
+        if kind == "default":
+            return codes
+        try:
+            library = import_module(kind)
+        except ModuleNotFoundError as error:
+            raise ImportError(f"set_output(transform={kind!r}) needs the package {kind}: pip install {kind}") from error
+        names = self.get_feature_names_out().tolist()
+        if kind == "polars":
+            return {name: library.DataFrame(rows, schema=names, orient="row") for name, rows in codes.items()}
+        return {
+            name: library.DataFrame(
+                rows, columns=names, index=X[name].index if isinstance(X[name], library.DataFrame) else None
+            )
+            for name, rows in codes.items()
+        }
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.dict, tags.input_tags.sparse = False, True, True
+        tags.target_tags.required = self.supervised
+        tags.target_tags.two_d_labels = True
+        tags.transformer_tags = TransformerTags(preserves_dtype=[])
+        return tags
 
     def decision_function(self, X: Mapping[str, Any]) -> dict[str, Array]:
         """Real-valued projections (n, n_bits); their signs are the hashed codes. Lazy ones of dask arrays."""

@@ -13,12 +13,16 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import extending, prange, types
 
 from modalhash._typing import Array
 
 intrinsic: Any = extending.intrinsic  # numba's own annotations do not describe what its decorators return
+FEATURES: str = getattr(numba.config, "CPU_FEATURES", None) or llvm.get_host_cpu_features().flatten()
+VECTOR_POPCOUNT = "+avx512vpopcntdq" in FEATURES.split(",")
+"""Whether kernels are compiled for a processor that counts the bits of several words in one instruction."""
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from modalhash._imports import import_class
@@ -54,8 +55,13 @@ class Method:
     """How the time of a fit grows with the number n of training items."""
     best_at: str = "not yet measured"
     """What the measured tables (rlh.md, paired.md and unpaired.md in docs/measurements) say for it."""
+    extra: str = ""
+    """The extra that learning needs, e.g. ``"torch"``; empty where the package alone will do."""
     control: bool = False
     """Not a method to use but a level to compare with."""
+    space: Mapping[str, str] = field(default_factory=dict)
+    """What ``modalhash tune`` searches: parameter to values, e.g. ``"log:1e-4:10"``. A class outside the package has
+    an attribute ``search_space`` instead."""
 
     @property
     def reimplementation(self) -> bool:
@@ -81,6 +87,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors, or none",
             growth="n",
             best_at="new items of IAPR TC-12, after RLH; the method of the paper that is reproduced here",
+            space={
+                "ridge": "log:1e-4:10",
+                "quantization": "log:1e-3:10",
+                "n_anchors": "logint:200:3000",
+                "function_iter": "int:5:30",
+            },
         ),
         Method(
             name="rlh",
@@ -97,6 +109,13 @@ METHODS: dict[str, Method] = {
             growth="n",
             best_at="new items wherever there are labels: first on average on OpenMoji, Mfeat and IAPR TC-12, level "
             "with the first on Wiki",
+            space={
+                "ridge": "log:1e-4:1",
+                "posterior_ridge": "log:1e-4:1",
+                "sharpness": "log:1:16",
+                "graded": "linear:0:0.6",
+                "n_anchors": "logint:200:3000",
+            },
         ),
         Method(
             name="srlch",
@@ -113,6 +132,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="first on no data set; among the shortest fits",
+            space={"label_ridge": "log:1e-3:10", "sigma": "linear:0.2:1.5", "n_anchors": "logint:100:1500"},
         ),
         Method(
             name="batch",
@@ -129,6 +149,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="new items after training on pairs: with TECH first of the methods that need them on IAPR TC-12",
+            space={
+                "feature_weight": "log:1e-3:1",
+                "label_weight": "log:0.05:10",
+                "quantization": "log:1e-4:1",
+                "ridge": "log:1e-4:1",
+            },
         ),
         Method(
             name="dch",
@@ -145,6 +171,7 @@ METHODS: dict[str, Method] = {
             kernel="none, or anchors",
             growth="n",
             best_at="first on no data set; a fit on Wiki takes a tenth of a second",
+            space={"feature_weight": "log:1e-7:1e-2", "label_ridge": "log:1e-2:100", "ridge": "log:1e-4:10"},
         ),
         Method(
             name="scratch",
@@ -161,6 +188,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="new items of Wiki, by little",
+            space={
+                "label_weight": "log:1:1e4",
+                "regression": "log:10:1e5",
+                "reconstruction": "linear:0.1:0.9",
+                "ridge": "log:0.05:100",
+            },
         ),
         Method(
             name="cmfh",
@@ -177,6 +210,7 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n",
             best_at="pairs without labels: the shortest fits on Wiki",
+            space={"coupling": "log:1:1e4", "ridge": "log:1e-4:1", "balance": "linear:0.1:0.9"},
         ),
         Method(
             name="smfh",
@@ -194,6 +228,7 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n² once, for neighbours",
             best_at="first on no data set",
+            space={"orthogonality": "log:1e-6:0.1", "smoothness": "log:1e-5:1", "balance": "linear:0.1:0.9"},
         ),
         Method(
             name="fsh",
@@ -210,6 +245,12 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n",
             best_at="pairs without labels: first of its kind on new items of IAPR TC-12",
+            space={
+                "fit_weight": "log:1:1e4",
+                "n_anchors": "int:20:200",
+                "n_neighbors": "int:3:20",
+                "ridge": "log:1e-8:1e-2",
+            },
         ),
         Method(
             name="cre",
@@ -226,6 +267,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors, or none",
             growth="n",
             best_at="pairs without labels: first of its kind on new items of OpenMoji, Mfeat and Wiki",
+            space={"quantization": "log:1e-2:100", "ridge": "log:1e-4:10", "weight": "linear:0.1:0.9"},
         ),
         Method(
             name="seph",
@@ -243,6 +285,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n² up to 5,000 pairs, n beyond",
             best_at="first on no data set; new items within .03 of BATCH, by a likelihood instead of a regression",
+            space={"penalty": "log:1e-4:1", "quantization": "log:1e-4:1"},
         ),
         Method(
             name="sdmch",
@@ -259,6 +302,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n² once, for neighbours",
             best_at="first on no data set",
+            space={
+                "label_weight": "log:1:1e4",
+                "function_weight": "log:1e-3:10",
+                "manifold": "log:1e-2:10",
+                "ridge": "log:1e-4:10",
+            },
         ),
         Method(
             name="tech",
@@ -277,6 +326,12 @@ METHODS: dict[str, Method] = {
             growth="n",
             best_at="new items after training on pairs: first of the methods that need them on OpenMoji, and with "
             "SCRATCH on Wiki",
+            space={
+                "correlation": "log:1e-5:0.1",
+                "similarity": "log:1e-3:10",
+                "prototype_ridge": "log:1e-3:10",
+                "ridge": "log:1e-4:1",
+            },
         ),
         Method(
             name="scm",
@@ -293,6 +348,7 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n",
             best_at="the shortest fits where labels are many and a linear map has to do; mAP far below",
+            space={"ridge": "log:1e-8:100"},
         ),
         Method(
             name="alech",
@@ -310,6 +366,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="Mfeat after training on pairs: hashed codes above all others, new items level with RLH",
+            space={"quantization": "log:1e-5:0.1", "similarity": "log:1e-6:0.01", "regularization": "log:1e-6:0.01"},
         ),
         Method(
             name="wash",
@@ -326,6 +383,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="wrong labels: learned codes of Wiki, OpenMoji and Mfeat, new items of OpenMoji",
+            space={
+                "quantization": "log:1e-5:0.1",
+                "prediction": "log:1e-3:10",
+                "noise": "log:1e-4:0.1",
+                "ridge": "log:1e-5:0.1",
+            },
         ),
         Method(
             name="fcmh",
@@ -342,6 +405,12 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n",
             best_at="learned codes of IAPR TC-12, second to RLH; weak where features are few, for want of a kernel",
+            space={
+                "global_weight": "log:1:1e4",
+                "local_weight": "log:0.1:1e3",
+                "regularization": "log:1e-3:10",
+                "ridge": "log:1e-2:100",
+            },
         ),
         Method(
             name="fddh",
@@ -358,6 +427,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="the shortest fits of its quality; hashed codes of the training items on Wiki, after RLH",
+            space={"feature_weight": "log:1e-5:0.1", "label_ridge": "log:100:1e6", "ridge": "log:1e-6:0.01"},
         ),
         Method(
             name="edmh",
@@ -374,6 +444,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="hashed codes of the training items themselves, on Wiki above all",
+            space={
+                "bandwidth": "log:0.1:2",
+                "quantization": "log:1e-3:10",
+                "regression": "log:0.1:1e3",
+                "ridge": "log:1e-3:100",
+            },
         ),
         Method(
             name="fmh",
@@ -390,6 +466,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="new items of OpenMoji and Mfeat, after RLH",
+            space={"quantization": "log:1e-3:10", "ridge": "log:1e-5:0.1"},
         ),
         Method(
             name="gsph",
@@ -406,6 +483,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="learned codes of 64 and 128 bits on IAPR TC-12, text to image",
+            space={"penalty": "log:1e-4:1", "n_anchors": "logint:100:1500"},
         ),
         Method(
             name="sapmh",
@@ -422,6 +500,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="first on no data set",
+            space={"latent": "int:16:256", "n_anchors": "logint:100:1500"},
         ),
         Method(
             name="uapmh",
@@ -438,6 +517,7 @@ METHODS: dict[str, Method] = {
             kernel="anchors",
             growth="n",
             best_at="nothing without pairs: at chance there",
+            space={"latent": "int:4:64", "quantization": "log:1e-7:1e-3", "ridge": "log:1e-5:0.1"},
         ),
         Method(
             name="rucmh",
@@ -454,6 +534,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors, or none",
             growth="n",
             best_at="nothing without pairs: at chance there",
+            space={
+                "pairing": "log:0.1:1e3",
+                "quantization": "log:1e-2:100",
+                "reconstruction": "log:1e-2:100",
+                "ridge": "log:1e-2:100",
+            },
         ),
         Method(
             name="ucmh",
@@ -470,6 +556,12 @@ METHODS: dict[str, Method] = {
             kernel="anchors, or none",
             growth="n",
             best_at="first on no data set",
+            space={
+                "coupling": "log:1:1e4",
+                "feature_weight": "linear:0.1:0.9",
+                "graph_weight": "log:100:1e6",
+                "ridge": "log:1e-4:1",
+            },
         ),
         Method(
             name="ucch",
@@ -485,6 +577,13 @@ METHODS: dict[str, Method] = {
             codes="relaxed",
             kernel="none",
             growth="n",
+            extra="torch",
+            space={
+                "learning_rate": "log:1e-5:1e-2",
+                "contrast_weight": "linear:0.1:0.9",
+                "margin": "linear:0.05:0.5",
+                "temperature": "linear:0.1:1",
+            },
         ),
         Method(
             name="dcmh",
@@ -500,6 +599,8 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n²",
             best_at="first on no data set; on new items of IAPR TC-12 behind AMSH, which takes a fifth of the time",
+            extra="torch",
+            space={"learning_rate": "log:1e-5:1e-2", "quantization": "log:1e-2:100", "balance_weight": "log:1e-2:100"},
         ),
         Method(
             name="prdh",
@@ -516,6 +617,8 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n²",
             best_at="first on no data set; on new items of IAPR TC-12 behind AMSH",
+            extra="torch",
+            space={"learning_rate": "log:1e-5:1e-2", "quantization": "log:1e-2:100", "decorrelation": "log:1e-5:0.1"},
         ),
         Method(
             name="aadah",
@@ -532,6 +635,8 @@ METHODS: dict[str, Method] = {
             kernel="none",
             growth="n",
             best_at="new items of IAPR TC-12, photo to text with histograms: ahead of AMSH, behind RLH",
+            extra="torch",
+            space={"learning_rate": "log:1e-5:1e-2", "margin": "linear:0.05:0.5"},
         ),
         Method(
             name="itq",
@@ -581,6 +686,7 @@ METHODS: dict[str, Method] = {
             growth="n",
             best_at="telling what labels add to pairs",
             control=True,
+            space={"regularization": "log:1e-4:1", "power": "linear:0:2"},
         ),
         Method(
             name="label-oracle",
@@ -597,6 +703,7 @@ METHODS: dict[str, Method] = {
             growth="n",
             best_at="telling how far codes of a length can go",
             control=True,
+            space={"ridge": "log:1e-4:1"},
         ),
     ]
 }
@@ -752,4 +859,5 @@ def _describe(name: str, path: str, cls: type[CrossModalHasher]) -> Method:
         pairing="needed" if cls.needs_pairs else "optional",  # a class cannot say that it ignores them
         modalities=f"{least}+" if most is None else str(most) if most == 2 else f"{least} to {most}",
         equations=f"outside modalhash: {path}",
+        space=dict(getattr(cls, "search_space", {})),
     )

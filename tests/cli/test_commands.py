@@ -37,6 +37,13 @@ def test_methods_is_the_registry():
         assert method.reimplementation == ("re-implementation" in method.equations)
     listed = json.loads(run("methods", "--json").output)
     assert [entry["name"] for entry in listed] == list(METHODS)
+    by_name = {entry["name"]: entry for entry in listed}
+    assert by_name["amsh"]["parameters"]["ridge"] == 0.01
+    assert by_name["amsh"]["takes_dask_arrays"]
+    assert by_name["batch"]["max_modalities"] == 2
+    assert {name for name, entry in by_name.items() if entry["extra"] == "torch"} == {"ucch", "dcmh", "prdh", "aadah"}
+    for entry in listed:
+        assert entry["space"].keys() <= entry["parameters"].keys()
 
 
 def test_the_page_of_methods_is_up_to_date():

@@ -25,6 +25,9 @@ def few_emoji(monkeypatch):
     return some
 
 
+PLAIN = ("--text-encoder", "tfidf")  # quicker, where it does not matter which words are understood
+
+
 def run(*arguments: object) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
@@ -66,25 +69,25 @@ def test_the_demo_trains_measures_and_searches_and_a_second_run_takes_the_engine
     assert (tmp_path / "engine" / "model" / "model.safetensors").read_bytes() == model
     table = [line for line in first.splitlines() if "→" in line]
     assert table == [line for line in second.splitlines() if "→" in line]
-    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "16", "--no-serve", *PLAIN)
 
 
 def test_the_demo_chooses_its_bits_and_a_second_run_takes_them_up(tmp_path, few_emoji):
-    first = run("demo", "--folder", tmp_path, "--no-serve")
+    first = run("demo", "--folder", tmp_path, "--no-serve", *PLAIN)
     assert "--bits auto" in first
     assert "label sets, " in first
     assert "trained 20" not in first
-    second = run("demo", "--folder", tmp_path, "--no-serve")
+    second = run("demo", "--folder", tmp_path, "--no-serve", *PLAIN)
     assert "trained 20" in second
     assert "label sets, " in second
-    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
-    assert "trained 20" not in run("demo", "--folder", tmp_path, "--no-serve")
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN)
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--no-serve", *PLAIN)
 
 
 def test_other_sources_or_versions_are_trained_anew(tmp_path, few_emoji, monkeypatch):
     from modalhash.cli import demo
 
-    arguments = ("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    arguments = ("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN)
     run(*arguments)
     monkeypatch.setattr(demo, "version", lambda name: "another")
     assert "it is trained anew" in run(*arguments)
@@ -94,9 +97,9 @@ def test_other_sources_or_versions_are_trained_anew(tmp_path, few_emoji, monkeyp
 
 
 def test_an_engine_that_somebody_replaced_is_not_taken_up(tmp_path, few_emoji):
-    run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN)
     run("train", tmp_path / "items.jsonl", "-o", tmp_path / "engine", "--bits", "16", "--overwrite")
-    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN)
 
 
 def test_what_is_left_is_judged_by_the_pace_so_far():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import json
+import shlex
 from importlib import import_module
 
 import numpy as np
@@ -8,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from modalhash.cli import app
+from modalhash.cli._common import file_mapping
 from modalhash.data import Dataset, Split
-from modalhash.evaluation import Protocol
 from shared_data import shared_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for", "ignore:.*have no label")
@@ -33,7 +35,7 @@ def toy(split=True):
 @pytest.fixture
 def run(monkeypatch):
     def invoke(*options, dataset=None):
-        monkeypatch.setattr(command, "open_dataset", lambda name, root=None: dataset or toy())
+        monkeypatch.setattr(command, "open_dataset", lambda name, root=None, mapping=None: dataset or toy())
         return CliRunner().invoke(app, ["evaluate", "toy", "--bits", "8", *options], env={"COLUMNS": "150"})
 
     return invoke
@@ -93,6 +95,18 @@ def test_cutoff_deeper_than_the_unseen_database(run):
         (["--method", "nonsense"], "unknown method 'nonsense'"),
         (["--protocol", "nonsense"], "is not understood"),
         (["--protocol", "mAP@1000"], "the cut-off is 1000"),
+        (["--method", "amsh,"], "expected names separated by commas"),
+        (["--method", "amsh,amsh"], "amsh is named twice"),
+        (["--method", "amsh,edmh", "--param", "ridge=1"], "of which method? Write e.g. --param amsh.ridge="),
+        (["--param", "edmh.ridge=1"], "'edmh' is not among the methods amsh"),
+        (["--param", "rigde=1"], "amsh has no parameter 'rigde'; did you mean 'ridge'?"),
+        (["--param", "n_bits=1"], "n_bits is set by the code lengths (--bits)"),
+        (["--method", "chance,amsh", "--param", "amsh.ridge=-1"], "toy: amsh: ridge is -1"),
+        (["--against", "edmh"], "the reference 'edmh' is not among the methods amsh"),
+        (
+            ["--scenario", "unpaired", "--method", "chance,batch"],
+            "batch learns from pairs, and the scenario 'unpaired'",
+        ),
         (["--json", "--latex"], "take one of"),
         (["--modalities", "smell"], "no modality 'smell'"),
         (["--scenario", "nonsense"], "nonsense"),
@@ -104,16 +118,115 @@ def test_bad_options(run, options, message):
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_a_method_that_needs_pairs_says_so(monkeypatch):
-    from modalhash.methods.amsh import AMSH
+def test_several_methods_are_one_table_with_tests_against_the_first(run, tmp_path):
+    options = ("--method", "chance,edmh,seedless_method:FixedCodes", "--seeds", "2", "--out", str(tmp_path / "out"))
+    result = run(*options, "--param", "edmh.ridge=0.5")
+    assert result.exit_code == 0, result.output
+    assert "edmh: ridge=0.5" in result.stdout
+    assert "corrected by Holm for the 12 tests" in " ".join(result.stdout.split())
+    assert "unpaired" in result.stdout
+    content = json.loads((tmp_path / "out" / "toy.json").read_text(encoding="utf-8"))
+    assert [row["method"] for row in content["rows"]] == ["chance", "edmh", "seedless_method:FixedCodes"] * 2
+    better = [row["learned"] for row in content["rows"] if row["method"] == "edmh"]
+    assert [cell["arrow"] for cell in better] == ["↑", "↑"]
+    assert all(cell["p_holm"] < 0.05 for cell in better)
+    assert len(content["runs"][0]["average_precision"]) == content["runs"][0]["n_queries"] == 40
+    with (tmp_path / "out" / "toy.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 3 * 2 * 3
+    one = next(line for line in lines if (line["method"], line["database"]) == ("edmh", "learned"))
+    assert (one["reference"], one["bits"], one["seeds"]) == ("chance", "8", "2")
+    assert float(one["p_holm"]) >= float(one["p"]) > 0
+    assert r"$\uparrow$" in (tmp_path / "out" / "toy.tex").read_text(encoding="utf-8")
+    again = run(*options)
+    assert again.exit_code == 2
+    assert "--overwrite" in again.stderr
+    assert "fitted" not in again.stderr, "refused before anything is fitted"
 
-    class NeedsPairs(AMSH):
-        needs_pairs = True
 
-    monkeypatch.setattr(command.registry, "get", lambda name: NeedsPairs)
-    with pytest.raises(ValueError, match="learns from pairs, and the scenario 'unpaired' leaves none"):
-        command.study(toy(), "x", [8], "unpaired", [0], Protocol())
-    assert command.study(toy(), "x", [8], "paired", [0], Protocol())
+def test_pairs_are_kept_where_a_method_needs_them(run):
+    result = run("--method", "chance,batch", "--seeds", "1", "--markdown", "--against", "batch")
+    assert result.exit_code == 0, result.output
+    assert "chance, batch on toy, paired" in result.stdout
+    assert "worse than batch" in result.stdout
+
+
+def test_parameters_of_a_file(run, tmp_path):
+    (tmp_path / "p.toml").write_text("[edmh]\nridge = 0.25\nmax_iter = 3\n\n[batch]\nridge = 1\n", encoding="utf-8")
+    options = ("--method", "edmh", "--seeds", "1", "--markdown", "--params", str(tmp_path / "p.toml"))
+    assert "edmh: ridge=0.25, max_iter=3" in run(*options).stdout
+    assert "edmh: ridge=0.5, max_iter=3" in run(*options, "--param", "ridge=0.5").stdout
+    result = run("--params", str(tmp_path / "p.toml"))
+    assert result.exit_code == 2
+    assert "has parameters of edmh, batch; asked for are amsh" in result.stderr
+
+
+def test_what_was_measured_before_an_error_is_kept(run, tmp_path, monkeypatch):
+    from modalhash.methods.edmh import EDMH
+
+    fit = EDMH.fit
+
+    def fail_at_the_second(self, *given, **named):
+        if self.random_state == 1:
+            raise KeyboardInterrupt
+        return fit(self, *given, **named)
+
+    monkeypatch.setattr(EDMH, "fit", fail_at_the_second)
+    result = run("--method", "chance,edmh", "--seeds", "3", "--out", str(tmp_path))
+    assert result.exit_code == 130
+    assert "not all was measured; what was is in" in result.stderr
+    runs = json.loads((tmp_path / "toy.json").read_text(encoding="utf-8"))["runs"]
+    assert {(one["method"], one["seed"]) for one in runs} == {("chance", 0), ("edmh", 0), ("chance", 1)}
+
+
+def odd_arrays():
+    data = toy()
+    return {"feat_a": data.features["image"], "feat_b": data.features["text"], "truth": data.labels["image"]}
+
+
+def test_an_unknown_layout_shows_the_command_that_reads_it(tmp_path):
+    path = tmp_path / "an odd.npz"
+    np.savez(path, **odd_arrays())
+    options = ["evaluate", str(path), "--method", "edmh", "--bits", "8", "--seeds", "1"]
+    result = CliRunner().invoke(app, options, prog_name="modalhash")
+    assert result.exit_code == 2
+    line = result.stderr.splitlines()[-1].strip()
+    assert line.endswith("--map image=feat_a --map text=feat_b --map labels=truth")
+    again = CliRunner().invoke(app, [*shlex.split(line)[1:], "--json"])
+    assert shlex.split(line)[0] == "modalhash"
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["rows"][0]["learned"]["mean"] > 0.9
+
+
+def test_a_file_whose_labels_are_not_recognised_shows_it_too(tmp_path):
+    path = tmp_path / "a.npz"
+    data = toy()
+    np.savez(path, I_tr=data.features["image"][:120], I_te=data.features["image"][120:],
+             T_tr=data.features["text"][:120], T_te=data.features["text"][120:],
+             Q_tr=data.labels["text"][:120], Q_te=data.labels["text"][120:])  # fmt: skip
+    result = CliRunner().invoke(app, ["evaluate", str(path), "--bits", "8"], prog_name="modalhash")
+    assert result.exit_code == 2
+    assert "there are no labels" in result.stderr
+    assert result.stderr.splitlines()[-1].endswith("--map image=I --map text=T --map labels=Q")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["image"], "expected key=value"),
+        (["labels.image=a", "labels=b"], "labels were given by modality before"),
+        (["labels=b", "labels.image=a"], "labels were given for all modalities before"),
+        (["image=[1"], "not JSON"),
+    ],
+)
+def test_bad_mappings(texts, message):
+    with pytest.raises(ValueError, match=message):
+        file_mapping(texts)
+
+
+def test_mappings_are_what_read_takes():
+    given = file_mapping(["image=I", "labels.image=a", "labels.text=b", 'text=["x","y"]'])
+    assert given == {"image": "I", "labels": {"image": "a", "text": "b"}, "text": ["x", "y"]}
 
 
 def test_wiki(monkeypatch):
@@ -192,7 +305,8 @@ def test_a_bad_file_is_one_line_with_its_name(tmp_path, name):
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit), "no traceback"
     assert result.stdout == ""
-    line, *warnings = result.stderr.splitlines()
+    line, *others = result.stderr.splitlines()
+    warnings = [other for other in others if not other.startswith("  ")]  # what is indented says what to do
     assert all(warning.startswith(f"warning: {path}: not in UTF-8") for warning in warnings), "an encoding was guessed"
     assert line.startswith(f"error: {path}")
     assert len(line) > len(f"error: {path}: ")

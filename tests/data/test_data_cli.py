@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import official_trees as trees
 import pytest
@@ -10,6 +12,7 @@ from scipy.io import savemat
 from typer.testing import CliRunner
 
 from modalhash.cli.datasets import app
+from modalhash.data import NAMED
 
 
 @pytest.fixture
@@ -39,11 +42,51 @@ def test_info_of_a_file(run, tmp_path):
     assert "40 / 9 / 40" in result.output
 
 
+def test_info_of_a_named_data_set_that_is_not_here(run):
+    result = run("info", "wiki")
+    assert result.exit_code == 0
+    for text in ("Rasiwasia", "2,173 to learn from", "one for each item", "svcl.ucsd.edu", "datasets convert wiki",
+                 'load_dataset("wiki")', "no; looked for data/wiki/wiki.npz", "$MODALHASH_DATA"):  # fmt: skip
+        assert text in result.output, text
+    found = json.loads(run("info", "wiki", "--json").output)
+    assert (found["here"], found["found"], found["converter"]) == (False, None, True)
+    assert "contents" not in found
+
+
+def test_info_of_a_named_data_set_that_is_here(run, tmp_path):
+    folder = tmp_path / "data" / "nuswide21"
+    folder.mkdir(parents=True)
+    savemat(folder / "theirs.mat", parts())
+    found = json.loads(run("info", "nuswide21", "--json").output)
+    assert found["found"] == "data/nuswide21"
+    assert found["contents"]["modalities"]["text"]["query"] == 9
+    assert found["contents"]["paired"]
+    savemat(folder / "NUSWIDE21.mat", parts())
+    result = run("info", "nuswide21")
+    assert "yes: data/nuswide21/NUSWIDE21.mat" in result.output
+    assert "40 / 9 / 40" in result.output
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_catalogue_is_complete(name):
+    entry = NAMED[name]
+    assert all((entry.items, entry.modalities, entry.classes, entry.where, entry.layout, entry.licence, entry.how))
+
+
+def test_info_takes_a_mapping(run, tmp_path):
+    np.savez(tmp_path / "a.npz", one=np.eye(6)[:, :4], two=np.ones((6, 3)), truth=np.eye(6))
+    refused = run("info", "a.npz")
+    assert refused.exit_code == 2
+    assert "--map image=one --map text=two --map labels=truth" in refused.stderr
+    result = run("info", "a.npz", "--map", "image=one", "--map", "text=two", "--map", "labels=truth")
+    assert result.exit_code == 0, result.output
+    assert "paired, 6 classes" in result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["info", "nowhere.mat"], "error: nowhere.mat: no such file"),
-        (["info", "wiki"], "error: wiki: data/wiki does not hold wiki.npz"),
         (["convert", "coco", ".", "out.npz"], "error: there is no converter for 'coco'"),
         (["convert", "wiki", ".", "out.npz"], "error: .: raw_features.mat is not there"),
         (["convert", "wiki", ".", "out.npz", "--option", "seed"], "expected key=value"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import h5py
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from data_files import one_hot, parts, write_v73
 from scipy import sparse
 from scipy.io import savemat
 
-from modalhash.data import read, write_npz
+from modalhash.data import ReadError, guess_mapping, read, write_npz
 
 N = 20
 IMAGE = np.arange(N * 6.0).reshape(N, 6)
@@ -227,6 +229,32 @@ def test_mapping(tmp_path):
     assert data.ids["text"][1] == "k1"
     with pytest.raises(ValueError, match="text='wrods': no such variable; the file has: pictures 20×6"):
         read(tmp_path / "a.npz", image="pictures", text="wrods")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("pictures", "words", "truth"), {"image": "pictures", "text": "words", "labels": "truth"}),
+        (("a", "b", "c"), {"image": "a", "text": "b", "labels": "c"}),  # the labels have the fewest columns
+        (("words", "pics", "targets"), {"text": "words", "image": "pics", "labels": "targets"}),
+    ],
+)
+def test_an_unknown_layout_comes_with_a_guess(tmp_path, names, expected):
+    np.savez(tmp_path / "a.npz", **dict(zip(names, (IMAGE, TEXT, LABELS), strict=True)), n=N, odd=np.ones((3, 2)))
+    with pytest.raises(ReadError) as caught:
+        read(tmp_path / "a.npz")
+    assert caught.value.mapping == guess_mapping(tmp_path / "a.npz") == expected
+    assert pickle.loads(pickle.dumps(caught.value)).mapping == expected
+    np.testing.assert_array_equal(read(tmp_path / "a.npz", **expected).labels["image"], LABELS.astype(bool))
+
+
+def test_a_guess_takes_the_parts_of_a_stem_together_and_may_be_empty(tmp_path):
+    np.savez(tmp_path / "a.npz", u_tr=IMAGE, u_te=IMAGE[:3], v_tr=TEXT, v_te=TEXT[:3], w_tr=LABELS, w_te=LABELS[:3])
+    assert guess_mapping(tmp_path / "a.npz") == {"image": "u", "text": "v", "labels": "w"}
+    np.savez(tmp_path / "b.npz", one=IMAGE, n=3, other=np.ones((7, 2)))
+    assert guess_mapping(tmp_path / "b.npz") == {}
+    (tmp_path / "c.csv").write_text("id,text\n1,a\n")
+    assert guess_mapping(tmp_path / "c.csv") == {}
 
 
 def test_mapping_by_stem_takes_all_parts(tmp_path):

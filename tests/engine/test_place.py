@@ -15,6 +15,7 @@ from modalhash.engine import (
     EngineError,
     EngineReplacedError,
     backup_engine,
+    index_snapshot,
     restore_engine,
     upgrade_engine,
     verify_engine,
@@ -182,6 +183,25 @@ def test_verify_and_backup(shared, schemas, postgres, tmp_path):  # noqa: F811
     assert [finding.kind, finding.message] == ["damage", "the item 'new' of 'text' is not as it was written"]
     with pytest.warns(UserWarning, match="is damaged, and so is its backup"):
         backup_engine(shared, tmp_path / "damaged.tar")
+
+
+def test_a_snapshot_is_a_local_cache_of_the_database(shared, monkeypatch):
+    monkeypatch.setattr(index_snapshot, "MIN_ITEMS", 10)
+
+    def found(engine):
+        return [(hit.modality, hit.id, hit.score) for hit in engine.search(text="red", k=200)]
+
+    with Engine.open(shared) as engine:
+        engine._snapshots._not_before = float("inf")
+        assert engine.save_snapshot() is not None
+        engine.add([{"text": "a red boat", "id": "new"}])
+        engine.remove([hit.id for hit in engine.search(text="blue", want="image", k=3)], modality="image")
+        expected = found(engine)
+        engine._snapshots._saved = engine._revision  # so that closing writes no other
+    with Engine.open(shared, read_only=True) as engine:
+        assert engine._ranker.vectors.mapped
+        assert engine.info()["snapshot"]["changes_since"] == 4
+        assert found(engine) == expected
 
 
 def test_read_only(shared):

@@ -53,6 +53,16 @@ def test_each_modality_may_be_searched_by_itself(plan, cells):
     assert set(found["databases"]["learned"]) == {"image→image", "image→text", "text→image", "text→text"}
 
 
+def test_a_method_without_a_seed_is_measured(tmp_path):
+    rows = '[[rows]]\nlabel = "Fixed"\nmethod = "seedless_method:FixedCodes"\nparameters = {ridge = 2.0}\n'
+    plan = make_plan([little_grid(tmp_path, GRID[: GRID.index("[[rows]]")] + rows)])
+    assert {cell.parameters for cell in plan.cells} == {'{"ridge": 2.0}'}
+    load = Loader(plan.inputs, None)
+    first, second = (measure(replace(plan.cells[0], seed=0, bits=bits), load)["databases"] for bits in (8, 8))
+    assert first == second
+    assert first["learned"]["image→text"]["map"] > 2 * first["learned"]["image→text"]["chance"]
+
+
 @pytest.mark.parametrize("scenario", ["paired", "semi_paired:0.5", "unequal:0.2", "unpaired+noisy_labels:0.1"])
 def test_scenarios(tmp_path, scenario):
     plan = make_plan([little_grid(tmp_path, GRID.replace('"unpaired"', f'"{scenario}"'))])

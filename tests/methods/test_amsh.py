@@ -10,6 +10,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from modalhash import AMSH
+from modalhash._parallel import blas_threads
 from modalhash.data import generate, twin
 from modalhash.evaluation import mean_average_precision
 from modalhash.items import Items
@@ -162,6 +163,40 @@ def test_threads_change_nothing(data):
         for name in data.X:
             np.testing.assert_array_equal(one.codes_[name], models[1][bits].codes_[name])
             np.testing.assert_allclose(one.functions_[name], models[1][bits].functions_[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("stage", ["codes", "features", "functions"])
+def test_an_error_in_any_step_ends_the_fit_and_leaves_the_model_as_it_was(data, threads, stage):
+    """Step 1 goes beside the features, in a thread of its own where there are several."""
+
+    def stop(progress):
+        if progress.stage.startswith(stage):
+            raise InterruptedError(progress.stage)
+
+    model = small()
+    with threadpool_limits(threads, user_api="blas"):
+        with pytest.raises(InterruptedError, match=stage):
+            model.fit(data.X, data.Y, callback=stop)
+        assert blas_threads() == threads
+    assert not hasattr(model, "codes_")
+
+
+@pytest.mark.parametrize("parameters", [{}, {"init": "pca"}, {"solver": "samples"}])
+def test_a_large_step_1_comes_before_the_features_and_finds_the_same(data, monkeypatch, parameters):
+    stages = []
+    with threadpool_limits(2, user_api="blas"):
+        beside = small(**parameters).fit_path(data.X, data.Y, n_bits=(8, 16))
+        monkeypatch.setattr("modalhash.methods.amsh.ONE_THREAD_BELOW", 1)
+        before = small(**parameters).fit_path(data.X, data.Y, n_bits=(8, 16))
+        alone = small(n_bits=16, **parameters).fit(data.X, data.Y, callback=lambda p: stages.append(p.stage))
+    if "init" not in parameters:
+        assert stages[0].startswith("codes")
+        assert stages.index("features") == small().code_iter, "all of step 1 first: its memory is free then"
+    for name in data.X:
+        np.testing.assert_array_equal(before[8].codes_[name], beside[8].codes_[name])
+        np.testing.assert_array_equal(before[16].functions_[name], beside[16].functions_[name])
+        np.testing.assert_array_equal(alone.codes_[name], beside[16].codes_[name])
 
 
 def test_traces_and_counts(data):

@@ -12,6 +12,7 @@ from modalhash.cli import (
     ask,
     backup,
     check,
+    compare,
     datasets,
     demo,
     duplicates,
@@ -31,6 +32,7 @@ from modalhash.cli import (
     split,
     tokens,
     train,
+    tune,
     upgrade,
     verify,
 )
@@ -91,6 +93,8 @@ app.command(rich_help_panel=ENGINE)(upgrade.upgrade)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)
+app.command()(tune.tune)
+app.command()(compare.compare)
 app.add_typer(experiment.app, name="experiment")
 app.command(context_settings=reproduce.OPTIONS)(reproduce.reproduce)
 

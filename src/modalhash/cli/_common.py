@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -29,6 +31,8 @@ EXIT_INCOMPLETE = 1
 """Exit code: done, but something was left out."""
 EXIT_ERROR = 2
 """Exit code: not done."""
+_typed: ContextVar[list[str]] = ContextVar("typed", default=[])  # noqa: B039 - never changed in place
+"""The words of the command line that is being run."""
 MAX_PROBLEMS = 20
 """Problems that are printed; --json has all of them."""
 
@@ -130,6 +134,42 @@ ReadSeconds = Annotated[
 ]
 
 
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="ROLE=VARIABLE",
+        help="Which variable of a file is which, e.g. [b]--map image=I_tr --map labels=L_tr[/b], for files that are "
+        "not recognised; [b]image=I[/b] takes I_tr and I_te. Also labels.image, ids, class_names, is_train; may be "
+        "repeated.",
+        show_default=False,
+    ),
+]
+
+
+def file_mapping(texts: Iterable[str] | None) -> dict[str, Any]:
+    """Parse ``--map`` to what ``read`` takes: ``labels.image=L`` is the labels of one modality, ``[...]`` is JSON."""
+    mapping: dict[str, Any] = {}
+    for key, text in key_values(texts, "--map").items():
+        value: Any = text
+        if text[0] in "[{":
+            try:
+                value = json.loads(text)
+            except ValueError as error:
+                raise ValueError(f"--map {key}={text}: not JSON ({error})") from None
+        role, _, modality = key.partition(".")
+        if modality and role in ("labels", "ids"):
+            of_role = mapping.setdefault(role, {})
+            if not isinstance(of_role, dict):
+                raise ValueError(f"--map {key}={text}: {role} were given for all modalities before")
+            of_role[modality] = value
+        elif isinstance(mapping.get(key), dict):
+            raise ValueError(f"--map {key}={text}: {key} were given by modality before")
+        else:
+            mapping[key] = value
+    return mapping
+
+
 def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
     """Parse the values of a repeatable option: ``["a=b"]`` is ``{"a": "b"}``."""
     values: dict[str, str] = {}
@@ -178,13 +218,13 @@ def _parse(text: str) -> Any:
 # -- what commands open
 
 
-def open_engine(folder: Path, *, trust: bool, read_only: bool = False) -> Engine:
+def open_engine(folder: Path, *, trust: bool, read_only: bool = False, n_threads: int | None = None) -> Engine:
     """Open an engine; with ``trust``, its method and encoders may come from modules in the current folder."""
     from modalhash.engine import Engine
 
     if trust:
         import_from_here()
-    return Engine.open(folder, trust=trust, read_only=read_only)
+    return Engine.open(folder, trust=trust, read_only=read_only, n_threads=n_threads)
 
 
 @contextmanager
@@ -200,16 +240,34 @@ def audited(what: str, folder: Path, **details: Any) -> Iterator[dict[str, Any]]
         yield result
 
 
-def open_dataset(name: str, root: Path | None = None) -> Dataset:
-    """Read a data set: a file comes first, then the named data set if it is there, then a folder."""
-    from modalhash.data import NAMED, is_present, load_dataset, read
+def open_dataset(name: str, root: Path | None = None, mapping: dict[str, Any] | None = None) -> Dataset:
+    """Read a data set: a file comes first, then the named data set if it is there, then a folder.
+
+    With a mapping, as ``--map`` gives it, it is a file or a folder. With an empty one, where the layout of a file is
+    not recognised, the error has the command with a mapping to copy; None is for commands that have no ``--map``.
+    """
+    from modalhash.data import NAMED, ReadError, is_present, load_dataset, read
 
     path = Path(name)
+    if mapping:
+        return read(name, **mapping)
     if name in NAMED and not path.is_file() and (is_present(name, root) or not path.exists()):
         return load_dataset(name, root)
     if path.exists() or path.suffix:
-        return read(name)
+        try:
+            return read(name)
+        except ReadError as error:
+            if mapping is not None and error.mapping and (line := command_with(error.mapping)):
+                error.add_note(f"If the variables are what their names and shapes suggest, this reads it:\n  {line}")
+            raise
     return load_dataset(name, root)  # which says what names there are
+
+
+def command_with(mapping: dict[str, str]) -> str:
+    """Return the command line that is being run with a mapping added, to copy; empty where no command is run."""
+    words = _typed.get()
+    maps = [word for role, variable in mapping.items() for word in ("--map", f"{role}={variable}")]
+    return shlex.join([*words, *maps]) if words else ""
 
 
 def import_from_here() -> None:
@@ -223,6 +281,14 @@ def import_from_here() -> None:
 
 class Commands(TyperGroup):
     """A group of commands whose user errors are one line, and whose warnings are lines too."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
+        """Remember what was typed, for errors that show a better command line."""
+        words = [info_name or "modalhash", *args]
+        context = super().make_context(info_name, args, *rest, **extra)
+        if context.parent is None:  # not a group within a group, which gets the rest of the words
+            _typed.set(words)
+        return context
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -62,7 +62,7 @@ EncoderNames = Annotated[
 QualityOfEncoders = Annotated[
     Quality | None,
     typer.Option(
-        help="Encoders where none is named. [b]fast[/b]: built in, about 350 photos a second and core. "
+        help="Encoders where none is named. [b]fast[/b]: built in, about 800 photos a second and core. "
         "[b]best[/b]: photos through efficientnet-lite0 (extra neural; the licence of its weights is not stated), "
         "about 90.",
         show_default="fast",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from modalhash.cli._common import (
+    AsJson,
     Commands,
+    Map,
     Quiet,
     ReadMemory,
     ReadSeconds,
     console,
+    file_mapping,
     import_from_here,
     key_any,
     open_dataset,
+    print_json,
     progress_bars,
 )
 
@@ -59,19 +63,119 @@ def list_datasets(root: Root = None) -> None:
 @app.command()
 def info(
     name_or_path: Annotated[str, typer.Argument(help="A data set's name, or a file or folder to read.")],
+    mapping: Map = None,
     root: Root = None,
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
+    as_json: AsJson = False,
 ) -> None:
-    """What is in a data set: modalities, sizes, labels, split, where it comes from.
+    """What a data set is, where it comes from, whether it is here, and what is in it.
+
+    Of a named data set: items, modalities, labels, licence, where to get it, which
+    files are looked for and how to read them. Of what is here, and of any file:
+    sizes, features, labels and split as they were read.
 
     [bold]Examples[/bold]
 
-    modalhash datasets info wiki
+    modalhash datasets info nuswide10
 
     modalhash datasets info features.mat
+
+    modalhash datasets info other.mat --map image=feat_i --map text=feat_t --map labels=gnd
     """
-    _show(open_dataset(name_or_path, root))
+    from modalhash.data import NAMED, is_present
+
+    named = name_or_path in NAMED and not Path(name_or_path).is_file() and not mapping
+    about = _about(name_or_path, root) if named else {}
+    there = not named or is_present(name_or_path, root)
+    data = open_dataset(name_or_path, root, file_mapping(mapping)) if there else None
+    if as_json:
+        print_json({**about, **({} if data is None else {"contents": _contents(data)})})
+        return
+    if about:
+        _show_about(about)
+    if data is not None:
+        _show(data)
+
+
+def _about(name: str, root: Path | None) -> dict[str, Any]:
+    """Return what the catalogue knows of a data set, and whether it is here."""
+    from modalhash.data import NAMED, data_root, found_at, is_present
+
+    entry, here = NAMED[name], is_present(name, root)
+    path = found_at(name, root)
+    files = [str(data_root(root) / name / file) for file in entry.files]
+    return {
+        "name": name,
+        "title": entry.title,
+        "items": entry.items,
+        "modalities": entry.modalities,
+        "classes": entry.classes,
+        "licence": entry.licence,
+        "where": entry.where,
+        "how": entry.how,
+        "layout": entry.layout,
+        "files": files,
+        "any_file": entry.any_file,
+        "packages": list(entry.packages),
+        "converter": entry.has_converter,
+        "read": f'modalhash.data.load_dataset("{name}"), or as {name} to evaluate, tune, train and in grids',
+        "here": here,
+        "found": None if path is None else str(path),
+    }
+
+
+def _show_about(about: dict[str, Any]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    if about["packages"]:
+        here = "yes, its packages are installed" if about["here"] else f"no; needs {', '.join(about['packages'])}"
+    elif about["here"]:
+        here = f"yes: {about['found']}"
+    else:
+        some = " or any other file of arrays there" if about["any_file"] else ""
+        here = f"no; looked for {', '.join(about['files'])}{some}. --root or $MODALHASH_DATA says where else"
+    for title, text in (
+        (about["name"], about["title"]),
+        ("items", about["items"]),
+        ("modalities", about["modalities"]),
+        ("labels", about["classes"]),
+        ("licence", about["licence"]),
+        ("where", about["where"]),
+        ("how to get", about["how"]),
+        ("layout", about["layout"]),
+        ("how to read", about["read"]),
+        ("here", here),
+    ):
+        table.add_row(title, escape(text))
+    console().print(table)
+
+
+def _contents(dataset: Dataset) -> dict[str, Any]:
+    """Return what was read of a data set, as plain values."""
+    split = dataset.split
+    parts = {} if split is None else {"training": split.training, "query": split.query, "database": split.database}
+    return {
+        "name": dataset.name,
+        "paired": dataset.paired,
+        "class_names": list(dataset.class_names) if dataset.labels else [],
+        "modalities": {
+            name: {
+                "items": n,
+                "features": None if name not in dataset.features else list(dataset.features[name].shape[1:]),
+                "dtype": None if name not in dataset.features else str(dataset.features[name].dtype),
+                "labels_each": None if name not in dataset.labels else float(dataset.labels[name].sum() / max(1, n)),
+                "raw": name in dataset.raw,
+                **{part: len(ids[name]) for part, ids in parts.items()},
+            }
+            for name, n in dataset.sizes.items()
+        },
+        "provenance": {key: value for key, value in dataset.provenance.items() if value and key != "vocabulary"},
+    }
 
 
 @app.command()

@@ -1,11 +1,8 @@
-"""``modalhash evaluate``: a method on a data set, with learned, hashed and unseen databases side by side."""
+"""``modalhash evaluate``: methods on a data set, with learned, hashed and unseen databases side by side."""
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import re
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,11 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from modalhash import registry
-from modalhash.cli._common import ReadMemory, ReadSeconds, console, import_from_here, open_dataset
+from modalhash.cli._common import (
+    Map,
+    ReadMemory,
+    ReadSeconds,
+    command_with,
+    console,
+    file_mapping,
+    open_dataset,
+    say,
+)
+from modalhash.cli._method_options import Params, method_parameters, names_in
 
 if TYPE_CHECKING:  # numpy and what needs it are loaded when the command runs: `modalhash --help` stays quick
-    from modalhash.data import Dataset, Parts
-    from modalhash.evaluation import Protocol, Table
+    from modalhash.data import Dataset
+    from modalhash.experiments import Comparison
 
 
 class Scenario(StrEnum):
@@ -32,48 +39,67 @@ class Scenario(StrEnum):
     missing_labels = "missing_labels"
 
 
-@dataclass(frozen=True)
-class Run:
-    """The mAP of one direction in one database, measured once."""
-
-    method: str
-    bits: int
-    seed: int
-    direction: str
-    database: str
-    map: float
-    chance: float
-    n_queries: int
-    n_items: int
-    fit_seconds: float
-
-
 def evaluate(
-    dataset: Annotated[str, typer.Argument(help="Name of a data set, or a file that `read` recognises.")],
-    method: Annotated[str, typer.Option(help="See `modalhash methods`, or mymodule:Class.")] = "amsh",
+    dataset: Annotated[str, typer.Argument(metavar="DATA", help="Name of a data set, or a file that `read` takes.")],
+    method: Annotated[
+        str, typer.Option(help="Methods, separated by commas: see `modalhash methods`, or mymodule:Class.")
+    ] = "amsh",
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METHOD.NAME=VALUE",
+            help="A parameter, e.g. [b]amsh.ridge=0.1[/b], or [b]ridge=0.1[/b] of a single method; may be repeated.",
+        ),
+    ] = None,
+    params: Params = None,
     bits: Annotated[str, typer.Option(help="Code lengths, separated by commas.")] = "16,32,64,128",
-    scenario: Annotated[Scenario, typer.Option(help="What is done to the training items.")] = Scenario.unpaired,
+    scenario: Annotated[
+        Scenario | None,
+        typer.Option(
+            help="What is done to the training items.", show_default="paired if a method needs pairs, else unpaired"
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, seeds 0, 1, …")] = 3,
     protocol: Annotated[str, typer.Option(help="A preset (amsh, bmc, …) or e.g. 'mAP@50 ties=stable'.")] = "",
+    against: Annotated[
+        str,
+        typer.Option(metavar="METHOD", help="Test the other methods against this one.", show_default="the first"),
+    ] = "",
+    mapping: Map = None,
     modalities: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
     test_share: Annotated[float, typer.Option(help="Items drawn as queries where there is no split.")] = 0.2,
     root: Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")] = None,
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write DATA.json (every run and query), DATA.csv and DATA.tex there."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of --out that are there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Every single run, as JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table (booktabs).")] = False,
     output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None,
 ) -> None:
-    """Train a method and print its mAP on learned, hashed and unseen databases, with the chance level.
+    """Train methods and print their mAP on learned, hashed and unseen databases, with the chance level.
+
+    With several methods, arrows mark what differs from the first beyond chance:
+    a paired randomisation test over queries, corrected by Holm for all tests of
+    the table.
 
     [bold]Examples[/bold]
 
     modalhash evaluate openmoji --bits 16,32 --seeds 3
 
-    modalhash evaluate wiki --method batch --scenario paired --protocol 'mAP@50 ties=stable'
+    modalhash evaluate wiki --method amsh,rlh,batch --bits 16,32 --seeds 5 --out results
+
+    modalhash evaluate wiki --method amsh,rlh --param amsh.ridge=0.1 --params wiki-rlh.toml
 
     modalhash evaluate features.mat --method mymodule:Mine --json --output mine.json
+
+    modalhash evaluate other.mat --map image=feat_i --map text=feat_t --map labels=gnd
+
+    modalhash evaluate wiki --method batch --scenario paired --protocol 'mAP@50 ties=stable'
     """
     from modalhash.evaluation import Protocol
 
@@ -81,136 +107,68 @@ def evaluate(
         raise ValueError("take one of --json, --markdown and --latex")
     rules = Protocol.parse(protocol)
     lengths = parse_bits(bits)
-    if ":" in method:
-        import_from_here()
-    registry.get(method)  # an unknown one is named before the data are read
-    data = open_dataset(dataset, root)
+    names = names_in(method)
+    for name in names:  # what is unknown is named before the data are read
+        registry.get(name)
+    parameters = method_parameters(names, param, params)
+    data = open_dataset(dataset, root, file_mapping(mapping))
+    check_labels(data, dataset)
     if modalities:
         data = data.only(*modalities.split(","))
-    report = partial(console(stderr=True).print, soft_wrap=True)
+    files = None if out is None else _files(out, data.name, overwrite=overwrite)
+
+    def keep(found: Comparison) -> None:
+        if files is not None:
+            _write(found, files)
+            say(f"not all was measured; what was is in {files['json']}, .csv and .tex")
+
+    from modalhash.experiments import compare_methods
+
     try:
-        check_measurable(data)
-        runs = study(data, method, lengths, scenario, range(seeds), rules, test_share=test_share, report=report)
+        found = compare_methods(
+            data,
+            parameters,
+            bits=lengths,
+            seeds=range(seeds),
+            scenario=None if scenario is None else scenario.value,
+            protocol=rules,
+            reference=against or None,
+            test_share=test_share,
+            report=partial(console(stderr=True).print, soft_wrap=True, markup=False),
+            partial=keep,
+        )
     except ValueError as error:  # what a method says of its features does not say whose they are
         raise ValueError(f"{dataset}: {error}") from error
-    table = summarise(runs, data.name, scenario, rules, test_share=None if data.split else test_share)
-    if as_json:
-        text = json.dumps(
-            {**json.loads(table.to_json()), "runs": [vars(run) for run in runs]}, indent=2, ensure_ascii=False
-        )
-    else:
-        text = table.to_latex() if latex else table.to_markdown()
+    if files is not None:
+        _write(found, files)
+    table = found.table()
+    text = found.to_json() if as_json else table.to_latex() if latex else table.to_markdown()
     if output is not None:
         output.write_text(text.rstrip() + "\n", encoding="utf-8")
     elif as_json or markdown or latex:
         typer.echo(text.rstrip())
     else:
         console().print(table.to_rich())
+    if files is not None:
+        say(f"written: {', '.join(str(path) for path in files.values())}")
 
 
-def check_measurable(dataset: Dataset) -> None:
-    """Refuse a data set without features or labels."""
-    if not dataset.features:
-        raise ValueError(
-            "there are no features, only texts or paths of pictures; `modalhash train` makes an engine of such a file"
+def check_labels(data: Dataset, name: str) -> None:
+    """Refuse a data set without labels; where a variable of the file may have them, show how to say so."""
+    if data.labels or not data.features:
+        return
+    from modalhash.data import guess_mapping
+
+    error = ValueError(f"{name}: there are no labels, and without them nothing is relevant to a query")
+    guessed = guess_mapping(name) if Path(name).exists() else {}
+    if "labels" in guessed and (line := command_with(guessed)):
+        error.add_note(f"If a variable that was not recognised has them, say which is which:\n  {line}")
+    else:
+        error.add_note(
+            "A file of arrays has them as a variable `labels`: a row per item and a column of 0 and 1 per class, or "
+            "one column of class numbers; a table as a column `labels`"
         )
-    if not dataset.labels:
-        raise ValueError("there are no labels, and without them nothing is relevant to a query")
-
-
-def study(
-    dataset: Dataset,
-    method: str,
-    bits: Sequence[int],
-    scenario: str,
-    seeds: Sequence[int],
-    protocol: Protocol,
-    *,
-    test_share: float = 0.2,
-    report: Callable[[str], Any] | None = None,
-) -> list[Run]:
-    """Fit and measure for every code length and seed; the seed draws split, scenario and method alike.
-
-    ``report`` is called with a line after every fit.
-    """
-    from modalhash.evaluation import evaluate_databases
-
-    cls = registry.get(method)
-    runs = []
-    for n_bits in bits:
-        for seed in seeds:
-            split = dataset if dataset.split else draw_split(dataset, test_share, seed)
-            changed, pairs = apply_scenario(split, scenario, seed)
-            parts = changed.parts()
-            if pairs is None and parts.training.paired:
-                pairs = "aligned"  # the ids say so
-            if pairs is None and cls.needs_pairs:
-                raise ValueError(
-                    f"{method} learns from pairs, and the scenario {str(scenario)!r} leaves none; "
-                    "take --scenario paired or semi_paired, or an unpaired method such as amsh"
-                )
-            parameters: dict[str, Any] = {"n_bits": n_bits, "random_state": seed, "unlabelled": "allow"}
-            model = cls()
-            known = model.get_params(deep=False)
-            model.set_params(**{name: value for name, value in parameters.items() if name in known})
-            start = time.perf_counter()
-            model.fit(parts.training.features, parts.training.labels, pairs=pairs)
-            seconds = time.perf_counter() - start
-            results = evaluate_databases(model, parts, protocol=protocol, databases=_large_enough(parts, protocol))
-            for kind, result in results.items():
-                runs += [
-                    Run(method, n_bits, seed, d.name, kind, d.map, d.chance, d.n_queries, d.n_items, seconds)
-                    for d in result.directions.values()
-                ]
-            if report is not None:
-                maps = ", ".join(f"{kind} {result.map:.4f}" for kind, result in results.items())
-                report(f"{method}, {n_bits} bits, seed {seed}: fitted in {seconds:.1f} s; {maps}")
-    return runs
-
-
-def _large_enough(parts: Parts, protocol: Protocol) -> list[str]:
-    """Return the databases that reach as deep as the cut-off of a published protocol."""
-    from modalhash.evaluation import CHOICES, unseen_items
-
-    unseen, same_id = unseen_items(parts)
-    sizes = {kind: min(parts.training.sizes.values()) for kind in CHOICES["database"]}
-    sizes["unseen"] = min(unseen.sizes.values()) - (same_id == "exclude")
-    kinds = [kind for kind in CHOICES["database"] if sizes[kind] >= (protocol.cutoff or 1)]
-    if not kinds:
-        raise ValueError(f"the cut-off is {protocol.cutoff}; the databases have only {sizes} items")
-    return kinds
-
-
-def summarise(
-    runs: Sequence[Run], dataset: str, scenario: str, protocol: Protocol, *, test_share: float | None = None
-) -> Table:
-    """Return a table of mean ± standard deviation over the seeds, with a column per database."""
-    import numpy as np
-
-    from modalhash.evaluation import CHOICES, Spread, Table
-
-    kinds = CHOICES["database"]
-    rows = []
-    for n_bits, direction in dict.fromkeys((run.bits, run.direction) for run in runs):
-        same = [run for run in runs if (run.bits, run.direction) == (n_bits, direction)]
-        by_kind = {kind: [run for run in same if run.database == kind] for kind in kinds}
-        maps = [Spread.of([run.map for run in some]) if some else None for some in by_kind.values()]
-        chances = [[run.chance for run in by_kind[kind]] for kind in ("learned", "unseen")]
-        rows.append([str(n_bits), direction, *maps, *(float(np.mean(some)) if some else None for some in chances)])
-    sizes = {run.database: run for run in reversed(runs)}
-    seeds = len({run.seed for run in runs})
-    notes = [f"Protocol: {protocol.with_database(kind)}" for kind in kinds]
-    notes += [
-        f"{kind}: {sizes[kind].n_queries} queries, {sizes[kind].n_items} items ({sizes[kind].direction})"
-        if kind in sizes
-        else f"{kind}: not measured; fewer items than the cut-off of {protocol.cutoff}"
-        for kind in ("learned", "unseen")
-    ]
-    notes.append(f"{seeds} seed(s): mean ± sample standard deviation. Chance: a random ranking, exactly.")
-    if test_share is not None:
-        notes.append(f"The data come without a split: {test_share:g} of the items were drawn as queries per seed.")
-    columns = ["bits", "direction", *kinds, "chance", "chance (unseen)"]
-    return Table(f"{runs[0].method} on {dataset}, {scenario}: {protocol.measure}", columns, rows, notes)
+    raise error
 
 
 def parse_bits(text: str) -> list[int]:
@@ -221,31 +179,23 @@ def parse_bits(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def draw_split(dataset: Dataset, test_share: float, seed: int) -> Dataset:
-    """Split by id at random, for data that come without a split: an item is a query in all modalities or in none."""
-    import numpy as np
-
-    from modalhash.data import Split
-
-    if not 0 < test_share < 1:
-        raise ValueError(f"test_share is {test_share}; expected a share between 0 and 1")
-    every = np.unique(np.concatenate(list(dataset.ids.values())))
-    drawn = np.random.default_rng(seed).permutation(every)[: max(1, round(test_share * len(every)))]
-    masks = {name: np.isin(ids, drawn) for name, ids in dataset.ids.items()}
-    training = {name: ids[~masks[name]] for name, ids in dataset.ids.items()}
-    query = {name: ids[masks[name]] for name, ids in dataset.ids.items()}
-    return replace(dataset, split=Split(training, query))
+def _files(folder: Path, name: str, *, overwrite: bool) -> dict[str, Path]:
+    """Return the files of ``--out``; those that are there are refused before anything is fitted."""
+    stem = re.sub(r"[^\w.+-]", "-", name)
+    files = {kind: folder / f"{stem}.{kind}" for kind in ("json", "csv", "tex")}
+    if there := [str(path) for path in files.values() if path.exists() and not overwrite]:
+        raise FileExistsError(f"{', '.join(there)}: there already; take another --out, or --overwrite")
+    folder.mkdir(parents=True, exist_ok=True)
+    return files
 
 
-def apply_scenario(dataset: Dataset, scenario: str, seed: int) -> tuple[Dataset, Any]:
-    """Return the data set under the scenario, and the pairs that are left where the scenario says so."""
-    from modalhash import data
+def _write(found: Comparison, files: dict[str, Path]) -> None:
+    from modalhash._files import write_atomically
 
-    if scenario == "paired":
-        return data.paired(dataset), None
-    if scenario == "semi_paired":
-        return data.semi_paired(dataset, seed=seed)
-    change: Callable[..., Dataset] = getattr(data, scenario)
-    if scenario in ("noisy_labels", "missing_labels"):  # a pair has one label row, and stays one
-        return change(dataset, seed=seed, shared=dataset.parts().training.paired), None
-    return change(dataset, seed=seed), None
+    contents: dict[str, Any] = {
+        "json": found.to_json(per_query=True) + "\n",
+        "csv": found.to_csv(),
+        "tex": found.table().to_latex(),
+    }
+    for kind, path in files.items():
+        write_atomically(path, contents[kind].encode())

@@ -85,6 +85,14 @@ def _write_report(engine: Engine, path: Path) -> Path:
     return path
 
 
+def _describe_snapshot(one: dict[str, Any]) -> str:
+    age = f"{one['age'] / 3600:,.1f} hours" if one["age"] >= 5400 else f"{one['age'] / 60:,.0f} minutes"
+    return (
+        f"snapshot of the index: {one['items']:,} items, {one['bytes'] / 1e6:,.1f} MB, {age} old; "
+        f"{one['changes_since']:,} changes since, which are read from the store"
+    )
+
+
 def _show(facts: dict[str, Any]) -> None:
     from rich.table import Table
 
@@ -106,6 +114,8 @@ def _show(facts: dict[str, Any]) -> None:
     out.print(describe_expected(facts["expected"], codes=facts["codes"]))
     if facts["labels"] == "none":
         out.print("learned without labels: hits have no confidence, which would be that of sharing a label")
+    if facts["snapshot"] is not None:
+        out.print(_describe_snapshot(facts["snapshot"]))
     megabytes = facts["bytes"] / 1e6
     out.print(
         f"made {facts['created']} by modalhash {facts['modalhash']}, format {facts['format']}; {megabytes:.1f} MB"

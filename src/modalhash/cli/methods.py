@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from modalhash.cli._common import console, print_json
-from modalhash.registry import METHODS, Method, outside
+from modalhash.registry import METHODS, Method, get, outside
 
 COLUMNS = ("name", "year", "supervised", "pairing", "modalities", "equations from", "what it is")
 WIDE = 120
@@ -28,7 +29,10 @@ def methods(
 
     modalhash methods
 
-    modalhash methods --json
+    modalhash methods --json | jq '.[] | select(.pairing == "none") | .name'
+
+    With --json every method also has its parameters with their defaults and what
+    [b]modalhash tune[/b] searches of them.
     """
     if markdown:
         from modalhash.cli._methods_page import page
@@ -37,7 +41,7 @@ def methods(
         return
     known = [*METHODS.values(), *outside()]
     if as_json:
-        print_json([asdict(method) for method in known])
+        print_json([_facts(method) for method in known])
         return
     from rich.table import Table
 
@@ -61,3 +65,23 @@ def _cells(method: Method) -> tuple[str, ...]:
         ("control; " if method.control else "") + method.equations,
         method.title,
     )
+
+
+def _facts(method: Method) -> dict[str, Any]:
+    """Return the row of a method with all that its class says of itself."""
+    cls = get(method.name)
+    parameters = inspect.signature(cls).parameters.values()
+    return {
+        **asdict(method),
+        "reimplementation": method.reimplementation,
+        "max_modalities": cls.max_modalities,
+        "takes_dask_arrays": getattr(cls, "distributed", False),  # one outside may have the interface alone
+        "parameters": {one.name: _plain(one.default) for one in parameters},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a default as JSON has it; what it has no word for, as text."""
+    if value is inspect.Parameter.empty:
+        return None
+    return value if isinstance(value, bool | int | float | str | list | dict | None) else str(value)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from select import select
 from socket import socket
@@ -70,6 +73,9 @@ def serve(
     max_wrong_tokens: Annotated[int, typer.Option(min=1, help="In a minute, of one address.")] = WRONG_TOKENS,
     max_bytes: Annotated[int, typer.Option(min=1, help="Of an uploaded picture.")] = MEGABYTES * 2**20,
     max_pixels: Annotated[int, typer.Option(min=1, help="Of a picture, before it is decoded.")] = MEGAPIXELS * 10**6,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes that serve; more than one use several cores for searches.")
+    ] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,
     trust: Trust = False,
     read_only: ReadOnly = False,
@@ -88,6 +94,10 @@ def serve(
     [b]/?token=…[/b]; programs send [b]Authorization: Bearer …[/b]. Several
     tokens, some of which may only read, are in a file: [b]--tokens[/b].
 
+    With [b]--workers[/b], several processes share the port and see each other's
+    changes; limits hold for all together. SIGHUP replaces them one at a time,
+    without a failed request, and one that ends is replaced.
+
     Exit code: 0 when stopped; 2 for an error, such as a port that is in use.
 
     [bold]Examples[/bold]
@@ -96,7 +106,7 @@ def serve(
 
     modalhash serve engine --port 0 --example "red boat" --example "snow"
 
-    MODALHASH_TOKEN=… modalhash serve engine --host 0.0.0.0 --writable
+    MODALHASH_TOKEN=… modalhash serve engine --host 0.0.0.0 --writable --workers 4
     """
     from modalhash.serve import Limits, Settings, check_exposure
 
@@ -125,9 +135,24 @@ def serve(
     if writable and read_only:
         raise ValueError("--writable and --read-only exclude each other; give one of them")
     check_exposure(settings, without_token=without_token)
-    with listen(settings) as sock, open_engine(engine, trust=trust, read_only=read_only) as opened:
-        serve_until_stopped(opened, settings, sock, on_ready=_print_address)
+    if workers > 1:
+        n_threads = max(1, (os.cpu_count() or 1) // workers)
+        opener = partial(open_engine, engine, trust=trust, read_only=read_only, n_threads=n_threads)
+        with listen(settings) as sock:
+            _serve_from_workers(workers, opener, settings, sock)
+    else:
+        with listen(settings) as sock, open_engine(engine, trust=trust, read_only=read_only) as opened:
+            serve_until_stopped(opened, settings, sock, on_ready=_print_address)
     _say_if_read("stopped")
+
+
+def _serve_from_workers(n_workers: int, opener: Callable[[], Engine], settings: Settings, sock: socket) -> None:
+    """Serve from several processes until a signal to stop."""
+    from modalhash.serve import page_url, run_workers
+
+    if not hasattr(signal, "SIGHUP"):
+        raise ValueError("--workers needs signals that Windows does not have; leave it out")
+    run_workers(n_workers, opener, settings, sock, on_ready=lambda: _print_address(page_url(sock)))
 
 
 def _print_address(address: str) -> None:

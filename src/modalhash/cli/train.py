@@ -29,7 +29,6 @@ from modalhash.cli._common import (
     describe_named_labels,
     describe_overlap,
     import_from_here,
-    key_any,
     key_values,
     print_json,
     problems_as_json,
@@ -38,6 +37,7 @@ from modalhash.cli._common import (
     show_problems,
     table_format,
 )
+from modalhash.cli._method_options import Params, parameters_of_one
 from modalhash.cli._training_options import (
     Bits,
     Download,
@@ -66,6 +66,7 @@ def train(
     bits: Bits = "auto",
     method: Method = None,
     param: Param = None,
+    params: Params = None,
     encoder: EncoderNames = None,
     quality: QualityOfEncoders = None,
     download: Download = False,
@@ -116,6 +117,8 @@ def train(
 
     modalhash train items.csv -o engine --method mymodule:Mine --param ridge=0.1
 
+    modalhash train items.csv -o engine --params items-rlh.toml
+
     modalhash train photos/ texts.csv -o engine --quality best
 
     modalhash train photos/ texts.csv -o engine --encoder image=hf:models/clip --encoder text=hf:models/clip
@@ -144,6 +147,7 @@ def train(
         for line in describe_quality(quality.value):
             named = line.partition(":")[0] in encoders
             say(f"{line.partition(':')[0]}: as --encoder says" if named else line)
+    method, parameters = parameters_of_one(method, param, params)
     details = {"sources": manifest, "method": method, "labels": labels.value, "bits": bits, "seed": seed}
     with progress_bars() as callback, audited("train", output, **details) as noted:
         engine = Engine.train(
@@ -151,7 +155,7 @@ def train(
             output,
             n_bits=bits_or_auto(bits),
             method=method,
-            parameters=key_any(param, "--param"),
+            parameters=parameters,
             random_state=seed,
             encoders=encoders,
             fields=key_values(field, "--field"),

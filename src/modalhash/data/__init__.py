@@ -8,11 +8,13 @@ from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.data._errors import ReadError as ReadError
+    from modalhash.data._read import guess_mapping as guess_mapping
     from modalhash.data._read import read as read
     from modalhash.data.catalog import NAMED as NAMED
     from modalhash.data.catalog import NamedDataset as NamedDataset
     from modalhash.data.catalog import convert as convert
     from modalhash.data.catalog import data_root as data_root
+    from modalhash.data.catalog import found_at as found_at
     from modalhash.data.catalog import is_present as is_present
     from modalhash.data.catalog import load_dataset as load_dataset
     from modalhash.data.dataset import Dataset as Dataset
@@ -51,8 +53,8 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "_errors": ["ReadError"],
-        "_read": ["read"],
-        "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "is_present", "load_dataset"],
+        "_read": ["guess_mapping", "read"],
+        "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "found_at", "is_present", "load_dataset"],
         "dataset": ["Dataset", "Parts", "Split", "with_split"],
         "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines", "table_format", "usual_fields"],
         "formats.table_format": ["TableFormat"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -18,6 +19,8 @@ class ReadError(ValueError):
         number of the line in a manifest or a list, from 1
     variable
         name of the variable in a file of arrays
+    mapping
+        where the layout of a file is not recognised, a guess which variable is which: what ``read`` may be given
 
     Examples
     --------
@@ -25,9 +28,17 @@ class ReadError(ValueError):
     items.csv, line 7: not 3 columns as in line 1
     """
 
-    def __init__(self, file: str | Path, reason: str, line: int | None = None, variable: str | None = None) -> None:
-        super().__init__(str(file), reason, line, variable)  # what pickle makes it anew from
+    def __init__(
+        self,
+        file: str | Path,
+        reason: str,
+        line: int | None = None,
+        variable: str | None = None,
+        mapping: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(str(file), reason, line, variable, mapping)  # what pickle makes it anew from
         self.file, self.reason, self.line, self.variable = str(file), reason, line, variable
+        self.mapping = dict(mapping or {})
 
     def __str__(self) -> str:
         where = self.file

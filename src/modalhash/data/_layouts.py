@@ -216,6 +216,48 @@ def mapped(variables: Mapping[str, Variable], mapping: Mapping[str, object]) -> 
     return layout
 
 
+def guess(variables: Mapping[str, Variable]) -> dict[str, str]:
+    """Guess from shapes and names which variable is which, as :func:`mapped` takes it; empty where nothing fits.
+
+    What shares its number of items with most others is taken; of these, what is called like labels, or else has the
+    fewest columns, are the labels. A guess is for a person to look at, never to read by.
+    """
+    groups = {
+        stem: next(iter(parts.values()))
+        for stem, parts in by_stem(variables.values()).items()
+        if all(v.usable and v.shape and len(v.shape) <= 2 and max(v.shape) > 1 for v in parts.values())
+    }
+    sizes = sorted({size for variable in groups.values() for size in variable.shape}, reverse=True)
+    if not sizes:
+        return {}
+    n = max(sizes, key=lambda size: sum(size in variable.shape for variable in groups.values()))
+    fitting = {stem: variable for stem, variable in groups.items() if n in variable.shape}
+    if len(fitting) < 2:
+        return {}
+    names = {
+        stem: variable.name if len(by_stem(variables.values())[stem]) == 1 else stem
+        for stem, variable in fitting.items()
+    }
+
+    def columns(stem: str) -> int:
+        shape = fitting[stem].shape
+        return min(shape) if len(shape) == 2 else 1
+
+    called = [stem for stem in fitting if re.search(r"lab|cls|class|gnd|cat|target|truth", stem, re.I)]
+    labels = called[0] if called else min(fitting, key=columns) if len(fitting) > 2 else ""
+    found: dict[str, str] = {}
+    for role, pattern in (("image", "im|pic|photo|vis"), ("text", "te?xt|tag|word|cap")):
+        for stem in fitting:
+            if stem != labels and role not in found and re.search(pattern, stem, re.I):
+                found[role] = stem
+                break
+    free = [stem for stem in fitting if stem != labels and stem not in found.values()]
+    roles = [role for role in ("image", "text") if role not in found]
+    found |= {roles.pop(0) if roles else stem: stem for stem in free}
+    found = {role: found[role] for role in sorted(found, key=lambda role: list(fitting).index(found[role]))}
+    return {role: names[stem] for role, stem in (found | ({"labels": labels} if labels else {})).items()}
+
+
 def _has_role(stem: str, stems: tuple[str, ...]) -> bool:
     return stem.lower() in stems
 

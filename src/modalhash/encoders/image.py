@@ -10,6 +10,7 @@ spectrum, which loses nothing of it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -19,7 +20,7 @@ from scipy import fft
 
 from modalhash._decoding import MAX_PIXELS
 from modalhash._typing import Array
-from modalhash.data.pictures import CELLS, GRID, ORIENTATIONS, colour_moments, gradient_histogram
+from modalhash.data.pictures import CELLS, GRID, ORIENTATIONS, moments_of
 from modalhash.encoders._pictures import read_picture
 from modalhash.encoders.base import EncoderBase, State
 from modalhash.validation import check_int
@@ -32,6 +33,8 @@ GIST_STEPS = (1, 1, 2, 4)
 CONTRAST_CYCLES, CONTRAST_FLOOR = 4, 0.2
 SIZE = 2 * GIST_SIZE
 DIM = CELLS * CELLS * ORIENTATIONS + GIST_FEATURES + GRID * GRID * 9
+DECODED_TOGETHER = 16
+"""Pictures that are decoded one after the other: a decoder and the filters would take the cache from each other."""
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
@@ -71,20 +74,49 @@ class ImageEncoder(EncoderBase):
         return State({"max_pixels": self.max_pixels})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of pictures, made one by one: what belongs to one picture stays in the processor's cache."""
+        """Return features of pictures; some are decoded before their features are made, which spares the cache."""
         out = np.empty((len(batch), DIM), dtype=np.float32)
-        for row, source in enumerate(batch):
-            out[row] = features_of(read_picture(source, size=SIZE, max_pixels=self.max_pixels))
+        for start in range(0, len(batch), DECODED_TOGETHER):
+            some = batch[start : start + DECODED_TOGETHER]
+            pictures = [read_picture(source, size=SIZE, max_pixels=self.max_pixels) for source in some]
+            for row, pixels in enumerate(pictures, start):
+                out[row] = features_of(pixels)
         return out
 
 
 def features_of(pixels: Array) -> Array:
     """Return the features of uint8 ``(128, 128, 3)``."""
-    values = pixels.astype(np.float32) / np.float32(255)
+    values = pixels.astype(np.float32, order="C") / np.float32(255)
     grey = values @ LUMINANCE
     half = (grey[::2, ::2] + grey[1::2, ::2] + grey[::2, 1::2] + grey[1::2, 1::2]) / np.float32(4)
-    parts = [gradient_histogram(values), gist(half), _unit(colour_moments(values))]
+    parts = [_unit(_edges(grey)), gist(half), _unit(_colours(values))]
     return np.concatenate(parts) / np.sqrt(len(parts))
+
+
+def _edges(grey: Array) -> Array:
+    """Return what :func:`modalhash.data.pictures.gradient_histogram` does before it is scaled to length 1."""
+    from modalhash.encoders._picture_kernels import edge_sums, gradients
+
+    down, across = np.empty_like(grey), np.empty_like(grey)
+    gradients(grey, down, across)
+    sums = np.empty(CELLS * CELLS * ORIENTATIONS)
+    edge_sums(down, across, np.arctan2(down, across), sums)
+    return np.sqrt(sums)
+
+
+def _colours(values: Array) -> Array:
+    """Return what :func:`modalhash.data.pictures.colour_moments` does."""
+    from modalhash.encoders._picture_kernels import colour_sums
+
+    sums = np.empty((3, GRID, GRID, 3))
+    colour_sums(values, sums)
+    return moments_of(*(sums / _field_sizes(*values.shape[:2])))
+
+
+@cache
+def _field_sizes(height: int, width: int) -> Array:
+    rows, columns = (np.diff(np.arange(GRID + 1) * size // GRID) for size in (height, width))
+    return np.outer(rows, columns)[:, :, None]
 
 
 def _unit(values: Array) -> Array:
@@ -94,53 +126,71 @@ def _unit(values: Array) -> Array:
 
 def gist(grey: Array) -> Array:
     """Return the 512 features of GIST for a ``(64, 64)`` picture of brightness from 0 to 1, scaled to length 1."""
-    spectrum = fft.fft2(_even_contrast(np.pad(np.log1p(255 * grey), GIST_PAD, mode="symmetric")))
-    features = np.concatenate([_responses(spectrum, step) for step in dict.fromkeys(GIST_STEPS)])
-    length = np.linalg.norm(features)
-    return features / length if length > 0 else features
+    spectrum = fft.fft2(_even_contrast(np.log1p(255 * grey)))
+    return _unit(np.concatenate([_responses(spectrum, step) for step in dict.fromkeys(GIST_STEPS)]))
 
 
 def _even_contrast(grey: Array) -> Array:
-    """Brightness less its surroundings', divided by their spread: shadow and sun look alike."""
-    smooth = _smoothing(grey.shape[0])
-    detail = grey - fft.irfft2(fft.rfft2(grey) * smooth, s=grey.shape)
-    spread = np.sqrt(np.abs(fft.irfft2(fft.rfft2(detail * detail) * smooth, s=grey.shape)))
-    out: Array = detail / (np.float32(CONTRAST_FLOOR) + spread)
+    """Brightness less its surroundings', divided by their spread, with an edge around: shadow and sun look alike."""
+    from modalhash.encoders._gist_kernels import even_contrast, twiddles
+
+    size = grey.shape[0] + 2 * GIST_PAD
+    out = np.empty((size, size), dtype=np.float32)
+    even_contrast(grey, _smoothing(size), twiddles(size), CONTRAST_FLOOR, _workspace.array(size)[:2], out)
     return out
 
 
 def _responses(spectrum: Array, step: int) -> Array:
     """Mean response by filter and field, of the filters that are sampled at every ``step``-th pixel."""
-    size, side = spectrum.shape[0] // step, GIST_SIZE // step
-    if step > 1:
-        middle = np.fft.fftfreq(size, 1 / size).astype(int)
-        spectrum = spectrum[np.ix_(middle, middle)]
-    strength = np.abs(fft.ifft2(spectrum * _filters(size, step), overwrite_x=True))
-    edge, field = GIST_PAD // step, side // GIST_GRID
-    inner = strength[:, edge : edge + side, edge : edge + side]
-    sums = inner.reshape(-1, GIST_GRID, field, side).sum(axis=2).reshape(-1, GIST_GRID, GIST_GRID, field).sum(axis=3)
-    out: Array = sums.reshape(-1) / np.float32(field * field * step * step)
-    return out
+    from modalhash.encoders._gist_kernels import mean_responses, twiddles
+
+    size = spectrum.shape[0] // step
+    parts = spectrum.view(np.float32).reshape(*spectrum.shape, 2)
+    banks = _filters(size, step)
+    out = np.empty((len(banks), GIST_GRID, GIST_GRID, DIRECTIONS), dtype=np.float32)
+    for bank, means in zip(banks, out, strict=True):
+        mean_responses(parts, bank, twiddles(size), GIST_PAD // step, _workspace.array(size), means)
+    features: Array = out.transpose(0, 3, 1, 2).reshape(-1) / np.float32(step * step)
+    return features
+
+
+class _Workspace(threading.local):
+    """Arrays for numbers on their way, one set for each thread: fetching them anew takes as long as using them."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, Array] = {}
+
+    def array(self, size: int) -> Array:
+        if size not in self.arrays:
+            from modalhash.encoders._gist_kernels import LANES
+
+            self.arrays[size] = np.empty((size + 2, size, 2, LANES), dtype=np.float32)
+        return self.arrays[size]
+
+
+_workspace = _Workspace()
 
 
 @cache
 def _filters(size: int, step: int) -> Array:
-    """Transfer functions ``(filters, size, size)`` of the scales with this step; read only."""
+    """Transfer functions ``(scales, size, size, DIRECTIONS)`` of the scales with this step, across first; read only."""
     across = np.fft.fftfreq(size, step)
     frequency, angle = np.hypot(across[:, None], across), np.arctan2(across[:, None], across)
-    bank = []
+    banks = []
     for scale in (scale for scale, own in enumerate(GIST_STEPS) if own == step):
         centre = 0.3 / 1.85**scale
         radial = -3.5 * (frequency / centre - 1) ** 2
+        bank = []
         for direction in range(DIRECTIONS):
             turned = (angle + np.pi * direction / DIRECTIONS + np.pi) % (2 * np.pi) - np.pi
             bank.append(np.exp(radial - 2 * np.pi * (DIRECTIONS / 8) ** 2 * turned**2))
-    return np.stack(bank).astype(np.float32)
+        banks.append(np.stack(bank).transpose(2, 1, 0))
+    return np.ascontiguousarray(np.stack(banks), dtype=np.float32)
 
 
 @cache
 def _smoothing(size: int) -> Array:
-    """Gaussian low-pass for ``rfft2``; read only."""
-    down, across = np.fft.fftfreq(size, 1 / size)[:, None], np.fft.rfftfreq(size, 1 / size)
-    gaussian: Array = np.exp(-(down**2 + across**2) * np.log(2) / CONTRAST_CYCLES**2)
+    """Gaussian low-pass by frequency, in one direction; read only."""
+    cycles = np.fft.fftfreq(size, 1 / size)
+    gaussian: Array = np.exp(-(cycles**2) * np.log(2) / CONTRAST_CYCLES**2)
     return gaussian.astype(np.float32)

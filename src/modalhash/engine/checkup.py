@@ -16,7 +16,18 @@ from modalhash._files import (
     sweep,
     temporary_files,
 )
-from modalhash.engine.folder import ENCODERS, MEDIA, EngineError, is_saved_media, read_config, read_parts
+from modalhash.engine.folder import (
+    ENCODERS,
+    MEDIA,
+    SNAPSHOT,
+    EngineError,
+    Generation,
+    is_saved_media,
+    model_digest,
+    read_config,
+    read_parts,
+)
+from modalhash.engine.index_snapshot import SnapshotOwner, snapshot_problem
 from modalhash.engine.place import Place, drop_leftover, has_schema, sweep_unfinished
 from modalhash.store import (
     Store,
@@ -54,9 +65,9 @@ def verify_engine(
     """Read all of an engine and return what is wrong with it; an empty list if nothing is.
 
     Digests of all parts, the pages of the store, a checksum for every item, saved pictures that are missing or that no
-    item has, what killed processes left in the folder or beside it, and schemas of engines that this one replaced in a
-    database. Others may use the engine meanwhile. What keeps from looking, such as a full disk, is raised: it is no
-    damage.
+    item has, the snapshot of the index, what killed processes left in the folder or beside it, and schemas of engines
+    that this one replaced in a database. Others may use the engine meanwhile. What keeps from looking, such as a full
+    disk, is raised: it is no damage.
 
     Parameters
     ----------
@@ -89,6 +100,7 @@ def verify_engine(
         with place.open(folder, read_only=not repair) as store:
             found += (Finding("damage", place.name(folder), message) for message in store.damage())
             found += _check_media(folder, store, repair)
+            found += _check_snapshot(folder, store, repair)
         found += _replaced_schemas(place, repair)
     except (EngineError, StoreError, OSError) as error:
         _raise_if_unknown(error)
@@ -157,6 +169,22 @@ def _leftovers(paths: Iterable[Path], what: str, repair: bool) -> list[Finding]:
     if repair:
         sweep(paths)
     return [Finding("leftover", str(path), what, repaired=repair and not path.exists()) for path in paths]
+
+
+def _check_snapshot(folder: Path, store: Store, repair: bool) -> list[Finding]:
+    """Find a snapshot of the index that cannot be used: no damage, because it is a copy, and is made anew."""
+    with suppress(EngineError):
+        config = read_config(folder)
+        owner = SnapshotOwner(Generation(folder).id, model_digest(config))
+        problem = snapshot_problem(folder, owner, store)
+        if problem is not None:
+            if repair:
+                (folder / SNAPSHOT).unlink(missing_ok=True)
+            message = (
+                f"a snapshot of the index that is of no use ({problem}); opening takes longer until there is another"
+            )
+            return [Finding("leftover", str(folder / SNAPSHOT), message, repaired=repair)]
+    return []
 
 
 def _check_media(folder: Path, store: Store, repair: bool) -> list[Finding]:

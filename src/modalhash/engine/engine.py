@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,9 +26,11 @@ from modalhash.engine.folder import (
     Parts,
     delete_media,
     describe_engine,
+    model_digest,
     read_parts,
     recover_engine,
 )
+from modalhash.engine.index_snapshot import SnapshotKeeper, SnapshotOwner, freeze_engine, open_snapshot
 from modalhash.engine.ingest import NOT_SHARED, Added, Ingester, ItemCoder
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.listing import PART_SIZE
@@ -57,7 +57,7 @@ from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.retraining import Settings, retrain_engine
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
-from modalhash.index import Index, make_index
+from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, make_index
 from modalhash.progress import Callback
 from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 from modalhash.validation import check_int, check_number
@@ -166,6 +166,7 @@ class Engine:
             "read_only": read_only,
             "database": database,
         }
+        snapshot = open_snapshot(self.path)  # first: its checksums are compared while everything else is loaded
         self._generation, parts, self._place, self.store = _open_folder(
             self.path, trust=trust, read_only=read_only, database=database
         )
@@ -176,14 +177,13 @@ class Engine:
         self._lock = threading.Lock()
         self._revision: Revision | None = None
         self._labels: tuple[Revision, dict[str, int]] | None = None
-        self.index: Index = make_index(self.n_bits, backend=backend, n_threads=n_threads)
         self.refinement = parts.refinement
         self._modality_numbers: dict[str, int] = {}
-        self._ranker: Ranker | None = None
-        if parts.refinement is not None:
-            names = self.config.get("class_names", [])
-            folder = None if read_only else self.path
-            self._ranker = Ranker(parts.refinement, names, folder=folder, n_threads=n_threads)
+        self.index: Index
+        self._ranker: Ranker | None
+        self.index, self._ranker = self._make_index()
+        owner = SnapshotOwner(self._generation.id, self.model_digest)
+        self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
         self.confidence = parts.confidence
         self._judge: Judge | None = None
         if parts.refinement is not None and parts.confidence is not None:
@@ -196,6 +196,7 @@ class Engine:
                 raise EngineError(f"{name} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}")
             if not read_only:
                 sweep_leftovers(self.path, self.store, self._place)
+            self._revision = self._snapshots.load(snapshot, self.index, self._ranker)
             self.refresh()
             self._index_reports = self.index.build()
         except BaseException:
@@ -376,18 +377,21 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Close the store and give the memory of the index back; what was added stays."""
+        """Close the store and give the memory of the index back; what was added stays.
+
+        If a snapshot of the index is due (see :meth:`save_snapshot`), it is written first.
+        """
+        self._snapshots.finish()
+        if self._is_snapshot_due(now=True):
+            self._snapshots.save(*self._freeze())
         self.store.close()
         with self._lock:
-            self.index, self._ranker = make_index(self.n_bits), None
+            self.index, self._ranker, self._revision = make_index(self.n_bits), None, None
 
     @property
     def model_digest(self) -> str:
         """A digest of all that makes codes and vectors: engines with the same one can be searched together."""
-        encoders = {name: encoder.get("digest") for name, encoder in self.config["modalities"].items()}
-        vectors = (self.config.get("refinement") or {}).get("sha256")
-        parts = json.dumps([self.config["model"], encoders, vectors])
-        return hashlib.sha256(parts.encode()).hexdigest()[:16]
+        return model_digest(self.config)
 
     @property
     def saves_media(self) -> bool:
@@ -411,9 +415,29 @@ class Engine:
     def refresh(self) -> None:
         """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
         with self._lock:
-            self._revision = refresh(self.index, self.store, self._revision)
-            if self._ranker is not None:
-                self._ranker.refresh(self.store, self._revision)
+            try:
+                self._take_in_changes()
+            except SnapshotError as error:
+                self._forget_snapshot(error)
+                self._take_in_changes()
+        if self._is_snapshot_due():
+            self._snapshots.start(*self._freeze())
+
+    def save_snapshot(self) -> int | None:
+        """Write a snapshot of the index into the engine's folder, by which it opens at once; return its size in bytes.
+
+        This happens by itself, beside the searches, once one item in 32 has changed, in engines of 50,000 items and
+        more; and when such an engine is closed. Call it where the next process should not read even these from the
+        store. None, and a warning, if it cannot be written: nothing but time is lost.
+
+        A snapshot is a copy. It may be deleted at any time, and what it lacks is read from the store.
+        """
+        if self.read_only or not isinstance(self.index, HammingIndex) or self.replaced:
+            return None
+        self._snapshots.finish()
+        self.refresh()
+        self._snapshots.finish()  # which that may have begun
+        return self._snapshots.save(*self._freeze(), anyway=True)
 
     # -- changes
 
@@ -677,7 +701,7 @@ class Engine:
 
     def with_paths(self, hits: Iterable[Hit]) -> list[Hit]:
         """Return hits whose ``uri`` says where their files are now, as :meth:`search` gives them."""
-        return [hit if (file := self.path_of(hit)) is None else replace(hit, uri=str(file)) for hit in hits]
+        return [hit if (file := self.path_of(hit)) is None else hit.changed(uri=str(file)) for hit in hits]
 
     def sizes(self) -> dict[str, int]:
         """Return the number of items of each modality as the last search saw them, at once."""
@@ -787,8 +811,16 @@ class Engine:
 
         Their ``uri`` is as it is stored: :meth:`path_of` and :meth:`with_paths` tell where files are.
         """
+        wanted = list(requests)
         self.refresh()
-        return answer_requests(list(requests), self.index, self.store, self._groups, self._ranker, self._judge)
+        index, ranker = self.index, self._ranker
+        try:
+            return answer_requests(wanted, index, self.store, self._groups, ranker, self._judge)
+        except SnapshotError as error:
+            with self._lock:
+                if self._ranker is ranker:  # and no other search has found the same
+                    self._forget_snapshot(error)
+            return self.answer(wanted)
 
     def duplicates(
         self,
@@ -864,8 +896,11 @@ class Engine:
         training ``items`` are ``misplaced``: their code is that of items with conflicting labels, rather than of their
         own kind. Both are None where the method does not learn from labels, or the engine is older than these numbers.
         ``approximate`` is there where the index is, with the recall that it has on the codes of the engine.
+        ``snapshot`` has the size of the index's snapshot, its age in seconds, the number of its items, and how many
+        were added or removed since; None without one.
         """
         facts = describe_engine(self.path, self.config, self.store.counts())
+        facts["snapshot"] = self._snapshots.describe()
         if self._index_reports:
             facts["approximate"] = [str(report) for report in self._index_reports.values()]
         return facts
@@ -906,6 +941,40 @@ class Engine:
         return wanted
 
     # -- inside
+
+    def _make_index(self) -> tuple[Index, Ranker | None]:
+        """Return an empty index, and an empty ranker if items have vectors."""
+        n_threads = self._options["n_threads"]
+        index = make_index(self.n_bits, backend=self._options["backend"], n_threads=n_threads)
+        if self.refinement is None:
+            return index, None
+        names = self.config.get("class_names", [])
+        folder = None if self.read_only else self.path
+        return index, Ranker(self.refinement, names, folder=folder, n_threads=n_threads)
+
+    def _take_in_changes(self) -> None:
+        self._revision = refresh(self.index, self.store, self._revision)
+        if self._ranker is not None:
+            self._ranker.refresh(self.store, self._revision)
+
+    def _forget_snapshot(self, error: SnapshotError) -> None:
+        """Begin anew with an empty index, to be filled from the store, because the snapshot is damaged."""
+        self._snapshots.drop(error)
+        self.index, self._ranker = self._make_index()
+        self._revision = None
+
+    def _is_snapshot_due(self, *, now: bool = False) -> bool:
+        revision, ranker = self._revision, self._ranker
+        if revision is None or (ranker is not None and ranker.revision != revision):
+            return False  # closed, or the store failed before all vectors were read
+        return self._snapshots.is_due(revision, self.index, now=now) and not self.replaced
+
+    def _freeze(self) -> tuple[Frozen, Revision, int]:
+        """Return what the index holds, the revision of that, and the number of items."""
+        with self._lock:
+            assert isinstance(self.index, HammingIndex)
+            assert self._revision is not None
+            return freeze_engine(self.index, self._ranker), self._revision, len(self.index)
 
     def _content_of(self, record: Record) -> str | Path | ArchiveMember | None:
         """Return what the encoder takes of an item, None if nothing is known of it but its features."""

@@ -7,6 +7,7 @@
 ``refinement.safetensors``  what makes refinement vectors (:mod:`modalhash.engine.refinement`)
 ``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`), unless they are in a database
                    (:mod:`modalhash.engine.place`)
+``index.snapshot``  a copy of the index, by which a large engine opens at once (:mod:`modalhash.engine.index_snapshot`)
 ``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
+SNAPSHOT = "index.snapshot"
 _MEDIA_SUFFIXES = {
     b"\x89PNG": ".png",
     b"\xff\xd8\xff": ".jpg",
@@ -244,6 +246,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=required, error=EngineError)
 
 
+def model_digest(config: Mapping[str, Any]) -> str:
+    """Return a digest of all that makes codes and vectors, from the configuration of an engine."""
+    encoders = {name: encoder.get("digest") for name, encoder in config["modalities"].items()}
+    vectors = (config.get("refinement") or {}).get("sha256")
+    return hashlib.sha256(json.dumps([config["model"], encoders, vectors]).encode()).hexdigest()[:16]
+
+
 def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     """Return what an engine consists of and how much is in it: ``counts`` by modality and kind of code."""
     return {
@@ -337,6 +346,6 @@ def _replaceable(target: Path) -> bool:
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}
-    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE}
+    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE, SNAPSHOT}
     own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
     return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))

@@ -58,10 +58,19 @@ class Ranker:
     ) -> None:
         self.refinement = refinement
         self._class_names = class_names
-        self._vectors = VectorTable(MAX_REFINEMENT, folder=folder)
-        self._sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads)
+        self.vectors = VectorTable(MAX_REFINEMENT, folder=folder)
+        self.sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads)
         self._revision: Revision | None = None
         self._last_added = 0
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision that was reached; behind that of the index where a store failed in between."""
+        return self._revision
+
+    def resume(self, revision: Revision) -> None:
+        """Go on from a revision of the store, of which :attr:`vectors` and :attr:`sketches` were filled elsewhere."""
+        self._revision, self._last_added = revision, self.vectors.last_id
 
     def refresh(self, store: Store, until: Revision) -> None:
         """Take in what was added to and removed from a store since the last call. One caller at a time.
@@ -73,14 +82,14 @@ class Ranker:
             return
         if since is not None:
             gone = store.removed(since, until)
-            self._vectors.remove(gone)
-            self._sketches.remove(gone, missing="ignore")
+            self.vectors.remove(gone)
+            self.sketches.remove(gone, missing="ignore")
         for numbers, groups, vectors, present in store.refinements(since=since, until=until):
             present &= numbers > self._last_added
             numbers, groups, vectors = numbers[present], groups[present], vectors[present]
-            self._vectors.add(numbers, vectors, group=groups)
+            self.vectors.add(numbers, vectors, group=groups)
             embedded = self._embedding(vectors).any(axis=1)  # one without any known feature is near nothing
-            self._sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
+            self.sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
             self._last_added = max(self._last_added, *numbers[-1:].tolist(), 0)
         self._revision = until
 
@@ -89,7 +98,7 @@ class Ranker:
         if not self._embedding(vector).any():
             return np.empty(0, np.int64)
         k = max(k, SKETCH_SHORTLIST)
-        hits = self._sketches.shortlist(self._sketch(vector[None]), k, most=max(k, MAX_SKETCH_SHORTLIST), group=group)
+        hits = self.sketches.shortlist(self._sketch(vector[None]), k, most=max(k, MAX_SKETCH_SHORTLIST), group=group)
         return hits[0][0]
 
     def rank(
@@ -123,7 +132,7 @@ class Ranker:
         agreement : of their codes with the query's, from −1 to 1
         own_group : the group of items whose embeddings count, those of the query's modality; None for none
         """
-        found = self._vectors.find(numbers)
+        found = self.vectors.find(numbers)
         all_present = len(found.rows) == len(numbers)
         n = self.refinement.n_posterior
         if own_group is None:
@@ -149,7 +158,7 @@ class Ranker:
         shared: list[tuple[str, ...]] = [()] * len(numbers)
         if not self.refinement.knows_labels:
             return shared
-        found = self._vectors.find(numbers)
+        found = self.vectors.find(numbers)
         scores = self.refinement.label_scores(np.concatenate([vector[None], found.vectors()]))
         clear = clear_labels(scores, CLEAR_LABEL, CLEAR_SHARE)
         rows, labels = np.nonzero(clear[1:] & clear[0])

@@ -14,7 +14,6 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,9 +52,9 @@ def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int, *, way: str = 
             scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + position)
             before = hits[key].found_by if key in hits else ()
             own = hit.found_by if name == "code" else (name,)
-            hits[key] = replace(hit, found_by=(*own, *before))
+            hits[key] = hit.changed(found_by=(*own, *before))
     best = sorted(scores, key=lambda key: -scores[key])  # stable: words were first
-    return [replace(hits[key], rank=rank) for rank, key in enumerate(best[:k], 1)]
+    return [hits[key].changed(rank=rank) for rank, key in enumerate(best[:k], 1)]
 
 
 def _distance(code: Codes, record: Record) -> int:

@@ -31,12 +31,18 @@ if TYPE_CHECKING:
     from modalhash.evaluation.result import Result as Result
     from modalhash.evaluation.result import compare as compare
     from modalhash.evaluation.retrieval import evaluate as evaluate
+    from modalhash.evaluation.runs import RunMeasure as RunMeasure
+    from modalhash.evaluation.runs import compare_runs as compare_runs
+    from modalhash.evaluation.runs import measure_run as measure_run
     from modalhash.evaluation.significance import Spread as Spread
     from modalhash.evaluation.significance import bootstrap_interval as bootstrap_interval
     from modalhash.evaluation.significance import holm as holm
     from modalhash.evaluation.significance import randomisation_test as randomisation_test
     from modalhash.evaluation.significance import randomisation_tests as randomisation_tests
     from modalhash.evaluation.tables import Table as Table
+    from modalhash.evaluation.trec import TrecRun as TrecRun
+    from modalhash.evaluation.trec import read_qrels as read_qrels
+    from modalhash.evaluation.trec import read_run as read_run
     from modalhash.evaluation.trec import write_qrels as write_qrels
     from modalhash.evaluation.trec import write_run as write_run
 
@@ -54,6 +60,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "retrieval": ["evaluate"],
         "significance": ["Spread", "bootstrap_interval", "holm", "randomisation_test", "randomisation_tests"],
         "tables": ["Table"],
-        "trec": ["write_qrels", "write_run"],
+        "runs": ["RunMeasure", "compare_runs", "measure_run"],
+        "trec": ["TrecRun", "read_qrels", "read_run", "write_qrels", "write_run"],
     },
 )

@@ -76,9 +76,9 @@ def evaluate(
         query_codes, database_codes = query_X, database_X
     else:
         n_bits = int(model.n_bits)
-        query_codes = model.transform(query_X)
+        query_codes = _hashed(model, query_X)
         learned = protocol.database == "learned"
-        database_codes = _learned(model, database_Y) if learned else model.transform(database_X)
+        database_codes = _learned(model, database_Y) if learned else _hashed(model, database_X)
     for name, part in (("queries", query_codes), ("database", database_codes)):
         if not isinstance(part, Mapping) or not part:
             raise TypeError(f"{name}: codes are {type(part).__name__}; expected a dict by modality, not empty")
@@ -107,6 +107,14 @@ def _pair(value: Any, name: str) -> tuple[Any, Any]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TypeError(f"{name} is {type(value).__name__}; expected (X, Y): two dicts by modality")
     return value[0], value[1]
+
+
+def _hashed(model: Any, X: Any) -> Any:
+    """Return the codes of a model as arrays, also where its ``set_output`` makes frames of them."""
+    codes = model.transform(X)
+    if not isinstance(codes, Mapping):
+        return codes
+    return {name: one.to_numpy() if hasattr(one, "to_numpy") else one for name, one in codes.items()}
 
 
 def _learned(model: Any, Y: Any) -> Mapping[str, Codes]:

@@ -21,6 +21,8 @@ _LATEX = str.maketrans(
         "^": r"\textasciicircum{}",
         "±": r"$\pm$",
         "→": r"$\to$",
+        "↑": r"$\uparrow$",
+        "↓": r"$\downarrow$",
         "≤": r"$\le$",
     }
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,91 @@ from modalhash.blocks import row_slices
 from modalhash.evaluation.ranking import Ranking
 
 PAIRS_AT_ONCE = 2**22
+RUN_LINE = "query Q0 item rank score tag"
+QRELS_LINE = "query 0 item relevance"
+Qrels = Mapping[str, Mapping[str, int]]
+"""Query → item → relevance, as :func:`read_qrels` returns it; what is not listed is not relevant."""
+
+
+@dataclass(frozen=True)
+class TrecRun:
+    """What a system found, by query."""
+
+    tag: str
+    """Its name, by the file."""
+    items: Mapping[str, Sequence[str]]
+    """Query → items, best first."""
+
+
+def read_run(path: str | Path) -> TrecRun:
+    """Read a run file, plain or gzip: a line is ``query Q0 item rank score tag``.
+
+    Items are ordered by falling score, as trec_eval does it: the rank in the file does not count, and of equal scores
+    the item whose name comes last in the alphabet goes first. A line that is not as it should be is an error with its
+    number.
+    """
+    scores: dict[str, dict[str, float]] = {}
+    tag = ""
+    for number, (query, _, item, _, score, own) in _read_lines(path, RUN_LINE):
+        found = scores.setdefault(query, {})
+        if item in found:
+            raise ValueError(f"{path}, line {number}: the item {item!r} was given for the query {query!r} before")
+        try:
+            value = float(score)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"{path}, line {number}: the score is {score!r}; expected a finite number")
+        if tag not in ("", own):
+            raise ValueError(
+                f"{path}, line {number}: the tag is {own!r}, before it was {tag!r}; expected one run per file"
+            )
+        found[item], tag = value, own
+    ordered = {
+        query: [item for item, _ in sorted(found.items(), key=lambda one: (one[1], one[0]), reverse=True)]
+        for query, found in scores.items()
+    }
+    return TrecRun(tag, ordered)
+
+
+def read_qrels(path: str | Path) -> dict[str, dict[str, int]]:
+    """Read a qrels file, plain or gzip: a line is ``query 0 item relevance``, where 0 and less is not relevant."""
+    qrels: dict[str, dict[str, int]] = {}
+    for number, (query, _, item, relevance) in _read_lines(path, QRELS_LINE):
+        found = qrels.setdefault(query, {})
+        if item in found:
+            raise ValueError(f"{path}, line {number}: the item {item!r} was judged for the query {query!r} before")
+        try:
+            found[item] = int(relevance)
+        except ValueError:
+            raise ValueError(
+                f"{path}, line {number}: the relevance is {relevance!r}; expected a whole number"
+            ) from None
+    return qrels
+
+
+def _read_lines(path: str | Path, layout: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the numbers of lines and their words, as many as the layout has."""
+    path, n = Path(path), len(layout.split())
+    with path.open("rb") as plain:
+        packed = plain.read(2) == b"\x1f\x8b"
+    number = 0
+    try:
+        with gzip.open(path, "rb") if packed else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                words = line.split()  # at ASCII spaces, as trec_eval does
+                if not words:
+                    continue
+                if len(words) != n:
+                    raise ValueError(f"{path}, line {number}: {len(words)} words; expected {n}: {layout}")
+                try:
+                    yield number, [word.decode() for word in words]
+                except UnicodeDecodeError:
+                    raise ValueError(f"{path}, line {number}: not in UTF-8; save the file as UTF-8") from None
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: truncated or damaged after line {number} ({error}); copy it anew") from None
+    if not number:
+        raise ValueError(f"{path}: the file is empty; expected lines {layout!r}")
 
 
 def write_run(

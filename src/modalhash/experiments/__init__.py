@@ -2,7 +2,8 @@
 
 ``config`` reads a grid, ``inputs`` finds its data, ``cells`` lists what has to be measured, ``provenance`` knows when
 it has to be measured anew, ``measure`` measures one cell, ``run`` many of them in processes, ``results`` stores them
-and reads them back.
+and reads them back. Without a file: ``comparison`` measures several methods on one data set and tests which differences
+are real, ``tuning`` searches for the parameters of one method, ``parameters`` keeps them in a file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from modalhash.experiments.cells import Cell as Cell
     from modalhash.experiments.cells import Point as Point
     from modalhash.experiments.cells import cells_of as cells_of
+    from modalhash.experiments.comparison import SCENARIOS as SCENARIOS
+    from modalhash.experiments.comparison import Comparison as Comparison
+    from modalhash.experiments.comparison import MarkedSpread as MarkedSpread
+    from modalhash.experiments.comparison import Run as Run
+    from modalhash.experiments.comparison import SignificanceTest as SignificanceTest
+    from modalhash.experiments.comparison import compare_methods as compare_methods
     from modalhash.experiments.config import KEYS as KEYS
     from modalhash.experiments.config import Grid as Grid
     from modalhash.experiments.config import Part as Part
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
     from modalhash.experiments.environment import describe_environment as describe_environment
     from modalhash.experiments.inputs import Input as Input
     from modalhash.experiments.measure import RECALL as RECALL
+    from modalhash.experiments.parameters import check_parameters as check_parameters
+    from modalhash.experiments.parameters import read_parameters as read_parameters
+    from modalhash.experiments.parameters import write_parameters as write_parameters
     from modalhash.experiments.provenance import code_digest as code_digest
     from modalhash.experiments.results import Results as Results
     from modalhash.experiments.results import Study as Study
@@ -43,15 +53,21 @@ if TYPE_CHECKING:
     from modalhash.experiments.run import record as record
     from modalhash.experiments.run import run_cells as run_cells
     from modalhash.experiments.run import spoken as spoken
+    from modalhash.experiments.tuning import Dimension as Dimension
+    from modalhash.experiments.tuning import Tuned as Tuned
+    from modalhash.experiments.tuning import Tuning as Tuning
+    from modalhash.experiments.tuning import search_space as search_space
 
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "cells": ["Cell", "Point", "cells_of"],
+        "comparison": ["SCENARIOS", "Comparison", "MarkedSpread", "Run", "SignificanceTest", "compare_methods"],
         "config": ["KEYS", "Grid", "Part", "Row", "Scenario", "Sweep", "load_grid", "make_grid"],
         "environment": ["describe_environment"],
         "inputs": ["Input"],
         "measure": ["RECALL"],
+        "parameters": ["check_parameters", "read_parameters", "write_parameters"],
         "provenance": ["code_digest"],
         "results": [
             "Results",
@@ -65,5 +81,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "unpack",
         ],
         "run": ["Estimates", "Event", "Plan", "make_plan", "record", "run_cells", "spoken"],
+        "tuning": ["Dimension", "Tuned", "Tuning", "search_space"],
     },
 )

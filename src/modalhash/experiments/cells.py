@@ -107,7 +107,7 @@ def resolved(method: str, changes: str) -> str:
         raise ValueError(f"{method} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(parameters)}")
     parameters.update(given)
     for name in ("n_bits", "random_state"):
-        parameters.pop(name)
+        parameters.pop(name, None)  # a method that draws nothing has no seed
     return json.dumps(parameters, sort_keys=True)
 
 

@@ -78,7 +78,9 @@ def measure(cell: Cell, load: Loader) -> dict[str, Any]:
         training, query = (replace(part, features=part.labels) for part in parts[:2])
         same = parts.database is parts.training
         parts = Parts(training, query, training if same else replace(parts.database, features=parts.database.labels))
-    model = registry.get(cell.method)(n_bits=cell.bits, random_state=cell.seed, **json.loads(cell.parameters))
+    model = registry.get(cell.method)(n_bits=cell.bits, **json.loads(cell.parameters))
+    if "random_state" in model.get_params(deep=False):  # a method that draws nothing has no seed
+        model.set_params(random_state=cell.seed)
     stages, memory = _Stages(), PeakMemory()
     wall, cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as heard:

@@ -17,7 +17,7 @@ MEASURING = "modalhash.experiments.measure"
 """The module that turns a data set and a model into numbers, with all it imports: scenarios, measures, kernels."""
 NOT_NUMERICAL = re.compile(
     r"modalhash(\.(_config|_imports|_files|_lazy|_typing|cli|encoders|engine|index|persistence|progress|registry|serve|store)"
-    r"(\..*)?|\.evaluation\.(figures|significance|tables|trec)|\.experiments\.(cells|config|inputs|provenance))?"
+    r"(\..*)?|\.evaluation\.(figures|runs|significance|tables|trec)|\.experiments\.(cells|config|inputs|provenance))?"
 )
 """Modules that no number depends on, although numerical ones import them."""
 

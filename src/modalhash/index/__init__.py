@@ -11,6 +11,7 @@ from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.index._scan import merge_sources as merge_sources
+    from modalhash.index._sections import SnapshotError as SnapshotError
     from modalhash.index.backends import BACKENDS as BACKENDS
     from modalhash.index.backends import make_index as make_index
     from modalhash.index.base import BuildReport as BuildReport
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from modalhash.index.sharded import ShardedHits as ShardedHits
     from modalhash.index.sharded import ShardedIndex as ShardedIndex
     from modalhash.index.sharded import ShardError as ShardError
+    from modalhash.index.snapshot import Frozen as Frozen
+    from modalhash.index.snapshot import Snapshot as Snapshot
+    from modalhash.index.snapshot import freeze as freeze
+    from modalhash.index.snapshot import read_snapshot_facts as read_snapshot_facts
+    from modalhash.index.snapshot import write_snapshot as write_snapshot
     from modalhash.index.vectors import FoundRows as FoundRows
     from modalhash.index.vectors import VectorTable as VectorTable
 
@@ -29,11 +35,13 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "_scan": ["merge_sources"],
+        "_sections": ["SnapshotError"],
         "backends": ["BACKENDS", "make_index"],
         "base": ["BuildReport", "Hits", "Index"],
         "faiss": ["FaissIndex"],
         "hamming": ["HammingIndex"],
         "sharded": ["FanOut", "ShardError", "ShardedHits", "ShardedIndex"],
+        "snapshot": ["Frozen", "Snapshot", "freeze", "read_snapshot_facts", "write_snapshot"],
         "vectors": ["FoundRows", "VectorTable"],
     },
 )

@@ -1,4 +1,4 @@
-"""Compiled kernels: scans for the k nearest and all within a radius, multi-index buckets, products of int8 vectors.
+"""Compiled scans: the k nearest, and all within a radius.
 
 The database lies in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word, so that a loop
 over it is a handful of vector instructions. For each chunk a scan computes only the smallest distance to the query;
@@ -19,7 +19,21 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.index._layout import CHUNK
-from modalhash.kernels import compiled, popcount, prefetch
+from modalhash.index._planes import (
+    GROUP,
+    GROUP_CHUNKS,
+    LANES,
+    MAX_DIGITS,
+    TABLE_WORDS,
+    TRIPLES,
+    aligned_words,
+    fill_bound,
+    fill_places,
+    fill_table,
+    lowest_bit,
+    next_group_below,
+)
+from modalhash.kernels import VECTOR_POPCOUNT, compiled, popcount, prefetch
 
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
@@ -29,10 +43,10 @@ MIN_SAMPLED, MAX_SAMPLED = (
     128,
 )  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
-PREFETCHED_ROWS = 16  # of a table of vectors that are on their way while one is multiplied
+GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
+MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
 NO_STARTS = np.empty(0, np.int64)  # every row is one item
-ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
 
 
 # -- shared by both scans
@@ -124,6 +138,17 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
 def block_chunks(words: Array, n_queries: int) -> int:
     """Return the chunks of a block: what stays in the first cache for the next query, or all for a single query."""
     return words.shape[0] if n_queries == 1 else max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def planes_pay(words: Array, n_queries: int) -> bool:
+    """Return whether a batch is compared plane by plane (:mod:`._planes`): codes of 1, 2 or 4 long words may be.
+
+    Where one instruction counts the bits of several words, chunks are compared faster without tables.
+    """
+    n_words = words.shape[1]
+    possible = words.itemsize == 8 and (n_words <= 2 or n_words == 4)
+    return possible and not VECTOR_POPCOUNT and n_queries >= MIN_QUERIES_FOR_PLANES
 
 
 @compiled()
@@ -257,147 +282,155 @@ def scan_nearest(
     scratch: Array,
 ) -> None:
     """Fill the candidates of each query, see :func:`nearest`."""
-    n_queries, capacity = rows.shape
+    n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
-    several = starts.shape[0] > 0
+    begin = 0
+    if planes_pay(words, n_queries):
+        begin = scan_groups(
+            queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, insides, limits
+        )  # fmt: skip
     step = block_chunks(words, n_queries)
-    for first in range(0, n_chunks, step):
+    for first in range(begin, n_chunks, step):
         block = words[first : min(n_chunks, first + step)]
         for q in range(n_queries):
             query, limit = queries[q], limits[q]
             own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
             size, inside = sizes[q], insides[q]
-            bound = limit + np.int64(own_levels[limit] < most - (inside - own_counts[limit]))
+            bound = bound_of(limit, inside, most, own_counts, own_levels)
             c = next_chunk_below(query, block, 0, bound, q > 0, scratch)
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
                 row = (first + c) * CHUNK
                 for j in range(min(CHUNK, n - row)):
                     distance = np.int64(scratch[j])
-                    if distance >= bound:
-                        continue
-                    if size == capacity:
-                        size = compact(own_rows, own_distances, limit, most - (inside - own_counts[limit]))
-                    own_rows[size] = row + j
-                    own_distances[size] = distance
-                    size += 1
-                    weight = starts[row + j + 1] - starts[row + j] if several else 1
-                    own_counts[distance] += weight
-                    own_levels[distance] += 1
-                    inside += weight
-                    while inside - own_counts[limit] >= k:
-                        inside -= own_counts[limit]
-                        limit -= 1
-                    bound = limit + np.int64(own_levels[limit] < most - (inside - own_counts[limit]))
+                    if distance < bound:
+                        size, inside, limit = insert(
+                            row + j, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels,
+                            size, inside, limit,
+                        )  # fmt: skip
+                        bound = bound_of(limit, inside, most, own_counts, own_levels)
                 c = next_chunk_below(query, block, c + 1, bound, q > 0, scratch)
             limits[q], sizes[q], insides[q] = limit, size, inside
 
 
-# -- items of codes that many have
-
-
 @compiled()
-def merge_items(starts: Array, items: Array, codes: Array, wanted: int, out: Array, heads: Array, heap: Array) -> int:
-    """Write the first ``wanted`` items of some codes in ascending order into ``out`` and return how many there are.
-
-    The items of code c are ``items[starts[c]:starts[c + 1]]``, in ascending order. ``heads`` and ``heap`` are scratch
-    space, of a place per code: which item of each code is next, and a heap of the codes by that item.
-    """
-    n = codes.shape[0]
-    if n == 1:
-        first = starts[codes[0]]
-        size = min(wanted, starts[codes[0] + 1] - first)
-        for i in range(size):
-            out[i] = items[first + i]
-        return size
-    for i in range(n):
-        heads[i] = starts[codes[i]]
-        heap[i] = i
-    for i in range(n // 2 - 1, -1, -1):
-        sift_down(items, heads, heap, i, n)
-    size = 0
-    while n > 0 and size < wanted:
-        top = heap[0]
-        out[size] = items[heads[top]]
-        size += 1
-        heads[top] += 1
-        if heads[top] == starts[codes[top] + 1]:
-            n -= 1
-            heap[0] = heap[n]
-        sift_down(items, heads, heap, 0, n)
-    return size
-
-
-@compiled()
-def sift_down(items: Array, heads: Array, heap: Array, i: int, n: int) -> None:
-    """Move an entry of a heap of ``n`` down to its place."""
-    while 2 * i + 1 < n:
-        child = 2 * i + 1
-        if child + 1 < n and items[heads[heap[child + 1]]] < items[heads[heap[child]]]:
-            child += 1
-        if items[heads[heap[i]]] <= items[heads[heap[child]]]:
-            return
-        heap[i], heap[child] = heap[child], heap[i]
-        i = child
-
-
-@compiled()
-def nearest_items(
-    codes: Array, distances: Array, sizes: Array, starts: Array, items: Array, most: int
-) -> tuple[Array, Array, Array]:
-    """Return the items of each query's codes, up to ``most``, by distance and then item; and their numbers.
-
-    The codes of query q, ordered by distance, are ``codes[q, : sizes[q]]``, as :func:`nearest` finds them.
-    """
-    n_queries = codes.shape[0]
-    out = np.zeros((n_queries, most), np.int64)
-    out_distances = np.zeros((n_queries, most), np.int32)
-    out_sizes = np.zeros(n_queries, np.int64)
-    heads, heap = np.empty(codes.shape[1], np.int64), np.empty(codes.shape[1], np.int64)
+def scan_groups(
+    queries: Array,
+    words: Array,
+    n: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    sizes: Array,
+    insides: Array,
+    limits: Array,
+) -> int:
+    """Fill the candidates of each query from the whole groups of :mod:`._planes`; return how many chunks these are."""
+    n_queries, n_words = queries.shape
+    n_groups = n // GROUP
+    step = GROUPS_OF_A_BLOCK // n_words
+    tables = aligned_words(step * n_words * TABLE_WORDS).reshape(step, n_words * TABLE_WORDS)
+    planes, below = aligned_words(64 * LANES), aligned_words(LANES)
+    places = np.empty((n_queries, 2 * TRIPLES * n_words), np.uint16)
+    bounds = np.empty((n_queries, MAX_DIGITS), np.uint64)
     for q in range(n_queries):
-        first = filled = 0
-        while first < sizes[q] and filled < most:
-            last = first + 1
-            while last < sizes[q] and distances[q, last] == distances[q, first]:
-                last += 1
-            level = codes[q, first:last]
-            added = merge_items(starts, items, level, most - filled, out[q, filled:], heads, heap)
-            out_distances[q, filled : filled + added] = distances[q, first]
-            filled += added
-            first = last
-        out_sizes[q] = filled
-    return out, out_distances, out_sizes
+        fill_places(queries[q], places[q])
+        fill_bound(bound_of(limits[q], insides[q], most, counts[q], levels[q]), bounds[q])
+    for first in range(0, n_groups, step):
+        in_block = min(step, n_groups - first)
+        for g in range(in_block):
+            fill_table(words[(first + g) * GROUP_CHUNKS : (first + g + 1) * GROUP_CHUNKS], planes, tables[g])
+        for q in range(n_queries):
+            g = next_group_below(tables, 0, in_block, places, bounds, q, below)
+            while g < in_block:
+                bound = take_below(
+                    q, (first + g) * GROUP, below, queries, words, starts, k, most, rows, distances, counts, levels,
+                    sizes, insides, limits,
+                )  # fmt: skip
+                fill_bound(bound, bounds[q])
+                g = next_group_below(tables, g + 1, in_block, places, bounds, q, below)
+    return n_groups * GROUP_CHUNKS
 
 
 @compiled()
-def items_within(
-    codes: Array, distances: Array, offsets: Array, starts: Array, items: Array
-) -> tuple[Array, Array, Array]:
-    """Return the items of the codes that :func:`within` found, their distances, and where each query's begin."""
-    n_queries = offsets.shape[0] - 1
-    out_offsets = np.zeros(n_queries + 1, np.int64)
-    longest = 0
-    for q in range(n_queries):
-        total = out_offsets[q]
-        for i in range(offsets[q], offsets[q + 1]):
-            total += starts[codes[i] + 1] - starts[codes[i]]
-        out_offsets[q + 1] = total
-        longest = max(longest, offsets[q + 1] - offsets[q])
-    out = np.empty(out_offsets[n_queries], np.int64)
-    out_distances = np.empty(out_offsets[n_queries], np.int32)
-    heads, heap = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    for q in range(n_queries):
-        first, filled = offsets[q], out_offsets[q]
-        while first < offsets[q + 1]:
-            last = first + 1
-            while last < offsets[q + 1] and distances[last] == distances[first]:
-                last += 1
-            room = out_offsets[q + 1] - filled
-            added = merge_items(starts, items, codes[first:last], room, out[filled:], heads, heap)
-            out_distances[filled : filled + added] = distances[first]
-            filled += added
-            first = last
-    return out, out_distances, out_offsets
+def take_below(
+    q: int,
+    start: int,
+    below: Array,
+    queries: Array,
+    words: Array,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    sizes: Array,
+    insides: Array,
+    limits: Array,
+) -> int:
+    """Take the codes of the group from row ``start`` on whose bit in ``below`` is set; return the query's bound."""
+    query = queries[q]
+    own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
+    size, inside, limit = sizes[q], insides[q], limits[q]
+    bound = bound_of(limit, inside, most, own_counts, own_levels)
+    for lane in range(LANES):
+        bits = below[lane]
+        first = start + 64 * lane
+        while bits:
+            row = first + lowest_bit(bits)
+            bits &= bits - np.uint64(1)
+            distance = np.int64(0)
+            for w in range(query.shape[0]):
+                distance += np.int64(popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK]))
+            if distance < bound:  # it falls while candidates come in
+                size, inside, limit = insert(
+                    row, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels, size, inside, limit
+                )
+                bound = bound_of(limit, inside, most, own_counts, own_levels)
+    sizes[q], insides[q], limits[q] = size, inside, limit
+    return bound
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def bound_of(limit: int, inside: int, most: int, counts: Array, levels: Array) -> int:
+    """Return the distance from which on rows do not matter: beyond the limit, or at it if there are enough already."""
+    return limit + int(levels[limit] < most - (inside - counts[limit]))
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def insert(
+    row: int,
+    distance: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    size: int,
+    inside: int,
+    limit: int,
+) -> tuple[int, int, int]:
+    """Take a row among a query's candidates; return their number, the items up to the limit, and the limit."""
+    if size == rows.shape[0]:
+        size = compact(rows, distances, limit, most - (inside - counts[limit]))
+    rows[size] = row
+    distances[size] = distance
+    weight = starts[row + 1] - starts[row] if starts.shape[0] else 1
+    counts[distance] += weight
+    levels[distance] += 1
+    inside += weight
+    while inside - counts[limit] >= k:
+        inside -= counts[limit]
+        limit -= 1
+    return size + 1, inside, limit
 
 
 # -- all within a radius
@@ -528,259 +561,3 @@ def fill_within(queries: Array, words: Array, n: int, radius: int, n_bits: int, 
         part = slice(offsets[q], offsets[q + 1])
         sort_by_distance(rows[part], distances[part], n_bits, out_rows[part], out_distances[part])
     return out_rows, out_distances
-
-
-# -- buckets of multi-index hashing (see modalhash.index.multi_index)
-#
-# A substring is some bits of a code, described by ``pieces``, rows of (substring, word, shift, mask, position): the
-# bits of ``word`` from ``shift`` on that ``mask`` lets through, moved up by ``position``. The rows of each value of a
-# substring lie together, in ascending order: those of value v, its bucket, at ``offsets[v]:offsets[v + 1]``.
-
-
-@compiled()
-def fill_buckets(words: Array, n: int, pieces: Array, offsets: Array, rows: Array) -> None:
-    """Sort the first ``n`` rows by a substring, by counting. ``offsets`` are zeros, two more than there are values."""
-    for step in range(2):  # count, then write
-        for c in range((n + CHUNK - 1) // CHUNK):
-            chunk = words[c]
-            for j in range(min(CHUNK, n - c * CHUNK)):
-                value = np.uint64(0)
-                for p in range(pieces.shape[0]):
-                    bits = (np.uint64(chunk[pieces[p, 1], j]) >> np.uint64(pieces[p, 2])) & np.uint64(pieces[p, 3])
-                    value |= bits << np.uint64(pieces[p, 4])
-                if step == 0:
-                    offsets[value + np.uint64(2)] += 1
-                else:
-                    end = offsets[value + np.uint64(1)]
-                    rows[end] = c * CHUNK + j
-                    offsets[value + np.uint64(1)] = end + 1  # in the end that of this bucket: the start of the next
-        if step == 0:
-            for v in range(2, offsets.shape[0]):
-                offsets[v] += offsets[v - 1]
-
-
-@compiled()
-def cut(code: Array, pieces: Array, values: Array) -> None:
-    """Write the substrings of a code into ``values``."""
-    values[:] = 0
-    for p in range(pieces.shape[0]):
-        bits = (np.uint64(code[pieces[p, 1]]) >> np.uint64(pieces[p, 2])) & np.uint64(pieces[p, 3])
-        values[pieces[p, 0]] |= bits << np.uint64(pieces[p, 4])
-
-
-@compiled()
-def verify(
-    query: Array,
-    values: Array,
-    words: Array,
-    radius: int,
-    pieces: Array,
-    radii: Array,
-    substring: int,
-    candidates: Array,
-    scratch: Array,
-    hits: Array,
-    size: int,
-) -> int:
-    """Append to ``hits`` the candidates within ``radius`` that no substring before ``substring`` has led to."""
-    for i in range(candidates.shape[0]):
-        chunk, column = candidates[i] // np.uint64(CHUNK), candidates[i] % np.uint64(CHUNK)
-        distance = np.uint64(0)
-        for w in range(query.shape[0]):
-            distance += popcount(query[w] ^ words[chunk, w, column])
-        if np.int64(distance) > radius:
-            continue
-        cut(words[chunk, :, column], pieces, scratch)
-        known = False
-        for earlier in range(substring):
-            known |= np.int64(popcount(values[earlier] ^ scratch[earlier])) <= radii[earlier]
-        if not known:
-            hits[size] = (distance << ROW_BITS) | candidates[i]
-            size += 1
-    return size
-
-
-@compiled()
-def probe_buckets(
-    queries: Array,
-    words: Array,
-    radius: int,
-    pieces: Array,
-    radii: Array,
-    masks: Array,
-    mask_starts: Array,
-    offsets: Array,
-    bases: Array,
-    rows: Array,
-    budget: int,
-) -> tuple[Array, Array, Array]:
-    """Return all rows within ``radius`` as encoded hits in order, where each query's begin, and the queries left out.
-
-    Substring i is looked up with each of ``masks[mask_starts[i]:mask_starts[i + 1]]``, which flip up to ``radii[i]``
-    bits; its offsets begin at ``bases[i]``. Queries with more than ``budget`` candidates are left out. Everything waits
-    for memory here: offsets are read for all values, then rows, then codes, so that many reads are under way at once.
-    """
-    n_queries, n_substrings = queries.shape[0], rows.shape[0]
-    values, scratch = np.empty(n_substrings, np.uint64), np.empty(n_substrings, np.uint64)
-    candidates, hits = np.empty(1024, np.uint64), np.empty(1024, np.uint64)
-    ends = np.zeros(n_queries + 1, np.int64)
-    left_out = np.zeros(n_queries, np.bool_)
-    candidate_ends = np.zeros(n_substrings + 1, np.int64)
-    size = 0
-    for q in range(n_queries):
-        cut(queries[q], pieces, values)
-        total = np.int64(0)
-        for s in range(n_substrings):
-            for i in range(mask_starts[s], mask_starts[s + 1]):
-                v = bases[s] + np.int64(values[s] ^ masks[i])
-                total += np.int64(offsets[v + 1]) - np.int64(offsets[v])
-        left_out[q] = total > budget
-        if not left_out[q]:
-            if total > candidates.shape[0]:
-                candidates = np.empty(2 * total, np.uint64)
-            if size + total > hits.shape[0]:
-                longer = np.empty(2 * (size + total), np.uint64)
-                longer[:size] = hits[:size]
-                hits = longer
-            filled = 0
-            for s in range(n_substrings):
-                for i in range(mask_starts[s], mask_starts[s + 1]):
-                    v = bases[s] + np.int64(values[s] ^ masks[i])
-                    for r in range(np.int64(offsets[v]), np.int64(offsets[v + 1])):
-                        candidates[filled] = rows[s, r]
-                        filled += 1
-                candidate_ends[s + 1] = filled
-            for s in range(n_substrings):
-                own = candidates[candidate_ends[s] : candidate_ends[s + 1]]
-                size = verify(queries[q], values, words, radius, pieces, radii, s, own, scratch, hits, size)
-            hits[ends[q] : size].sort()
-        ends[q + 1] = size
-    return hits[:size], ends, left_out
-
-
-# -- some rows
-
-
-@compiled()
-def merge_ordered(ids: Array, distances: Array, other_ids: Array, other_distances: Array) -> tuple[Array, ...]:
-    """Return two lists of hits, each by (distance, id), as one: ids, distances, and which of the lists each is in."""
-    n = ids.shape[0] + other_ids.shape[0]
-    out_ids, out_distances = np.empty(n, np.int64), np.empty(n, np.int32)
-    in_first, in_other = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-    i, j, size = 0, 0, 0
-    while i < ids.shape[0] or j < other_ids.shape[0]:
-        first, other = i < ids.shape[0], j < other_ids.shape[0]
-        if first and other:
-            here, there = (distances[i], ids[i]), (other_distances[j], other_ids[j])
-            first, other = here <= there, there <= here
-        if first:
-            out_ids[size], out_distances[size] = ids[i], distances[i]
-            i += 1
-        if other:
-            out_ids[size], out_distances[size] = other_ids[j], other_distances[j]
-            j += 1
-        in_first[size], in_other[size] = first, other
-        size += 1
-    return out_ids[:size], out_distances[:size], in_first[:size], in_other[:size]
-
-
-@compiled()
-def find_row(ids: Array, wanted: int) -> int:
-    """Return the row of an id among rising ones, or −1.
-
-    Ids are mostly spread evenly, so that a guess is near: from it the bounds move apart until the id is between them.
-    A plain binary search would wait for memory at most of its steps.
-    """
-    last = ids.shape[0] - 1
-    if last < 0 or wanted < ids[0] or wanted > ids[last]:
-        return -1
-    guess = np.int64((float(wanted) - float(ids[0])) / max(1.0, float(ids[last]) - float(ids[0])) * last)
-    low = high = max(0, min(last, guess))
-    step = 1
-    while ids[low] > wanted:
-        low, step = max(0, low - step), 2 * step
-    while ids[high] < wanted:
-        high, step = min(last, high + step), 2 * step
-    while low < high:
-        middle = (low + high) // 2
-        if ids[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low if ids[low] == wanted else -1
-
-
-@compiled()
-def distances_by_id(query: Array, ids: Array, numbers: Array, words: Array, wanted: Array, out: Array) -> None:
-    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is.
-
-    ``numbers`` has the number of each row's code, or nothing if each row has its own.
-    """
-    for i in range(wanted.shape[0]):
-        row = find_row(ids, wanted[i])
-        if row >= 0:
-            code = np.int64(numbers[row]) if numbers.shape[0] else row
-            distance = np.uint64(0)
-            for w in range(query.shape[0]):
-                distance += popcount(query[w] ^ words[code // CHUNK, w, code % CHUNK])
-            out[i] = distance
-
-
-# -- inner products of int8 vectors (see modalhash.index.vectors)
-
-
-@compiled()
-def prefetch_row(table: Array, rows: Array, i: int, start: int) -> None:
-    """Request a row that is needed soon from memory: rows lie far apart, and each would be waited for."""
-    if i < rows.shape[0]:
-        prefetch(table, np.int64(rows[i] * table.shape[1] + start))
-
-
-@compiled()
-def dots(query: Array, table: Array, rows: Array, start: int) -> Array:
-    """Return the inner product of ``query`` with the values from ``start`` on of some rows of a table, in int32."""
-    out = np.empty(rows.shape[0], np.int32)
-    for i in range(min(PREFETCHED_ROWS, rows.shape[0])):
-        prefetch_row(table, rows, i, start)
-    for i in range(rows.shape[0]):
-        prefetch_row(table, rows, i + PREFETCHED_ROWS, start)
-        row = table[rows[i]][start : start + query.shape[0]]
-        total = np.int32(0)
-        for j in range(query.shape[0]):
-            total += np.int32(query[j]) * np.int32(row[j])
-        out[i] = total
-    return out
-
-
-@compiled()
-def dots_and_cosines(query: Array, table: Array, rows: Array, start: int) -> tuple[Array, Array]:
-    """Return of some rows the inner products of the values before ``start``, in int32, and the cosines of the others.
-
-    The others are as many as ``query`` has from ``start`` on. The cosine is 0 where all values of either are.
-    """
-    products = np.empty(rows.shape[0], np.int32)
-    cosines = np.zeros(rows.shape[0], np.float64)
-    first, other = query[:start], query[start:]
-    other_square = np.int32(0)
-    for j in range(other.shape[0]):
-        other_square += np.int32(other[j]) * np.int32(other[j])
-    for i in range(min(PREFETCHED_ROWS, rows.shape[0])):
-        prefetch_row(table, rows, i, 0)
-        prefetch_row(table, rows, i, start)
-    for i in range(rows.shape[0]):
-        prefetch_row(table, rows, i + PREFETCHED_ROWS, 0)
-        prefetch_row(table, rows, i + PREFETCHED_ROWS, start)
-        row = table[rows[i]]
-        before, after = row[:start], row[start : start + other.shape[0]]
-        product = np.int32(0)
-        for j in range(first.shape[0]):
-            product += np.int32(first[j]) * np.int32(before[j])
-        products[i] = product
-        product, square = np.int32(0), np.int32(0)
-        for j in range(other.shape[0]):
-            product += np.int32(other[j]) * np.int32(after[j])
-            square += np.int32(after[j]) * np.int32(after[j])
-        length = np.sqrt(float(square) * float(other_square))
-        if length > 0:
-            cosines[i] = product / length
-    return products, cosines

@@ -128,6 +128,15 @@ class CodeTable(NamedTuple):
         return Table(self.ids_of(rows), words, len(rows))
 
 
+class FrozenRows(NamedTuple):
+    """The rows of one group at one moment: those whose codes are numbered, and those since, or all."""
+
+    base: CodeTable | None
+    table: Table | None
+    n_tried: int
+    """Rows when it was last tried whether codes repeat."""
+
+
 class GroupRows:
     """The rows of one group, which change. Callers hold a lock: :class:`~modalhash.index.hamming.HammingIndex` does.
 
@@ -144,6 +153,22 @@ class GroupRows:
         self._removed: Array | None = None
         self._n_removed = 0
         self._deferred: dict[int, Array] = {}
+
+    @classmethod
+    def of_tables(cls, n_words: int, dtype: type[np.unsignedinteger], frozen: FrozenRows) -> GroupRows:
+        """Return the rows that :meth:`freeze` gave, without copying them; room after those of the table is used."""
+        rows = cls(n_words, dtype)
+        rows._base, rows._n_tried = frozen.base, frozen.n_tried
+        if frozen.table is not None:
+            rows._ids, rows._words, rows._n = frozen.table
+        return rows
+
+    def freeze(self) -> FrozenRows:
+        """Return all rows as they are now, as arrays that never change up to their number of rows."""
+        tables = self.tables()
+        base = next((table for table in tables if isinstance(table, CodeTable)), None)
+        table = next((table for table in tables if isinstance(table, Table)), None)
+        return FrozenRows(base, table, self._n_tried)
 
     def __len__(self) -> int:
         return self._n_base + self._n - self._n_removed + len(self._deferred)

@@ -68,7 +68,8 @@ def _nearest(
     queries: Array, table: AnyTable, k: int, most: int, n_bits: int, farthest: int
 ) -> tuple[Array, Array, Array]:
     """Return ids and distances, (queries, most), of the k nearest rows of a table and their ties, and their numbers."""
-    from modalhash.index._kernels import NO_STARTS, nearest, nearest_items
+    from modalhash.index._hit_kernels import nearest_items
+    from modalhash.index._kernels import NO_STARTS, nearest
 
     if isinstance(table, Table):
         rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, most, n_bits, farthest)
@@ -84,7 +85,8 @@ def scan_within(
     """Return all rows within ``radius`` of each query, in several parts that make up the tables."""
 
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        from modalhash.index._kernels import items_within, within
+        from modalhash.index._hit_kernels import items_within
+        from modalhash.index._kernels import within
 
         if isinstance(table, Table):
             rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
@@ -114,7 +116,8 @@ def scan_tiles(
         return []
     n_bytes = sum(_n_scanned(table) for table in tables) * queries.nbytes
     n_threads = 1 if n_bytes < MIN_BYTES_FOR_THREADS else n_threads or numba_threads()
-    share = max(MIN_QUERY_TILE, -(-len(queries) // (4 * n_threads)))  # several tiles a thread: some take longer
+    n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several tiles a thread: some take longer
+    share = max(MIN_QUERY_TILE, -(-len(queries) // n_tiles))
     tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
     if len(tiles) < n_threads:
         tables = [part for table in tables for part in split_table(table, n_threads)]
@@ -159,7 +162,7 @@ def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, most: int) -> Hi
     if len(parts) != 2 or n_queries != 1:
         merged = merge_within(parts, n_queries)
         return merged if len(parts) == 1 else cut_ties(merged, k, most)
-    from modalhash.index._kernels import merge_ordered
+    from modalhash.index._hit_kernels import merge_ordered
 
     (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups: the most frequent search
     ids, distances, _, _ = merge_ordered(ids, distances, other_ids, other_distances)
@@ -179,7 +182,7 @@ def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tup
     >>> [values.tolist() for values in merge_sources(found, other)]
     [[7, 5, 2], [0, 1, 3], [True, False, True], [False, True, True]]
     """
-    from modalhash.index._kernels import merge_ordered
+    from modalhash.index._hit_kernels import merge_ordered
 
     ids, distances = other
     order = np.lexsort((ids, distances))[np.count_nonzero(distances == PADDING) :]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
-from modalhash.index._layout import GroupRows, Table, pack_words, to_rows, word_type
+from modalhash.index._layout import FrozenRows, GroupRows, Table, pack_words, to_rows, word_type
 from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within
 from modalhash.index.base import (
     PADDING,
@@ -187,6 +187,18 @@ class HammingIndex:
         ascending = np.argsort(ids, kind="stable")
         return ids[ascending], codes[ascending]
 
+    def _freeze(self) -> dict[int, FrozenRows]:
+        """Return all groups as they are now, as arrays that never change: for a snapshot."""
+        with self._lock:
+            return {group: rows.freeze() for group, rows in sorted(self._groups.items()) if len(rows)}
+
+    def _thaw(self, groups: Mapping[int, FrozenRows]) -> None:
+        """Become what was frozen, in an index that is empty."""
+        with self._lock:
+            for group, frozen in groups.items():
+                n_words = pack_words(np.empty((0, n_bytes(self.n_bits)), np.uint8), self.n_bits).shape[1]
+                self._groups[group] = GroupRows.of_tables(n_words, word_type(self.n_bits), frozen)
+
     def search(
         self,
         query_codes: Codes,
@@ -289,7 +301,8 @@ class HammingIndex:
         >>> index.distances(np.array([7], dtype=np.uint8), [3, 5, 1]).tolist()
         [3, -1, 0]
         """
-        from modalhash.index._kernels import NO_STARTS, distances_by_id
+        from modalhash.index._hit_kernels import distances_by_id
+        from modalhash.index._kernels import NO_STARTS
 
         numbers = check_ids(ids)
         query = pack_words(self._check(np.asarray(query_code)[None], "query_code"), self.n_bits)[0]

@@ -88,7 +88,7 @@ def _flip_masks(length: int, radius: int) -> Array:
 
 
 def _substring_pieces(n_bits: int, lengths: list[int]) -> Array:
-    """Return where the bits of each substring lie in a code's words, as :mod:`modalhash.index._kernels` takes them."""
+    """Return where the bits of each substring lie in a code's words, as its kernels take them."""
     width = 8 * np.dtype(word_type(n_bits)).itemsize
     bit = np.arange(n_bits)
     positions = np.sort(bit // 8 * 8 + 7 - bit % 8)  # the first bit of a byte is its highest
@@ -129,7 +129,7 @@ class SubstringTables:
     """
 
     def __init__(self, source: Table, n_bits: int, radius: int) -> None:
-        from modalhash.index._kernels import fill_buckets
+        from modalhash.index._bucket_kernels import fill_buckets
 
         self.source, self._n_bits = source, n_bits
         self.lengths = _plan(source.n, n_bits, radius)[1]
@@ -154,7 +154,7 @@ class SubstringTables:
         A query is left to the scan if it takes more than ``budget`` lookups and candidates, by default as many as take
         as long as the scan. No hits are returned for it.
         """
-        from modalhash.index._kernels import ROW_BITS, probe_buckets
+        from modalhash.index._bucket_kernels import ROW_BITS, probe_buckets
 
         budget = _scan_cost(self.source.n, self._n_bits) if budget is None else budget
         radii = _substring_radii(radius, self.lengths)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +21,15 @@ that no search needs. 256 MiB are two million items."""
 CACHE_LINE = 64
 
 
-class _View(NamedTuple):
+class VectorView(NamedTuple):
     """One state of a table: arrays that never change below ``n``."""
 
     ids: Array
     groups: Array
     rows: Array
     n: int
+    check: Callable[[Array | None], None] | None = None
+    """What compares rows (or all) with their checksums before they are used, where they come from a snapshot."""
 
 
 class VectorTable:
@@ -57,7 +61,7 @@ class VectorTable:
     def __init__(self, width: int, *, folder: str | Path | None = None, map_above: int = MAP_ABOVE) -> None:
         self.width = width
         self._folder, self._map_above = folder, map_above
-        self._view = _View(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, width), np.int8), 0)
+        self._view = VectorView(np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, width), np.int8), 0)
         self._n_removed = 0
         self._lock = threading.Lock()
 
@@ -65,9 +69,15 @@ class VectorTable:
         return self._view.n - self._n_removed
 
     @property
+    def last_id(self) -> int:
+        """The largest id that is here, or was; 0 without any."""
+        return int(self._view.ids[self._view.n - 1]) if self._view.n else 0
+
+    @property
     def mapped(self) -> bool:
         """Whether the rows lie in a file."""
-        return isinstance(self._view.rows.base, np.memmap) or isinstance(self._view.rows, np.memmap)
+        rows = self._view.rows
+        return isinstance(rows, np.memmap) or isinstance(rows.base, np.memmap | mmap.mmap)
 
     def add(self, ids: Any, vectors: Array, *, group: Any = 0) -> None:
         """Add rows; ids rise, and are larger than all that were added before."""
@@ -112,14 +122,30 @@ class VectorTable:
         else:
             rows, present = find_sorted(view.ids[: view.n], numbers)
         rows = rows if present.all() else rows[present]
+        if view.check is not None:
+            view.check(rows)
         return FoundRows(view.rows, rows, view.groups[rows], present)
 
-    def _copied(self, view: _View, kept: slice | Array, capacity: int) -> _View:
+    def _freeze(self) -> VectorView:
+        """Return all rows as they are now, as arrays that never change: for a snapshot."""
+        with self._lock:
+            view = self._view
+            groups = view.groups[: view.n].copy()  # a removal is marked here
+            return view._replace(ids=view.ids[: view.n], groups=groups, rows=view.rows[: view.n])
+
+    def _thaw(self, view: VectorView) -> None:
+        """Become what was frozen, with the room that there is after its rows, in a table that is empty."""
+        with self._lock:
+            self._view, self._n_removed = view, int(np.count_nonzero(view.groups[: view.n] < 0))
+
+    def _copied(self, view: VectorView, kept: slice | Array, capacity: int) -> VectorView:
+        if view.check is not None:
+            view.check(None)
         ids, groups = np.zeros(capacity, np.int64), np.zeros(capacity, np.int32)
         rows = self._allocate(capacity)
         n = len(view.ids[kept])
         ids[:n], groups[:n], rows[:n] = view.ids[kept], view.groups[kept], view.rows[kept]
-        return _View(ids, groups, rows, view.n)
+        return VectorView(ids, groups, rows, view.n)
 
     def _allocate(self, capacity: int) -> Array:
         """Return room for rows, which begin at cache lines if a row is a whole number of them."""
@@ -144,7 +170,7 @@ class FoundRows(NamedTuple):
 
     def dots(self, query: Array, start: int, stop: int) -> Array:
         """Return the inner product of the values ``start`` to ``stop`` of the query and of each row, int32."""
-        from modalhash.index._kernels import dots
+        from modalhash.index._vector_kernels import dots
 
         products: Array = dots(query[start:stop], self.table, self.rows, start)
         return products
@@ -154,7 +180,7 @@ class FoundRows(NamedTuple):
 
         These are int32 and float64, of the query and of each row; the cosine with zeros is 0. The rows are read once.
         """
-        from modalhash.index._kernels import dots_and_cosines
+        from modalhash.index._vector_kernels import dots_and_cosines
 
         products, cosines = dots_and_cosines(query[:stop], self.table, self.rows, start)
         return products, cosines

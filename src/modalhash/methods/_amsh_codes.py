@@ -230,6 +230,10 @@ class Start:
         share = max(1.0, len(self.labels) / (ROWS_PER_BIT * n_bits))  # items of one row, at most
         return np.ceil(self.counts / share).astype(np.int64)
 
+    def n_rows(self, n_bits: int, solver: str) -> int:
+        """Rows of V."""
+        return int(self.copies(n_bits).sum()) if solver == "patterns" else len(self.labels)
+
     def worth_sharing(self, n_bits: int) -> bool:
         """Whether rows shared by items are far fewer than items; with few patterns only where items are very many."""
         rows, items = int(self.copies(n_bits).sum()), len(self.labels)

@@ -27,7 +27,7 @@ The sum over i ≠ j of Eq. (10) is over unordered pairs, for which the printed 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Self
 
@@ -35,7 +35,7 @@ import numpy as np
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from modalhash._parallel import parallel_map, worker_threads
+from modalhash._parallel import parallel_map, parallel_threads
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import Parts
@@ -44,6 +44,7 @@ from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_moda
 from modalhash.linalg import RidgeFactor
 from modalhash.methods._amsh_codes import Start, Weights, learn_codes
 from modalhash.methods._amsh_functions import learn_functions
+from modalhash.methods._background import Begin, background
 from modalhash.progress import Callback, Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
@@ -178,9 +179,10 @@ class AMSH(CrossModalHasher):
         """Return one fitted model for each code length, from one pass over the data per iteration for all of them.
 
         Anchors, kernel features and their Gram matrix do not depend on the length and are made once; lengths share
-        the cores in step 1 and every pass over the features in step 2. The models are those that :meth:`fit` gives
-        at each length with the same int as ``random_state``, bit for bit where both round alike (with the label
-        patterns they did). This estimator itself stays as it was.
+        the cores in step 1 and every pass over the features in step 2. Each bit has iterations of its own; more is
+        saved where raw features are wide, or where kernel features do not fit into memory. The models are those that
+        :meth:`fit` gives at each length with the same int as ``random_state``, bit for bit where both round alike (with
+        the label patterns they did). This estimator itself stays as it was.
 
         Parameters
         ----------
@@ -218,70 +220,109 @@ class AMSH(CrossModalHasher):
         maps = self._feature_maps(data, seed)
         memory = check_memory(self.memory_limit)
         phi: dict[str, Parts] = {}
+        learned: dict[int, dict[str, Any]] = {}
+        codes: dict[int, dict[str, Array]] = {}
         Y, longest = data.Y or {}, max(lengths)
-        with worker_threads():
+        with background() as begin:
             if self.init == "pca":  # step 1 begins with the features of all modalities
                 share = None if memory is None else memory // len(maps)
                 phi = {name: self._features(maps[name], X, share, report) for name, X in data.X.items()}
             rows, features = (data.X[name] for name in Y), (phi.get(name) for name in Y)
             made = parallel_map(Start.of, rows, Y.values(), features, repeat(longest), repeat(seed))
-            starts = dict(zip(Y, made, strict=True))
-        learned: dict[int, dict[str, Any]] = {}
-        codes: dict[int, dict[str, Array]] = {}
-        by_cost = sorted(lengths, reverse=True)
-        results = parallel_map(self._learn_codes, repeat(starts), repeat(weights), by_cost, repeat(report))
-        for n_bits, (solver, trace, codes[n_bits]) in zip(by_cost, results, strict=True):
-            learned[n_bits] = {
-                "codes_": {name: pack_signs(B) for name, B in codes[n_bits].items()},
-                "functions_": {},
-                "maps_": maps,
-                "solver_": solver,
-                "objective_": {"codes": np.array(trace), "functions": {}},
-                "n_iter_": {"codes": len(trace), "functions": {}},
-            }
-        for name, X in data.X.items():
-            with worker_threads():
-                blocks = phi.pop(name) if phi else self._features(maps[name], X, memory, report)
+            step_1 = self._begin_codes(dict(zip(Y, made, strict=True)), weights, lengths, report, begin)
+            for name, blocks, inverse in self._regressions(data, maps, phi, ridge, memory, report, begin):
+                if not learned:  # step 1 went beside the first modality's features
+                    for n_bits, (solver, trace, codes[n_bits]) in step_1().items():
+                        learned[n_bits] = {
+                            "codes_": {modality: pack_signs(B) for modality, B in codes[n_bits].items()},
+                            "functions_": {},
+                            "maps_": maps,
+                            "solver_": solver,
+                            "objective_": {"codes": np.array(trace), "functions": {}},
+                            "n_iter_": {"codes": len(trace), "functions": {}},
+                        }
                 own = [codes[n_bits].pop(name) for n_bits in lengths]
-                functions = self._hash_functions(name, blocks, own, ridge[name], report)
-            del blocks  # before those of the next modality are made
-            for n_bits, (F, steps) in zip(lengths, functions, strict=True):
-                learned[n_bits]["functions_"][name] = F.astype(self.precision)
-                learned[n_bits]["objective_"]["functions"][name] = np.array(steps)
-                learned[n_bits]["n_iter_"]["functions"][name] = len(steps)
+                functions = self._hash_functions(name, blocks, own, inverse(), ridge[name], report)
+                del blocks, inverse  # before those of the next modality are made
+                for n_bits, (F, steps) in zip(lengths, functions, strict=True):
+                    learned[n_bits]["functions_"][name] = F.astype(self.precision)
+                    learned[n_bits]["objective_"]["functions"][name] = np.array(steps)
+                    learned[n_bits]["n_iter_"]["functions"][name] = len(steps)
         return learned
+
+    def _regressions(
+        self,
+        data: Training,
+        maps: dict[str, FeatureMap],
+        phi: dict[str, Parts],
+        ridge: dict[str, float],
+        memory: int | None,
+        report: Reporter,
+        begin: Begin,
+    ) -> Iterator[tuple[str, Parts, Callable[[], Array]]]:
+        """Yield each modality's features and a function that waits for (ΦᵀΦ + ρI)⁻¹; takes those of ``phi`` from it."""
+        inverses = {name: begin(_inverse, blocks.gram(), ridge[name]) for name, blocks in phi.items()}
+        for name, X in data.X.items():
+            if name in phi:
+                yield name, phi.pop(name), inverses.pop(name)
+            else:
+                blocks = self._features(maps[name], X, memory, report)
+                yield name, blocks, begin(_inverse, blocks.gram(), ridge[name])
+                del blocks
 
     def _features(self, feature_map: FeatureMap, X: Matrix, memory: int | None, report: Reporter) -> Parts:
         blocks = feature_map.fit_parts(X, memory_limit=memory)  # Eq. (24)
         report("features", 1, 1)
         return blocks
 
+    def _begin_codes(
+        self, starts: dict[str, Start], weights: Weights, lengths: list[int], report: Reporter, begin: Begin
+    ) -> Callable[[], dict[int, tuple[str, list[float], dict[str, Array]]]]:
+        """Begin step 1 at every length, the longest first; return a function that waits for what it finds.
+
+        Where V is large, step 1 is done when this returns, so that its memory is free before features take theirs.
+        """
+        by_cost = sorted(lengths, reverse=True)
+        values = sum(
+            start.n_rows(by_cost[0], self._solver(starts, by_cost[0])) * by_cost[0] for start in starts.values()
+        )
+        large = values >= ONE_THREAD_BELOW
+        if large and len(lengths) == 1:
+            with threadpool_limits(parallel_threads(), user_api="blas"):
+                found = self._learn_codes(starts, weights, lengths[0], report)
+            return lambda: {lengths[0]: found}
+        waiting = {n_bits: begin(self._learn_codes, starts, weights, n_bits, report) for n_bits in by_cost}
+        if large:
+            for wait in waiting.values():
+                wait()
+        return lambda: {n_bits: wait() for n_bits, wait in waiting.items()}
+
+    def _solver(self, starts: dict[str, Start], n_bits: int) -> str:
+        if self.solver != "auto":
+            return self.solver
+        return "patterns" if all(start.worth_sharing(n_bits) for start in starts.values()) else "samples"
+
     def _learn_codes(
         self, starts: dict[str, Start], weights: Weights, n_bits: int, report: Reporter
     ) -> tuple[str, list[float], dict[str, Array]]:
         """Algorithm 1, lines 2-7: the solver taken, the objective's trace and B by modality."""
-        solver = self.solver
-        if solver == "auto":
-            solver = "patterns" if all(start.worth_sharing(n_bits) for start in starts.values()) else "samples"
+        solver = self._solver(starts, n_bits)
         begun = {name: start.view(n_bits, shared=solver == "patterns") for name, start in starts.items()}
         views = [view for view, _ in begun.values()]
         max_iter = check_int(self.code_iter, "code_iter", at_least=1)
-        few = sum(view.V.size for view in views) < ONE_THREAD_BELOW
-        with threadpool_limits(1 if few else None, user_api="blas"):
-            trace = learn_codes(
-                views,
-                weights,
-                max_iter=max_iter,
-                tol=check_number(self.tol, "tol"),
-                report=lambda step, value: report(f"codes ({solver})", step, max_iter, value),
-            )
+        trace = learn_codes(
+            views,
+            weights,
+            max_iter=max_iter,
+            tol=check_number(self.tol, "tol"),
+            report=lambda step, value: report(f"codes ({solver})", step, max_iter, value),
+        )
         return solver, trace, {name: view.B.astype(np.int8)[row] for name, (view, row) in begun.items()}
 
     def _hash_functions(
-        self, name: str, phi: Parts, codes: list[Array], ridge: float, report: Reporter
+        self, name: str, phi: Parts, codes: list[Array], inverse: Array, ridge: float, report: Reporter
     ) -> list[tuple[Array, list[float]]]:
         """Algorithm 1, lines 9-12: F and the objective's trace for each of the codes."""
-        inverse = RidgeFactor(phi.gram(), ridge).inverse()
         steps = check_int(self.function_iter, "function_iter", at_least=1)
         return learn_functions(
             phi,
@@ -332,3 +373,7 @@ class AMSH(CrossModalHasher):
                     anchors[name], squared=kernel == "rbf", dtype=self.precision, random_state=seed
                 )
         return maps
+
+
+def _inverse(gram: Array, ridge: float) -> Array:
+    return RidgeFactor(gram, ridge).inverse()

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from modalhash.serve.server import run as run
     from modalhash.serve.settings import Limits as Limits
     from modalhash.serve.settings import Settings as Settings
+    from modalhash.serve.workers import run_workers as run_workers
 
-_REQUIRED = ("fastapi", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools")
+_REQUIRED = ("fastapi", "uvicorn", "python_multipart", "PIL", "prometheus_client", "cachetools", "httptools", "orjson")
 
 _get, __dir__, __all__ = lazy_exports(
     __name__,
@@ -31,6 +32,7 @@ _get, __dir__, __all__ = lazy_exports(
         "app": ["make_app"],
         "server": ["bind", "check_exposure", "page_url", "run"],
         "settings": ["Limits", "Settings"],
+        "workers": ["run_workers"],
         "access_tokens": ["Token", "make_token", "read_tokens", "rotate", "write_tokens"],
     },
 )

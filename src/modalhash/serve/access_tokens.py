@@ -195,12 +195,12 @@ class Tokens:
 class Cookies:
     """Makes and checks the page's cookies: each stands for a token until it expires or the token ends.
 
-    They are signed with a key of this process, so that neither a token file nor an old cookie is enough to make one.
+    They are signed with a key of this service, so that neither a token file nor an old cookie is enough to make one.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, key: bytes | None = None) -> None:
         self.seconds = int(seconds)
-        self._key = secrets.token_bytes(32)
+        self._key = key or secrets.token_bytes(32)
 
     def make(self, token: Token) -> str:
         """Return the value of a cookie for a token."""

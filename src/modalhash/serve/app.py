@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modalhash import __version__
 from modalhash.engine import Engine
@@ -20,6 +26,7 @@ from modalhash.serve import (
     routes_state,
 )
 from modalhash.serve.http import RequestMiddleware
+from modalhash.serve.seats import Seat
 from modalhash.serve.service import LeaseMiddleware, Service
 from modalhash.serve.settings import Settings
 
@@ -29,21 +36,68 @@ DESCRIPTION = (
 )
 
 
-def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
+DIRECT_ROUTES = ("/search",)
+"""Routes that most requests go to. FastAPI describes them, and its way to them costs more than the rest of a request.
+So they are called without it: their functions take the request and return a response."""
+
+
+class DirectRoutes:
+    """ASGI middleware that calls the function of a route in :data:`DIRECT_ROUTES`, and passes all else on."""
+
+    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
+        self._app = app
+        self._routes = {
+            (method, route.path): route
+            for route in routes
+            if isinstance(route, APIRoute) and route.path in DIRECT_ROUTES
+            for method in route.methods or ()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get((scope["method"], scope["path"]))
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route
+        response: Response = await route.endpoint(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+class ServiceApp(FastAPI):
+    """FastAPI's app with what surrounds every request around it, instead of between its layers."""
+
+    requests: ASGIApp
+    """Answers HTTP requests."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        await self.requests(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Leave out the layer that answers unforeseen errors: that is what :class:`RequestMiddleware` does."""
+        stack = super().build_middleware_stack()
+        return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
+
+
+def make_app(engine: Engine, settings: Settings | None = None, *, seat: Seat | None = None) -> ServiceApp:
     """Return an ASGI app that serves an engine; the engine stays the caller's to close.
 
     If another engine takes its place in its folder, the app opens that, serves it from then on, and closes the old one
     when its last request is answered.
 
     The access log goes to the standard output and internal errors go to the error output, unless the logger
-    ``modalhash.serve`` has a handler already.
+    ``modalhash.serve`` has a handler already. ``seat`` is for a worker of several.
 
     Examples
     --------
     >>> app = make_app(Engine.open("engine"), Settings(writable=True))  # doctest: +SKIP
     """
     settings = settings or Settings()
-    service = Service(engine, settings)
+    seat = seat or Seat()
+    service = Service(engine, settings, seat)
     monitoring.configure_logging()
 
     @asynccontextmanager
@@ -52,7 +106,7 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         service.close()
         monitoring.flush_logs()
 
-    app = FastAPI(
+    app = ServiceApp(
         title="modalhash",
         version=__version__,
         description=DESCRIPTION,
@@ -62,10 +116,6 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    app.add_middleware(LeaseMiddleware, service=service)
-    app.add_middleware(
-        RequestMiddleware, settings=settings, metrics=service.metrics, make_place=service.body_budget.drop_slowest
-    )
     errors.add_handlers(app)
     openapi.describe(app, lambda: service.engine.modalities, settings)
     pages.add_routes(app)
@@ -73,4 +123,11 @@ def make_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     routes_items.add_routes(app, service)
     routes_duplicates.add_routes(app, service)
     routes_state.add_routes(app, service)
+    app.requests = RequestMiddleware(
+        LeaseMiddleware(DirectRoutes(super(ServiceApp, app).__call__, app.routes), service),
+        settings=settings,
+        metrics=service.metrics,
+        seat=seat,
+        make_place=service.body_budget.drop_slowest,
+    )
     return app

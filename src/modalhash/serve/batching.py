@@ -7,6 +7,7 @@ load the batches grow by themselves, up to a bound.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -50,38 +51,61 @@ class MicroBatcher(Generic[Job, Result]):
         self._work, self._executor = work, executor
         self._max_batch, self._max_waiting, self._on_batch = max_batch, max_waiting, on_batch
         self._queue: deque[tuple[Job, asyncio.Future[Result]]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._busy = False
+        """Whether a batch is under way. Only the event loop's thread changes this and the queue."""
 
     async def __call__(self, job: Job) -> Result:
         """Return the result of one job."""
         if len(self._queue) >= self._max_waiting:
             raise QueueFullError(f"{len(self._queue)} searches are waiting")
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
         self._queue.append((job, future))
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._start, loop)  # what else arrived in the same moment comes along
         return await future
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand the jobs that wait to the thread."""
+        batch = self._next_batch()
+        self._busy = bool(batch)
+        if not batch:
+            return
+        if self._on_batch is not None:
+            self._on_batch(len(batch))
         try:
-            while batch := self._next_batch():
-                if self._on_batch is not None:
-                    self._on_batch(len(batch))
-                jobs = [job for job, _ in batch]
-                try:
-                    results = await loop.run_in_executor(self._executor, self._work, jobs)
-                except Exception as error:
-                    results = [error] * len(batch)
-                for (_, future), result in zip(batch, results, strict=True):
-                    if future.done():  # cancelled: the client has disconnected
-                        continue
-                    if isinstance(result, Exception):
-                        future.set_exception(result)
-                    else:
-                        future.set_result(result)
-        finally:
-            self._task = None
+            self._executor.submit(self._run, batch, loop)
+        except RuntimeError as error:  # the threads have ended: so does whoever waits
+            self._finish(batch, [error] * len(batch), loop)
+
+    def _run(self, batch: list[tuple[Job, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
+        """Do a batch in the thread, and come back to the event loop once for all of it."""
+        results: Sequence[Result | Exception]
+        try:
+            results = self._work([job for job, _ in batch])
+            if len(results) != len(batch):
+                raise RuntimeError(f"{len(results)} results of {len(batch)} jobs")
+        except Exception as error:
+            results = [error] * len(batch)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._finish, batch, results, loop)
+
+    def _finish(
+        self,
+        batch: list[tuple[Job, asyncio.Future[Result]]],
+        results: Sequence[Result | Exception],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Begin the next batch, then give everybody of this one their result."""
+        self._start(loop)
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():  # cancelled: the client has disconnected
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
     def _next_batch(self) -> list[tuple[Job, asyncio.Future[Result]]]:
         batch: list[tuple[Job, asyncio.Future[Result]]] = []

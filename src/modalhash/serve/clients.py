@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
@@ -72,6 +73,8 @@ class TrustedProxies:
             raise ValueError(f"a proxy to trust: {error}; expected an address such as 127.0.0.1") from None
 
     def __contains__(self, address: str) -> bool:
+        if not self._networks:
+            return False
         try:
             parsed = ip_address(address)
         except ValueError:
@@ -96,6 +99,7 @@ class TrustedProxies:
         return client_key(peer)
 
 
+@lru_cache(1024)
 def client_key(address: str) -> str:
     """Return what limits count by: an IPv4 address, the network of an IPv6 one, or the text as it is.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
@@ -15,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from modalhash.serve.batching import QueueFullError
-from modalhash.store import StoreBusyError, StoreError, StoreFullError, StoreUnavailableError, StoreUncertainError
+from modalhash.store import StoreBusyError, StoreFullError, StoreUnavailableError, StoreUncertainError
 
 RETRY_SECONDS = 1
 DISK_FULL = "the disk of the service is full; nothing was changed"
@@ -48,8 +49,15 @@ class HTTPError(Exception):
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response in UTF-8 that is not cached."""
-    body = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
-    return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+    return Response(json_bytes(content), status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return JSON in UTF-8; numbers that JSON does not have are null."""
+    try:
+        return orjson.dumps(content)
+    except TypeError:  # integers of more than 64 bits, which fields of a manifest may have
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
 
 
 def busy_error(reason: str) -> HTTPError:
@@ -82,12 +90,27 @@ def field_error(error: ValidationError | RequestValidationError) -> HTTPError:
     return HTTPError(422, "; ".join(messages))
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Make all errors of an app JSON."""
-
-    async def on_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPError)
+def response_to(error: Exception) -> Response | None:
+    """Return the response to an error that has one of its own; None for one that nobody foresaw."""
+    if isinstance(error, HTTPError):
         return error.response()
+    if isinstance(error, QueueFullError):
+        return busy_error(str(error)).response()
+    if isinstance(error, StoreFullError):
+        return HTTPError(507, DISK_FULL).response()
+    if isinstance(error, StoreBusyError):
+        return busy_error("another process is writing").response()
+    if isinstance(error, StoreUncertainError):
+        return HTTPError(503, UNCERTAIN, {"Retry-After": str(RETRY_SECONDS)}).response()
+    if isinstance(error, StoreUnavailableError):
+        return HTTPError(503, UNAVAILABLE, {"Retry-After": str(RETRY_SECONDS)}).response()
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
+        return HTTPError(507, DISK_FULL).response()
+    return None
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Make the errors that FastAPI raises itself JSON; all others go to whoever calls the app."""
 
     async def on_routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -98,30 +121,5 @@ def add_handlers(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError | ValidationError)
         return field_error(error).response()
 
-    async def on_full_queue(request: Request, error: Exception) -> Response:
-        return busy_error(str(error)).response()
-
-    async def on_store(request: Request, error: Exception) -> Response:
-        if isinstance(error, StoreFullError):
-            return HTTPError(507, DISK_FULL).response()
-        if isinstance(error, StoreBusyError):
-            return busy_error("another process is writing").response()
-        if isinstance(error, StoreUncertainError):
-            return HTTPError(503, UNCERTAIN, {"Retry-After": str(RETRY_SECONDS)}).response()
-        if isinstance(error, StoreUnavailableError):
-            return HTTPError(503, UNAVAILABLE, {"Retry-After": str(RETRY_SECONDS)}).response()
-        raise error
-
-    app.add_exception_handler(HTTPError, on_error)
     app.add_exception_handler(HTTPException, on_routing)
     app.add_exception_handler(RequestValidationError, on_fields)
-    app.add_exception_handler(QueueFullError, on_full_queue)
-
-    async def on_system(request: Request, error: Exception) -> Response:
-        assert isinstance(error, OSError)
-        if error.errno in DISK_FULL_ERRORS:
-            return HTTPError(507, DISK_FULL).response()
-        raise error
-
-    app.add_exception_handler(StoreError, on_store)
-    app.add_exception_handler(OSError, on_system)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from itertools import count
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import ClientDisconnect
@@ -15,9 +13,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from modalhash.serve.access_tokens import Cookies, Token, Tokens
-from modalhash.serve.clients import Client, Role, TrustedProxies, WrongTokens, client_of, set_client
-from modalhash.serve.errors import HTTPError, busy_error, json_response, too_many_error
+from modalhash.serve.clients import Client, Role, TrustedProxies, client_of, set_client
+from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.monitoring import Metrics, log_exception, log_request
+from modalhash.serve.seats import Seat
 from modalhash.serve.settings import Settings
 
 POLICY = (
@@ -44,6 +43,7 @@ PAGE_FILES = "/static/"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 METHODS = (*SAFE_METHODS, "POST", "PUT", "PATCH", "DELETE")
+TWO_LENGTHS = "the request has Content-Length and Transfer-Encoding; expected one of them"
 CLIENT_CLOSED_REQUEST = 499
 """The status in log and metrics where the client was gone before the response."""
 
@@ -54,10 +54,11 @@ CLIENT_CLOSED_REQUEST = 499
 class AccessControl:
     """Decides on requests by the host name they use, the site they come from, and the token."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._tokens, self._cookies = Tokens(settings.token, settings.token_file), Cookies(settings.cookie_seconds)
+    def __init__(self, settings: Settings, seat: Seat) -> None:
+        self._tokens = Tokens(settings.token, settings.token_file)
+        self._cookies = Cookies(settings.cookie_seconds, seat.cookie_key)
         self._head_bytes = settings.limits.head_bytes
-        self._wrong = WrongTokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
+        self._wrong = seat.wrong_tokens(settings.limits.wrong_tokens, settings.limits.token_seconds)
         self._hosts: set[str] | None = None
         if settings.is_local or settings.hosts:
             own = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -173,8 +174,7 @@ def _check_role(client: Client, method: str, path: str) -> Client:
 def _check_framing(headers: dict[bytes, list[bytes]]) -> None:
     """Refuse a body with two lengths: a proxy that believes the other one would take the rest for a second request."""
     if b"content-length" in headers and b"transfer-encoding" in headers:
-        message = "the request has Content-Length and Transfer-Encoding; expected one of them"
-        raise HTTPError(400, message, {"Connection": "close"})
+        raise HTTPError(400, TWO_LENGTHS, {"Connection": "close"})
 
 
 def _check_site(headers: dict[bytes, list[bytes]]) -> None:
@@ -224,16 +224,20 @@ class RequestMiddleware:
         How the service was started.
     metrics : Metrics
         Counts the requests.
+    seat : Seat
+        The place of this process in the service.
     make_place : callable
         Ends a request that only waits for its client, for another one, and returns whether there was one.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics, make_place: Callable[[], bool]) -> None:
-        self.app, self.metrics, self._make_place = app, metrics, make_place
-        self._access, self._limits, self._quiet = AccessControl(settings), settings.limits, settings.quiet
+    def __init__(
+        self, app: ASGIApp, *, settings: Settings, metrics: Metrics, seat: Seat, make_place: Callable[[], bool]
+    ) -> None:
+        self.app, self.metrics, self._seat, self._make_place = app, metrics, seat, make_place
+        self._access, self._limits, self._quiet = AccessControl(settings, seat), settings.limits, settings.quiet
         self._proxies = TrustedProxies(settings.trusted_proxies)
-        self._by_address: Counter[str] = Counter()
-        self._numbers = count(1)
+        self._by_address = seat.tally("requests")
+        self._all_under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -242,24 +246,25 @@ class RequestMiddleware:
             return
         address = self._proxies.address(scope)
         set_client(scope, Client(address))
-        exchange = _Exchange(next(self._numbers), send)
-        self.metrics.requests_under_way += 1
-        self._by_address[address] += 1
+        exchange = _Exchange(self._seat.next_number(), send)
+        self._count_under_way(address, 1)
         try:
             await self._respond(exchange, scope, receive, address)
         finally:
-            self.metrics.requests_under_way -= 1
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+            self._count_under_way(address, -1)
             self._record(exchange, scope)
+
+    def _count_under_way(self, address: str, n: int) -> None:
+        self.metrics.requests_under_way += n
+        self._all_under_way = self._seat.all_under_way(self.metrics.requests_under_way)
+        self._by_address.add(address, n)
 
     def _check_load(self, address: str) -> None:
         """Raise if too many requests are under way, of one address or of all."""
         limits = self._limits
-        if self._by_address[address] > limits.requests_per_address:
+        if self._by_address.total(address) > limits.requests_per_address:
             raise too_many_error(f"{limits.requests_per_address} requests are under way")
-        if self.metrics.requests_under_way > limits.requests and not self._make_place():
+        if self._all_under_way > limits.requests and not self._make_place():
             raise busy_error(f"{limits.requests} requests are under way")
 
     async def _respond(self, exchange: _Exchange, scope: Scope, receive: Receive, address: str) -> None:
@@ -276,19 +281,21 @@ class RequestMiddleware:
             async with asyncio.timeout(limits.request_seconds):
                 await response(scope, receive, exchange.send)
             return
-        except HTTPError as error:
-            response = error.response()
         except ClientDisconnect:
             return
         except TimeoutError:
             response = busy_error(f"no answer in {limits.request_seconds:g} s").response()
         except Exception as error:
-            log_exception(exchange.number, error)
-            message = f"internal error; the log of the service says where, under request {exchange.number}"
-            response = json_response({"error": message, "status": 500, "request": exchange.number}, 500)
+            response = response_to(error) or self._internal_error(exchange.number, error)
         if exchange.status:  # too late for another response: closing the connection marks the first as incomplete
             raise ConnectionError("a response could not be completed")
         await response(scope, receive, exchange.send)
+
+    @staticmethod
+    def _internal_error(number: int, error: Exception) -> Response:
+        log_exception(number, error)
+        message = f"internal error; the log of the service says where, under request {number}"
+        return json_response({"error": message, "status": 500, "request": number}, 500)
 
     def _record(self, exchange: _Exchange, scope: Scope) -> None:
         seconds = time.perf_counter() - exchange.start

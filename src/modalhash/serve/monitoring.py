@@ -14,21 +14,30 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from queue import Full, Queue
+from functools import partial
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 LOGGER = logging.getLogger("modalhash.serve")
 ACCESS_LOGGER = LOGGER.getChild("access")
 MAX_LOGGED_PATH = 200
 MAX_WAITING_LINES = 4096
 """Lines of a log that wait to be written; further ones are dropped."""
+MAX_BYTES_AT_ONCE = 4096
+"""Bytes of lines that are written together: so many arrive in a pipe in one piece, also where other workers write."""
 FLUSH_SECONDS = 1.0
 """How long the end of the service waits for the last lines to be written."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FIRST_OF_PROCESSES = ("process_start_time_seconds", "process_max_fds")
+"""Metrics of several processes that are the least of theirs; others are added."""
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -39,11 +48,10 @@ class JSONFormatter(logging.Formatter):
     """Formats a record as one JSON object: its ``fields``, or for records of other libraries their message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = getattr(record, "fields", None)
         if fields is None:
             fields = {"event": f"{record.name.partition('.')[0]}: {record.getMessage().strip()}"}
-        return json.dumps({"time": moment, **fields})
+        return _line(record.created, fields)
 
 
 class BackgroundHandler(logging.Handler):
@@ -62,9 +70,12 @@ class BackgroundHandler(logging.Handler):
         super().__init__()
         self.setFormatter(JSONFormatter())
         self._output = output
-        self._lines: Queue[str] = Queue(MAX_WAITING_LINES)
+        self._lines: deque[str] = deque()
         self._dropped = 0
         self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        """Guards the lines, and tells of lines that came or were written."""
+        self._n_writing = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand a line to the thread."""
@@ -73,27 +84,44 @@ class BackgroundHandler(logging.Handler):
 
     def flush(self) -> None:
         """Wait until all lines are written, but not for long."""
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines and not self._n_writing, FLUSH_SECONDS)
 
     def _put(self, line: str) -> None:
         if self._thread is None or not self._thread.is_alive():  # a process that was forked has no threads
             self._thread = threading.Thread(target=self._write_lines, name=f"log to {self._output}", daemon=True)
             self._thread.start()
-        try:
+        with self._changed:
+            if len(self._lines) + self._n_writing >= MAX_WAITING_LINES:
+                self._dropped += 1
+                return
             if self._dropped:
-                self._lines.put_nowait(json.dumps({"time": _now(), "event": f"{self._dropped} lines were dropped"}))
+                self._lines.append(_line(time.time(), {"event": f"{self._dropped} lines were dropped"}))
                 self._dropped = 0
-            self._lines.put_nowait(line)
-        except Full:
-            self._dropped += 1
+            self._lines.append(line)
+            if not self._n_writing:  # a thread that writes looks for more by itself
+                self._changed.notify_all()
 
     def _write_lines(self) -> None:
         while True:
-            line = self._lines.get()
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                lines = self._next_lines()
+                self._n_writing = len(lines)
             with contextlib.suppress(Exception):
-                self._write(f"{line}\n")
-            self._lines.task_done()
+                self._write("\n".join(lines) + "\n")
+            with self._changed:
+                self._n_writing = 0
+                self._changed.notify_all()
+
+    def _next_lines(self) -> list[str]:
+        """Return lines that fit into one write, or a longer one alone."""
+        lines: list[str] = []
+        size = 0
+        while self._lines and (not lines or size + len(self._lines[0]) < MAX_BYTES_AT_ONCE):
+            size += len(self._lines[0]) + 1
+            lines.append(self._lines.popleft())
+        return lines
 
     def _write(self, text: str) -> None:
         """Write past the buffer of the stream: a thread that waits with its lock would keep the process from ending."""
@@ -135,8 +163,10 @@ def flush_logs() -> None:
     ERROR_HANDLER.flush()
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _line(seconds: float, fields: Mapping[str, object]) -> str:
+    """Return a line of a log: a moment and what happened."""
+    moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": moment, **fields})
 
 
 def log_event(event: str) -> None:
@@ -176,13 +206,68 @@ class _Registry(CollectorRegistry):
             yield metric
 
 
-class Metrics:
-    """What one service has done since it started; each has a registry of its own."""
+class _State(Collector):
+    """What is now, as opposed to what has been: gauges, and what the system knows of the processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, started: float, pids: Callable[[], Sequence[int]]) -> None:
+        self._started, self._pids = started, pids
+        self.items: Mapping[str, int] = {}
+        self.under_way = 0
+
+    def collect(self) -> Iterable[Metric]:
+        items = GaugeMetricFamily("modalhash_items", "Items in the engine.", labels=["modality"])
+        for modality, n in self.items.items():
+            items.add_metric([modality], n)
+        yield items
+        yield GaugeMetricFamily(
+            "modalhash_requests_under_way", "Requests that are not answered yet.", value=self.under_way
+        )
+        uptime = time.monotonic() - self._started
+        yield GaugeMetricFamily("modalhash_uptime_seconds", "Time since the service started.", value=uptime)
+        yield from self._processes()
+
+    def _processes(self) -> Iterable[Metric]:
+        """Return memory, processor time and files of all workers together."""
+        found: dict[str, list[Metric]] = {}
+        for pid in self._pids():
+            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+                found.setdefault(metric.name, []).append(metric)
+        for name, metrics in found.items():
+            values = [metric.samples[0].value for metric in metrics]
+            value = min(values) if name in FIRST_OF_PROCESSES else sum(values)
+            metrics[0].samples = [metrics[0].samples[0]._replace(value=value)]
+            yield metrics[0]
+
+
+class Metrics:
+    """What one service has done since it started; each has a registry of its own.
+
+    Parameters
+    ----------
+    started : float, optional
+        When the service started, by :func:`time.monotonic`.
+    pids : callable, optional
+        Returns the processes of the service; this one by default.
+    all_under_way : callable, optional
+        Takes the number of requests under way in this process, and returns that of the service.
+    folder : Path, optional
+        Where several workers count together. The client library then has to be told so by its environment variable
+        before it is imported.
+    """
+
+    def __init__(
+        self,
+        *,
+        started: float | None = None,
+        pids: Callable[[], Sequence[int]] = lambda: [os.getpid()],
+        all_under_way: Callable[[int], int] = lambda own: own,
+        folder: Path | None = None,
+    ) -> None:
         self.registry = _Registry()
         self.requests_under_way = 0
-        """Only the event loop's thread changes it."""
+        """In this process. Only the event loop's thread changes it."""
+        self._all_under_way, self._folder = all_under_way, folder
+        self._state = _State(time.monotonic() if started is None else started, pids)
         self._requests = Counter(
             "modalhash_requests_total",
             "Requests that were answered.",
@@ -206,13 +291,6 @@ class Metrics:
             buckets=SIZE_BUCKETS,
             registry=self.registry,
         )
-        self._items = Gauge("modalhash_items", "Items in the engine.", ["modality"], registry=self.registry)
-        under_way = Gauge("modalhash_requests_under_way", "Requests that are not answered yet.", registry=self.registry)
-        under_way.set_function(lambda: self.requests_under_way)
-        started = time.monotonic()
-        uptime = Gauge("modalhash_uptime_seconds", "Time since the service started.", registry=self.registry)
-        uptime.set_function(lambda: time.monotonic() - started)
-        ProcessCollector(registry=self.registry)  # process_resident_memory_bytes and the like
 
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that is finished."""
@@ -229,6 +307,12 @@ class Metrics:
 
     def text(self, items: Mapping[str, int]) -> bytes:
         """Return all metrics in Prometheus's text format, with these numbers of items by modality."""
-        for modality, n in items.items():
-            self._items.labels(modality).set(n)
-        return generate_latest(self.registry)
+        self._state.items = items
+        self._state.under_way = self._all_under_way(self.requests_under_way)
+        counted = self.registry
+        if self._folder is not None:
+            counted = _Registry()
+            MultiProcessCollector(counted, str(self._folder))  # type: ignore[no-untyped-call]
+        state = _Registry()
+        state.register(self._state)
+        return bytes(generate_latest(counted) + generate_latest(state))

@@ -18,18 +18,19 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from multiprocessing.connection import Connection
+from typing import ClassVar
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from modalhash.engine import Engine
 from modalhash.serve.app import make_app
 from modalhash.serve.clients import TrustedProxies, client_key
 from modalhash.serve.connections import ConnectionTable
-from modalhash.serve.http import SECURITY_HEADERS
+from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.monitoring import ERROR_HANDLER
+from modalhash.serve.seats import Seat
 from modalhash.serve.settings import Limits, Settings
 
 SWITCH_INTERVAL = 0.0005
@@ -37,6 +38,10 @@ SWITCH_INTERVAL = 0.0005
 that for the threads that search."""
 LINGER_SECONDS = 2.0
 """The time for a client to notice that it was refused, before the connection is cut."""
+ACCEPT_RETRY_SECONDS = 1.0
+RETIRE = "retire"
+"""What a worker is told when another one has taken its place."""
+RETIRE_POLL_SECONDS = 0.05
 SPARE_FILES = 256
 """Files that may be open besides connections: the store's, pictures, the log."""
 
@@ -74,21 +79,33 @@ def page_url(sock: socket.socket) -> str:
 # -- HTTP on a connection
 
 
-class Protocol(H11Protocol):
-    """uvicorn's connection, with limits on how long to wait and JSON errors."""
+class MalformedRequestError(Exception):
+    """The head of a request is not as HTTP has it, though its parser lets it pass."""
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's connection, with limits on how long to wait and how much to read, and JSON errors."""
 
     limits: ClassVar[Limits]
     table: ClassVar[ConnectionTable]
     trusted: ClassVar[TrustedProxies]
+    is_retiring: ClassVar[bool] = False
+    """Whether connections end after their next response, because another worker has taken the place of this one."""
     _timer: asyncio.TimerHandle | None = None
     _idle_since: float = 0.0
+    _head_bytes: int = 0
+    """Bytes of a head that is not complete."""
+    _in_head: bool = False
+    _in_body: bool = False
+    _is_refused: bool = False
+    """Whether what arrives is no longer looked at."""
 
     @classmethod
-    def for_settings(cls, settings: Settings) -> type[Protocol]:
+    def for_settings(cls, settings: Settings, seat: Seat) -> type[Protocol]:
         """Return the protocol of one service: its connections share limits and a table."""
         members = {
             "limits": settings.limits,
-            "table": ConnectionTable(settings.limits),
+            "table": ConnectionTable(settings.limits, seat.tally("connections")),
             "trusted": TrustedProxies(settings.trusted_proxies),
         }
         return type("Protocol", (cls,), members)
@@ -101,6 +118,8 @@ class Protocol(H11Protocol):
     def drop(self) -> None:
         """Close the connection at once."""
         self.transport.abort()
+
+    # -- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -117,25 +136,64 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         super().data_received(data)
+        if self._is_refused:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.limits.head_bytes:
+                self.send_400_response("The head of the request is too large.")
+                return
         self._update_timer()
+
+    # -- the parser's events
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        n_hosts = sum(name == b"host" for name, _ in self.headers)
+        if n_hosts > 1 or (not n_hosts and self.parser.get_http_version() == "1.1"):
+            raise MalformedRequestError(f"{n_hosts} Host headers; expected one")
+        super().on_headers_complete()
+        # the parser reads no further request after one that offers another protocol, which is not spoken here
+        if self.is_retiring or self.parser.should_upgrade():
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._idle_since = self.loop.time()
         self._update_timer()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: whoever offers another protocol is answered in this one."""
+
+    # -- what is no request, or comes too slowly
+
     def send_400_response(self, msg: str) -> None:
         """Respond to what is no HTTP, or has too large a head."""
-        self._send_error(400, f"{msg} Its head may have at most {self.limits.head_bytes:,} bytes.")
+        reason = str(sys.exception())  # the parser tells what is wrong in words alone
+        if "Content-Length overflow" in reason:
+            self._send_error(413, "the body is longer than any that is taken; send less, or a smaller picture")
+        elif "Content-Length" in reason and "Transfer-Encoding" in reason:
+            self._send_error(400, TWO_LENGTHS)
+        else:
+            self._send_error(400, f"{msg} Its head may have at most {self.limits.head_bytes:,} bytes.")
 
     def _update_timer(self) -> None:
         """Run the timer while it is the client's turn to send."""
-        theirs, ours = self.conn.their_state, self.conn.our_state
-        if ours is h11.DONE and theirs is h11.SEND_BODY:
-            self._start_timer(LINGER_SECONDS)
-        elif theirs is h11.IDLE and self.conn.trailing_data[0]:
+        if self._in_head:
             self._start_timer(self.limits.header_seconds)
+        elif self._in_body and self.cycle is not None and self.cycle.response_complete:
+            self._start_timer(LINGER_SECONDS)
         else:
             self._stop_timer()
 
@@ -152,40 +210,148 @@ class Protocol(H11Protocol):
         self._timer = None
         if self.transport.is_closing():
             return
-        if self.conn.our_state is h11.IDLE:
-            self._send_error(408, "the head of the request did not arrive in time; send it faster")
-        else:
+        if self._in_body:
             self.transport.abort()
+        else:
+            self._send_error(408, "the head of the request did not arrive in time; send it faster")
 
     def _send_error(self, status: int, message: str) -> None:
-        """Respond before there is a request, and close the connection."""
+        """Respond to what is no request, and close the connection."""
+        self._is_refused = True
+        self._stop_timer()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or not cycle.more_body:  # this is about what came after it
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
         body = json.dumps({"error": message, "status": status}).encode()
-        headers: list[Any] = [
+        headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
             *SECURITY_HEADERS,
         ]
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
 
 
 # -- process
 
 
+class Acceptor:
+    """Takes connections from a socket that several workers listen at, one in each turn of the event loop.
+
+    The event loop's own server takes all that wait. Of clients that come together, whichever worker is first would get
+    all; in turns, those that are busy leave more to the others.
+    """
+
+    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._sock, self._make_protocol = sock, make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._is_closed = False
+        sock.setblocking(False)
+        self._listen()
+
+    def is_serving(self) -> bool:
+        """Return whether connections are taken."""
+        return not self._is_closed
+
+    def close(self) -> None:
+        """Take no further connections; other workers do."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.remove_reader(self._sock.fileno())
+
+    async def wait_closed(self) -> None:
+        """Wait until connections that were taken are set up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _listen(self) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # another worker has it, or its client left
+            return
+        except OSError:  # too many open files: so that the loop does not spin, it is tried again later
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.call_later(ACCEPT_RETRY_SECONDS, self._listen)
+            return
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task: asyncio.Task[object] = self._loop.create_task(self._set_up(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _set_up(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # its client is gone already
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, which calls ``on_ready`` when it listens and for which a signal to stop is no failure."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], control: Connection | None = None) -> None:
         super().__init__(config)
-        self._on_ready = on_ready
+        self._on_ready, self._control = on_ready, control
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._control is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            self.servers = [Acceptor(sock, self._make_protocol) for sock in sockets or ()]  # type: ignore[misc]
+            asyncio.get_running_loop().add_reader(self._control.fileno(), self._on_control, self._control)
         if self.started:
             self._on_ready()
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            _loop=asyncio.get_running_loop(),
+        )
+        assert isinstance(protocol, asyncio.Protocol)
+        return protocol
+
+    def _on_control(self, control: Connection) -> None:
+        """Do what the supervisor of the workers says; if it is gone, end."""
+        try:
+            retire = control.recv() == RETIRE
+        except (EOFError, OSError):
+            asyncio.get_running_loop().remove_reader(control.fileno())
+            self.should_exit = True
+            return
+        if retire:
+            self._retiring = asyncio.get_running_loop().create_task(self._retire())
+
+    async def _retire(self) -> None:
+        """Take no further connections, end those there are after their next response, and stop when all are gone.
+
+        A connection that is silent is closed when it would be anyway, so no client loses a request to the change of
+        workers.
+        """
+        for server in self.servers:
+            server.close()
+        protocol = self.config.http_protocol_class
+        assert isinstance(protocol, type)
+        assert issubclass(protocol, Protocol)
+        protocol.is_retiring = True
+        limits = protocol.limits
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.header_seconds + limits.body_seconds + limits.request_seconds):
+                while self.server_state.connections and not self.should_exit:
+                    await asyncio.sleep(RETIRE_POLL_SECONDS)
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -201,17 +367,23 @@ class Server(uvicorn.Server):
                 signal.signal(sign, handler)
 
 
-def make_server(engine: Engine, settings: Settings, on_ready: Callable[[], None]) -> Server:
+def make_server(
+    engine: Engine,
+    settings: Settings,
+    on_ready: Callable[[], None],
+    seat: Seat | None = None,
+    control: Connection | None = None,
+) -> Server:
     """Return a server that is ready to run and has done once whatever is slow the first time."""
-    app = make_app(engine, settings)
+    seat = seat or Seat()
+    app = make_app(engine, settings, seat=seat)
     app.state.service.warm_up()
     logger = logging.getLogger("uvicorn.error")
     logger.handlers, logger.propagate = [logging.NullHandler() if settings.quiet else ERROR_HANDLER], False
     logger.setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
-        http=Protocol.for_settings(settings),
-        h11_max_incomplete_event_size=settings.limits.head_bytes,
+        http=Protocol.for_settings(settings, seat),
         timeout_graceful_shutdown=int(settings.limits.request_seconds),
         ws="none",
         lifespan="on",
@@ -220,18 +392,40 @@ def make_server(engine: Engine, settings: Settings, on_ready: Callable[[], None]
         server_header=False,
         proxy_headers=False,
     )
-    return Server(config, on_ready)
+    return Server(config, on_ready, control)
 
 
-def run(engine: Engine, settings: Settings, sock: socket.socket, *, on_ready: Callable[[], None]) -> None:
-    """Serve until a signal to stop; requests that are under way are answered first."""
+def run(
+    engine: Engine,
+    settings: Settings,
+    sock: socket.socket,
+    *,
+    on_ready: Callable[[], None],
+    seat: Seat | None = None,
+    control: Connection | None = None,
+) -> None:
+    """Serve until a signal to stop; requests that are under way are answered first.
+
+    Parameters
+    ----------
+    engine : Engine
+        What is served.
+    settings : Settings
+        How it is served.
+    sock : socket
+        Where it listens: :func:`bind`.
+    on_ready : callable
+        Called when connections are taken.
+    seat, control : optional
+        For a worker: its place among the others, and the line to whoever supervises them.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL)
     _allow_open_files(settings.limits.connections + SPARE_FILES)
     if not logging.getLogger().handlers:  # what other libraries log must not wait for a reader either
         logging.getLogger().addHandler(ERROR_HANDLER)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about a query are part of its response
-        make_server(engine, settings, on_ready).run(sockets=[sock])
+        make_server(engine, settings, on_ready, seat, control).run(sockets=[sock])
 
 
 def _allow_open_files(n: int) -> None:

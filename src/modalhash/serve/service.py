@@ -27,6 +27,7 @@ from modalhash.serve.errors import busy_error
 from modalhash.serve.media import Thumbnails
 from modalhash.serve.monitoring import LOGGER, Metrics
 from modalhash.serve.searcher import Searcher
+from modalhash.serve.seats import Seat
 from modalhash.serve.settings import Settings
 from modalhash.serve.uploads import BodyBudget
 from modalhash.store import StoreError
@@ -63,13 +64,19 @@ _leased: ContextVar[ServedEngine | None] = ContextVar("leased", default=None)
 class Service:
     """An engine and the state that is needed to serve it; the engine is the caller's to close."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Settings, seat: Seat | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
-        self.metrics = Metrics()
+        self.seat = seat or Seat()
+        self.metrics = Metrics(
+            started=self.seat.started,
+            pids=self.seat.pids,
+            all_under_way=self.seat.all_under_way,
+            folder=self.seat.metrics_folder,
+        )
         self.audit = AuditLog.of_engine(engine.path)
         if settings.writable:
             self.audit.check()  # what cannot be noted cannot be changed: better known at the start
-        self.body_budget = BodyBudget(self.limits)
+        self.body_budget = BodyBudget(self.limits, self.seat.tally("bodies"))
         self._served = ServedEngine(engine, settings, self.metrics, is_own=False)
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._follow_after = 0.0
@@ -119,7 +126,9 @@ class Service:
         for _ in range(MAX_REPLACEMENTS):
             with self.lease():
                 try:
-                    return work(*arguments)
+                    result = work(*arguments)
+                    self.seat.note_change(self.engine.generation)
+                    return result
                 except EngineReplacedError:
                     pass
             try:
@@ -128,6 +137,24 @@ class Service:
                 self._log("engine_not_followed", str(error))
                 raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
         raise busy_error("the engine is being replaced again and again")
+
+    @property
+    def lags_behind(self) -> bool:
+        """Whether another worker has made a change in an engine that took the place of the one that is served here.
+
+        That change may be acknowledged, so no search may be answered without it.
+        """
+        engine = self._served.engine
+        return self.seat.is_changed_elsewhere(engine.generation) and engine.replaced
+
+    async def catch_up(self) -> None:
+        """Wait until the engine that is in place is served."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._executors["follow"], self.follow)
+        except (ValueError, OSError, StoreError) as error:
+            self._log("engine_not_followed", str(error))
+            raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
 
     def follow_if_replaced(self) -> None:
         """Begin to open the engine that took the place of the one that is served, if there is one; returns at once."""
@@ -217,6 +244,8 @@ class LeaseMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if self.service.lags_behind:
+            await self.service.catch_up()
         self.service.follow_if_replaced()
         with self.service.lease():
             await self.app(scope, receive, send)

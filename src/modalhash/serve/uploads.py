@@ -20,6 +20,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from modalhash.serve.errors import HTTPError, busy_error, field_error, too_many_error
+from modalhash.serve.seats import LocalTally, Tally
 from modalhash.serve.settings import MAX_LABELS, MAX_TEXT_LENGTH, Limits
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,8 +35,9 @@ SLOW_SECONDS = 1.0
 class BodyBudget:
     """Counts the bodies that are arriving, by address, and the bytes of all that are in memory."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, tally: Tally | None = None) -> None:
         self.limits = limits
+        self._tally = LocalTally() if tally is None else tally
         self.used = 0
         self._arriving: dict[str, set[BodyReader]] = {}
 
@@ -57,9 +59,11 @@ class BodyBudget:
     def arriving(self, reader: BodyReader) -> Iterator[None]:
         """Count a body while it arrives; raise if its address has too many and none of them is slow."""
         own = self._arriving.get(reader.address, set())
-        if len(own) >= self.limits.bodies_per_address and not _drop_slowest(own, SLOW_SECONDS):
-            raise too_many_error(f"{len(own)} bodies are arriving")
+        n_arriving = self._tally.total(reader.address)
+        if n_arriving >= self.limits.bodies_per_address and not _drop_slowest(own, SLOW_SECONDS):
+            raise too_many_error(f"{n_arriving} bodies are arriving")
         self._arriving.setdefault(reader.address, set()).add(reader)
+        self._tally.add(reader.address, 1)
         try:
             yield
         finally:
@@ -68,7 +72,9 @@ class BodyBudget:
     def forget(self, reader: BodyReader) -> None:
         """Count a body as arriving no longer."""
         own = self._arriving.get(reader.address, set())
-        own.discard(reader)
+        if reader in own:
+            own.remove(reader)
+            self._tally.add(reader.address, -1)
         if not own:
             self._arriving.pop(reader.address, None)
 

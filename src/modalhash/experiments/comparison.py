@@ -1,0 +1,420 @@
+"""Several methods on one data set in this process: every code length and seed, and which differences are real.
+
+For grids over data sets that resume and run in processes, see :mod:`modalhash.experiments.run`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from modalhash import registry
+from modalhash._typing import Array
+from modalhash.data import Dataset, Parts, Split, scenarios
+from modalhash.evaluation import (
+    CHOICES,
+    Protocol,
+    Spread,
+    Table,
+    evaluate_databases,
+    holm,
+    randomisation_tests,
+    unseen_items,
+)
+from modalhash.experiments.parameters import check_parameters
+from modalhash.validation import check_choice
+
+SCENARIOS = ("paired", "unpaired", "unequal", "semi_paired", "noisy_labels", "missing_labels")
+"""What may be done to the training items: each is a function of :mod:`modalhash.data`."""
+SIGNIFICANT = 0.05
+"""Corrected p-values below it get an arrow in a table."""
+DRAWS = 10_000
+"""Tosses of a randomisation test."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The mAP of one direction in one database, measured once."""
+
+    method: str
+    bits: int
+    seed: int
+    direction: str
+    database: str
+    map: float
+    chance: float
+    n_queries: int
+    n_items: int
+    fit_seconds: float
+    average_precision: Array = field(repr=False)
+    """Of each query; NaN where the protocol leaves it out."""
+
+    def to_json(self, *, per_query: bool = False) -> dict[str, Any]:
+        """Return plain values; the average precision of each query, with four digits, where it is wanted."""
+        values = dict(vars(self))
+        precisions = values.pop("average_precision")
+        if per_query:
+            values["average_precision"] = [None if np.isnan(x) else round(float(x), 4) for x in precisions]
+        return values
+
+
+@dataclass(frozen=True)
+class SignificanceTest:
+    """One method beside the reference: same queries, same code length, direction and database."""
+
+    method: str
+    reference: str
+    bits: int
+    direction: str
+    database: str
+    difference: float
+    """Of the mean average precision; positive where the method is better than the reference."""
+    p: float
+    """Two-sided paired randomisation test over the queries."""
+    p_holm: float
+    """Corrected by Holm for all tests of the comparison."""
+
+    @property
+    def arrow(self) -> str:
+        """↑ or ↓ where the method is better or worse than the reference beyond chance; nothing otherwise."""
+        if self.p_holm >= SIGNIFICANT or not self.difference:
+            return ""
+        return "↑" if self.difference > 0 else "↓"
+
+
+@dataclass(frozen=True)
+class MarkedSpread(Spread):
+    """A spread over seeds with an arrow where it differs from the reference."""
+
+    arrow: str = ""
+    p_holm: float | None = None
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} {self.arrow}".rstrip()
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What :func:`compare_methods` measured; the tables are made of it."""
+
+    dataset: str
+    scenario: str
+    protocol: Protocol
+    parameters: Mapping[str, Mapping[str, Any]]
+    """Of each method, what differs from its defaults; the methods in the order given."""
+    runs: Sequence[Run]
+    reference: str
+    """The method that the others are tested against."""
+    test_share: float | None = None
+    """The share of the items drawn as queries, where the data come without a split."""
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Methods with any run, in the order given."""
+        measured = {run.method for run in self.runs}
+        return [method for method in self.parameters if method in measured]
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int, str, str], dict[int, Run]]:
+        found: dict[tuple[str, int, str, str], dict[int, Run]] = {}
+        for run in self.runs:
+            found.setdefault((run.method, run.bits, run.direction, run.database), {})[run.seed] = run
+        return found
+
+    @cached_property
+    def tests(self) -> list[SignificanceTest]:
+        """Every method beside the reference, wherever both were measured with the same seeds.
+
+        Where all seeds ask the same queries, a query counts once, with its mean over the seeds; where each seed drew
+        its own, the queries of one seed follow those of another.
+        """
+        places: list[tuple[str, int, str, str]] = []
+        differences: list[Array] = []
+        for place, runs in self._by_place.items():
+            others = self._by_place.get((self.reference, *place[1:]), {})
+            seeds = sorted(runs.keys() & others.keys())
+            if place[0] == self.reference or not seeds:
+                continue
+            each = [runs[seed].average_precision - others[seed].average_precision for seed in seeds]
+            joined = np.concatenate(each) if self.test_share is not None else np.mean(each, axis=0)
+            places.append(place)
+            differences.append(np.asarray(joined, dtype=np.float64))
+        p_values = randomisation_tests(differences, draws=DRAWS)
+        return [
+            SignificanceTest(method, self.reference, bits, direction, kind, float(np.nanmean(difference)), p, corrected)
+            for (method, bits, direction, kind), difference, p, corrected in zip(
+                places, differences, p_values, holm(p_values), strict=True
+            )
+        ]
+
+    def spread(self, method: str, bits: int, direction: str, database: str) -> MarkedSpread | None:
+        """Return mean and deviation of the mAP over the seeds, with the arrow of its test; None if not measured."""
+        runs = self._by_place.get((method, bits, direction, database))
+        if not runs:
+            return None
+        test = self._tests_by_place.get((method, bits, direction, database))
+        found = Spread.of([run.map for run in runs.values()])
+        return MarkedSpread(found.mean, found.sd, found.n, test.arrow if test else "", test.p_holm if test else None)
+
+    @cached_property
+    def _tests_by_place(self) -> dict[tuple[str, int, str, str], SignificanceTest]:
+        return {(test.method, test.bits, test.direction, test.database): test for test in self.tests}
+
+    def table(self) -> Table:
+        """Return one table: a row per code length, direction and method; the databases side by side."""
+        kinds, several = CHOICES["database"], len(self.methods) > 1
+        rows = []
+        for bits, direction in dict.fromkeys((run.bits, run.direction) for run in self.runs):
+            for method in self.methods:
+                spreads = [self.spread(method, bits, direction, kind) for kind in kinds]
+                if any(spread is not None for spread in spreads):
+                    chances = [self._chance(bits, direction, kind) for kind in ("learned", "unseen")]
+                    rows.append([str(bits), direction, *([method] if several else []), *spreads, *chances])
+        columns = ["bits", "direction", *(["method"] if several else []), *kinds, "chance", "chance (unseen)"]
+        title = f"{', '.join(self.methods)} on {self.dataset}, {self.scenario}: {self.protocol.measure}"
+        return Table(title, columns, rows, self._notes())
+
+    def _chance(self, bits: int, direction: str, kind: str) -> float | None:
+        found = [run.chance for run in self.runs if (run.bits, run.direction, run.database) == (bits, direction, kind)]
+        return float(np.mean(found)) if found else None
+
+    def _notes(self) -> list[str]:
+        sizes = {run.database: run for run in reversed(self.runs)}
+        notes = [f"Protocol: {self.protocol.with_database(kind)}" for kind in CHOICES["database"]]
+        notes += [
+            f"{kind}: {sizes[kind].n_queries} queries, {sizes[kind].n_items} items ({sizes[kind].direction})"
+            if kind in sizes
+            else f"{kind}: not measured; fewer items than the cut-off of {self.protocol.cutoff}"
+            for kind in ("learned", "unseen")
+        ]
+        seeds = len({run.seed for run in self.runs})
+        notes.append(f"{seeds} seed(s): mean ± sample standard deviation. Chance: a random ranking, exactly.")
+        if self.tests:
+            notes.append(
+                f"↑ better, ↓ worse than {self.reference}: p < {SIGNIFICANT:g} in a two-sided paired randomisation "
+                f"test over queries, {DRAWS} draws, corrected by Holm for the {len(self.tests)} tests of this table."
+            )
+        for method, given in self.parameters.items():
+            if given and method in self.methods:
+                notes.append(f"{method}: {', '.join(f'{name}={value}' for name, value in given.items())}")
+        if self.test_share is not None:
+            notes.append(
+                f"The data come without a split: {self.test_share:g} of the items were drawn as queries per seed."
+            )
+        return notes
+
+    def to_json(self, *, per_query: bool = False) -> str:
+        """Return the table, every run and every test; with ``per_query`` each query's average precision too."""
+        content = {
+            **json.loads(self.table().to_json()),
+            "dataset": self.dataset,
+            "scenario": self.scenario,
+            "protocol": str(self.protocol),
+            "parameters": {method: dict(given) for method, given in self.parameters.items()},
+            "reference": self.reference,
+            "tests": [vars(test) for test in self.tests],
+            "runs": [run.to_json(per_query=per_query) for run in self.runs],
+        }
+        return json.dumps(content, indent=2, ensure_ascii=False)
+
+    def to_csv(self) -> str:
+        """Return a line per method, code length, direction and database; what was not tested is empty."""
+        out = io.StringIO()
+        columns = [
+            *("dataset", "scenario", "method", "bits", "direction", "database", "map", "sd", "seeds", "chance"),
+            *("fit_seconds", "reference", "difference", "p", "p_holm"),
+        ]
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(columns)
+        for place, runs in self._by_place.items():
+            spread = Spread.of([run.map for run in runs.values()])
+            chance, seconds = (
+                float(np.mean([getattr(run, name) for run in runs.values()])) for name in ("chance", "fit_seconds")
+            )
+            test = self._tests_by_place.get(place)
+            tested = ["", "", "", ""] if test is None else [test.reference, test.difference, test.p, test.p_holm]
+            sd = "" if spread.sd is None else spread.sd
+            lines.writerow([self.dataset, self.scenario, *place, spread.mean, sd, spread.n, chance, seconds, *tested])
+        return out.getvalue()
+
+
+def compare_methods(
+    dataset: Dataset,
+    methods: Mapping[str, Mapping[str, Any]] | Sequence[str],
+    *,
+    bits: Sequence[int] = (16, 32, 64),
+    seeds: Sequence[int] = (0, 1, 2),
+    scenario: str | None = None,
+    protocol: Protocol | str = "",
+    reference: str | None = None,
+    test_share: float = 0.2,
+    report: Callable[[str], Any] | None = None,
+    partial: Callable[[Comparison], Any] | None = None,
+) -> Comparison:
+    """Fit methods for every code length and seed, and measure each with learned, hashed and unseen databases.
+
+    Parameters
+    ----------
+    dataset : with features and labels
+    methods : names as for :func:`modalhash.registry.get`, or a dict from them to parameters
+    bits, seeds : code lengths; the seed draws split, scenario and method alike
+    scenario : one of :data:`SCENARIOS`; by default ``"paired"`` if a method needs pairs, else ``"unpaired"``
+    protocol : how to measure, for all three databases
+    reference : the method that the others are tested against; the first by default
+    test_share : of the items drawn as queries, where the data come without a split
+    report : called with a line after every fit
+    partial : called with what was measured so far if an exception, an interrupt included, ends the work
+
+    Examples
+    --------
+    >>> from modalhash.data import generate
+    >>> data = generate(n_items=80, n_queries=20, seed=0).dataset()
+    >>> found = compare_methods(data, ["chance", "edmh"], bits=[8], seeds=[0])
+    >>> [test.method for test in found.tests if test.arrow == "↑" and test.database == "learned"]
+    ['edmh', 'edmh']
+    """
+    given = dict(methods) if isinstance(methods, Mapping) else {name: {} for name in methods}
+    if not given:
+        raise ValueError("no method is named; see `modalhash methods`")
+    if not isinstance(methods, Mapping) and len(given) < len(methods):
+        raise ValueError(f"a method is named twice among {', '.join(methods)}; name each once")
+    parameters = {name: check_parameters(name, values) for name, values in given.items()}
+    classes = {name: registry.get(name) for name in given}
+    if isinstance(protocol, str):
+        protocol = Protocol.parse(protocol)
+    check_measurable(dataset)
+    needing = [name for name, cls in classes.items() if cls.needs_pairs]
+    if scenario is None:
+        scenario = "paired" if needing else "unpaired"
+    check_choice(scenario, "scenario", SCENARIOS)
+    if reference is not None and reference not in given:
+        raise ValueError(f"the reference {reference!r} is not among the methods {', '.join(given)}")
+    share = None if dataset.split else test_share
+    runs: list[Run] = []
+
+    def measured() -> Comparison:
+        return Comparison(dataset.name, scenario, protocol, parameters, runs, reference or next(iter(given)), share)
+
+    try:
+        for n_bits in bits:
+            for seed in seeds:
+                parts, pairs = prepared(dataset, scenario, seed, test_share=test_share)
+                if pairs is None and needing:
+                    raise ValueError(
+                        f"{needing[0]} learns from pairs, and the scenario {scenario!r} leaves none; "
+                        "take the scenario paired or semi_paired, or an unpaired method such as amsh"
+                    )
+                # all methods before the next seed: a value that one of them refuses is known soon
+                for name, cls in classes.items():
+                    runs += _runs(name, cls, parameters[name], parts, pairs, n_bits, seed, protocol, report)
+    except BaseException:
+        if runs and partial is not None:
+            partial(measured())
+        raise
+    return measured()
+
+
+def _runs(
+    name: str,
+    cls: type[Any],
+    parameters: Mapping[str, Any],
+    parts: Parts,
+    pairs: Any,
+    n_bits: int,
+    seed: int,
+    protocol: Protocol,
+    report: Callable[[str], Any] | None,
+) -> list[Run]:
+    model = make_model(cls, n_bits, seed, parameters)
+    start = time.perf_counter()
+    try:
+        model.fit(parts.training.features, parts.training.labels, pairs=pairs)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    seconds = time.perf_counter() - start
+    results = evaluate_databases(model, parts, protocol=protocol, databases=large_enough(parts, protocol))
+    if report is not None:
+        maps = ", ".join(f"{kind} {result.map:.4f}" for kind, result in results.items())
+        report(f"{name}, {n_bits} bits, seed {seed}: fitted in {seconds:.1f} s; {maps}")
+    return [
+        Run(name, n_bits, seed, d.name, kind, d.map, d.chance, d.n_queries, d.n_items, seconds, d.average_precision)
+        for kind, result in results.items()
+        for d in result.directions.values()
+    ]
+
+
+def make_model(cls: type[Any], n_bits: int, seed: int, parameters: Mapping[str, Any]) -> Any:
+    """Return the method with these parameters, its seed if it has one, and items without labels allowed."""
+    model = cls()
+    known = model.get_params(deep=False)
+    usual = {"n_bits": n_bits, "random_state": seed, "unlabelled": "allow"}
+    return model.set_params(**{name: value for name, value in usual.items() if name in known} | dict(parameters))
+
+
+def check_measurable(dataset: Dataset) -> None:
+    """Refuse a data set without features or labels."""
+    if not dataset.features:
+        raise ValueError(
+            "there are no features, only texts or paths of pictures; `modalhash train` makes an engine of such a file"
+        )
+    if not dataset.labels:
+        raise ValueError("there are no labels, and without them nothing is relevant to a query")
+
+
+def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float = 0.2) -> tuple[Parts, Any]:
+    """Return the parts of a data set under a scenario, and the pairs as ``fit`` takes them."""
+    split = dataset if dataset.split else draw_split(dataset, test_share, seed)
+    changed, pairs = apply_to_training(split, scenario, seed)
+    parts = changed.parts()
+    if pairs is None and parts.training.paired:
+        pairs = "aligned"  # the ids say so
+    return parts, pairs
+
+
+def draw_split(dataset: Dataset, test_share: float, seed: int) -> Dataset:
+    """Split by id at random, for data that come without a split: an item is a query in all modalities or in none."""
+    if not 0 < test_share < 1:
+        raise ValueError(f"test_share is {test_share}; expected a share between 0 and 1")
+    every = np.unique(np.concatenate(list(dataset.ids.values())))
+    drawn = np.random.default_rng(seed).permutation(every)[: max(1, round(test_share * len(every)))]
+    return replace(dataset, split=split_by(dataset, drawn))
+
+
+def split_by(dataset: Dataset, query_ids: Array) -> Split:
+    """Return the split that makes the items with these ids queries, and all others training items."""
+    masks = {name: np.isin(ids, query_ids) for name, ids in dataset.ids.items()}
+    return Split(
+        {name: ids[~masks[name]] for name, ids in dataset.ids.items()},
+        {name: ids[masks[name]] for name, ids in dataset.ids.items()},
+    )
+
+
+def apply_to_training(dataset: Dataset, scenario: str, seed: int) -> tuple[Dataset, Any]:
+    """Return the data set under the scenario, and the pairs that are left where the scenario says so."""
+    if scenario == "paired":
+        return scenarios.paired(dataset), None
+    if scenario == "semi_paired":
+        return scenarios.semi_paired(dataset, seed=seed)
+    change: Callable[..., Dataset] = getattr(scenarios, scenario)
+    if scenario in ("noisy_labels", "missing_labels"):  # a pair has one label row, and stays one
+        return change(dataset, seed=seed, shared=dataset.parts().training.paired), None
+    return change(dataset, seed=seed), None
+
+
+def large_enough(parts: Parts, protocol: Protocol) -> list[str]:
+    """Return the databases that reach as deep as the cut-off of a published protocol."""
+    unseen, same_id = unseen_items(parts)
+    sizes = {kind: min(parts.training.sizes.values()) for kind in CHOICES["database"]}
+    sizes["unseen"] = min(unseen.sizes.values()) - (same_id == "exclude")
+    kinds = [kind for kind in CHOICES["database"] if sizes[kind] >= (protocol.cutoff or 1)]
+    if not kinds:
+        raise ValueError(f"the cut-off is {protocol.cutoff}; the databases have only {sizes} items")
+    return kinds

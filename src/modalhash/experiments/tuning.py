@@ -1,0 +1,358 @@
+"""The parameters of one method, searched on training items alone: Optuna's TPE, in a study file that goes on.
+
+The score of a trial is the mAP in cross-validation over the training items; queries and database of the data set are
+never looked at. The first trial has the method's defaults, so that what is found is never worse on the folds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from modalhash import registry
+from modalhash._files import write_atomically
+from modalhash._imports import require
+from modalhash.data import Dataset
+from modalhash.evaluation import Protocol, evaluate_databases
+from modalhash.experiments.comparison import (
+    SCENARIOS,
+    apply_to_training,
+    check_measurable,
+    draw_split,
+    make_model,
+    split_by,
+)
+from modalhash.experiments.inputs import digest_of
+from modalhash.experiments.parameters import check_parameters
+from modalhash.progress import Callback, Reporter
+from modalhash.validation import check_choice, check_int
+
+if TYPE_CHECKING:
+    import optuna
+
+KINDS = ("log", "linear", "int", "logint", "choice")
+STUDY = "modalhash tune"
+"""The name of the study within its file."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The values that one parameter may take; it prints as it is parsed.
+
+    ``log:1e-4:10`` and ``linear:0:1`` are numbers between two bounds, evenly in their logarithm or as they are;
+    ``int:1:20`` and ``logint:64:4096`` whole ones; ``choice:rbf|none`` one of several.
+
+    Examples
+    --------
+    >>> print(Dimension.parse("log:1e-4:10"))
+    log:0.0001:10.0
+    >>> Dimension.parse("choice:rbf|none|0.5").choices
+    ('rbf', None, 0.5)
+    """
+
+    kind: str
+    low: float = 0.0
+    high: float = 0.0
+    choices: tuple[Any, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Dimension:
+        """Return the dimension that prints as ``text``."""
+        expected = "expected e.g. log:1e-4:10, linear:0:1, int:1:20, logint:64:4096 or choice:rbf|none"
+        kind, _, rest = text.partition(":")
+        if kind not in KINDS or not rest:
+            raise ValueError(f"{text!r}: {expected}")
+        if kind == "choice":
+            choices = tuple(_value(word) for word in rest.split("|"))
+            if len(choices) < 2 or "" in choices:
+                raise ValueError(f"{text!r}: expected two choices or more, e.g. choice:rbf|none")
+            return cls(kind, choices=choices)
+        try:
+            low, high = map(float, rest.split(":"))
+        except ValueError:
+            raise ValueError(f"{text!r}: {expected}") from None
+        whole = kind.endswith("int")
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"{text!r}: the bounds are {low:g} and {high:g}; expected the smaller one first")
+        if kind.startswith("log") and low <= 0:
+            raise ValueError(f"{text!r}: the lower bound is {low:g}; a logarithm needs one above 0")
+        if whole and (low != int(low) or high != int(high)):
+            raise ValueError(f"{text!r}: expected whole numbers as bounds")
+        return cls(kind, low, high)
+
+    def __str__(self) -> str:
+        if self.kind == "choice":
+            return "choice:" + "|".join("none" if one is None else str(one) for one in self.choices)
+        low, high = (int(self.low), int(self.high)) if self.kind.endswith("int") else (self.low, self.high)
+        return f"{self.kind}:{low}:{high}"
+
+    def distribution(self) -> optuna.distributions.BaseDistribution:
+        """Return it as Optuna has it."""
+        from optuna import distributions
+
+        if self.kind == "choice":
+            return distributions.CategoricalDistribution(self.choices)
+        log = self.kind.startswith("log")
+        if self.kind.endswith("int"):
+            return distributions.IntDistribution(int(self.low), int(self.high), log=log)
+        return distributions.FloatDistribution(self.low, self.high, log=log)
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return text
+
+
+def search_space(
+    method: str, changes: Mapping[str, str] | None = None, fixed: Mapping[str, Any] | None = None
+) -> dict[str, Dimension]:
+    """Return what is searched of a method: its own space, changed or extended, without what is fixed.
+
+    Examples
+    --------
+    >>> {name: str(one) for name, one in search_space("scm", {"solver": "choice:sequential|orthogonal"}).items()}
+    {'ridge': 'log:1e-08:100.0', 'solver': 'choice:sequential|orthogonal'}
+    """
+    fixed = dict(fixed or {})
+    texts = {name: text for name, text in registry.info(method).space.items() if name not in fixed}
+    check_parameters(method, changes or {})
+    if both := sorted(set(changes or {}) & set(fixed)):
+        raise ValueError(f"{method}: {both[0]} is both fixed and to be searched; leave one of them out")
+    space = {}
+    for name, text in (texts | dict(changes or {})).items():
+        try:
+            space[name] = Dimension.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{method}: the space of {name} is {error}") from None
+    if not space:
+        raise ValueError(
+            f"{method} names nothing to search; say what, e.g. --space {method}.ridge=log:1e-4:10. It has the "
+            f"parameters {', '.join(registry.get(method)().get_params(deep=False))}"
+        )
+    return space
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a study has found so far."""
+
+    method: str
+    parameters: dict[str, Any]
+    """The best ones: what was fixed, and what was searched; the defaults are left out where they were the best."""
+    score: float
+    """Mean mAP over folds and directions."""
+    default_score: float
+    """The same with the defaults, and with what is fixed."""
+    trials: int
+    """That ended, failed ones included."""
+    failed: int
+    settings: Mapping[str, Any] = field(repr=False)
+
+    def notes(self) -> list[str]:
+        """Say how the parameters were found, for the file that has them."""
+        known = self.settings
+        return [
+            f"Found by `modalhash tune {known['dataset']} --method {self.method}`: {self.trials} trials"
+            + (f", {self.failed} of which failed." if self.failed else "."),
+            f"{known['protocol']}, {known['bits']} bits, {known['scenario']}; {known['folds']} folds of the training "
+            f"items alone, seed {known['seed']}.",
+            f"Mean over the folds: {self.score:.4f}; with the defaults {self.default_score:.4f}. Chosen by these "
+            "folds, so the first is optimistic: `modalhash evaluate` measures on queries that were not looked at.",
+        ]
+
+
+class Tuning:
+    """A search for the parameters of a method, in a study file.
+
+    Parameters
+    ----------
+    dataset : with features and labels; only its training items are used
+    method : name as for :func:`modalhash.registry.get`
+    study : path of the study file (Optuna's journal, lines of JSON). One that is there goes on, if it was made with the
+        same data and settings
+    space : what to search beside or instead of the method's own space, e.g. ``{"ridge": "log:1e-4:10"}``
+    fixed : parameters that are not searched
+    n_bits : length of the codes
+    folds : of the training items
+    seed : of the folds, the method and the search
+    scenario : as for :func:`modalhash.experiments.compare_methods`
+    protocol : how to measure
+    database : ``"unseen"``: the held-out items search each other, as new items would; ``"hashed"`` and ``"learned"``:
+        they search the items learned from
+    test_share : of the items that are left out as queries, where the data come without a split
+
+    Examples
+    --------
+    >>> from modalhash.data import generate
+    >>> data = generate(n_items=60, n_queries=20, seed=0).dataset()
+    >>> tuning = Tuning(data, "scm", "a.journal", n_bits=8)  # doctest: +SKIP
+    >>> tuning.run(20).parameters  # doctest: +SKIP
+    {'ridge': 0.01}
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        method: str,
+        study: str | Path,
+        *,
+        space: Mapping[str, str] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        n_bits: int = 32,
+        folds: int = 3,
+        seed: int = 0,
+        scenario: str | None = None,
+        protocol: Protocol | str = "",
+        database: str = "unseen",
+        test_share: float = 0.2,
+    ) -> None:
+        self._cls = registry.get(method)
+        self._fixed = check_parameters(method, fixed or {})
+        self._space = search_space(method, space, self._fixed)
+        check_measurable(dataset)
+        folds = check_int(folds, "folds", at_least=2)
+        scenario = ("paired" if self._cls.needs_pairs else "unpaired") if scenario is None else scenario
+        check_choice(scenario, "scenario", SCENARIOS)
+        rules = Protocol.parse(protocol) if isinstance(protocol, str) else protocol
+        self._protocol = rules.with_database(database)
+        split = dataset if dataset.split else draw_split(dataset, test_share, seed)
+        self._training = split.parts().training
+        ids = np.unique(np.concatenate(list(self._training.ids.values())))
+        self._folds = np.array_split(np.random.default_rng([seed, 1]).permutation(ids), folds)
+        self.method = method
+        self.settings: dict[str, Any] = {
+            "method": method,
+            "dataset": dataset.name,
+            "training": digest_of(self._training),
+            "space": {name: str(dimension) for name, dimension in self._space.items()},
+            "fixed": json.loads(json.dumps(self._fixed)),
+            "bits": check_int(n_bits, "n_bits", at_least=1),
+            "folds": folds,
+            "seed": seed,
+            "scenario": scenario,
+            "protocol": str(self._protocol),
+        }
+        self._study = _open_study(Path(study), self.settings)
+
+    def run(self, budget: int, callback: Callback | None = None) -> Tuned:
+        """Go on until so many trials have ended, those of earlier runs included, and return what was found.
+
+        An interrupt loses the trial that is running and nothing else. A trial whose parameters the method refuses has
+        failed, and counts; if the defaults fail, that is an error.
+        """
+        from optuna.samplers import TPESampler
+        from optuna.trial import TrialState, create_trial
+
+        check_int(budget, "budget", at_least=1)
+        report = Reporter(callback)
+        distributions = {name: dimension.distribution() for name, dimension in self._space.items()}
+        if not self._ended():
+            score = self._score({})
+            self._study.add_trial(create_trial(value=score, user_attrs={"defaults": True}))
+        while (done := len(self._ended())) < budget:
+            report("trials", done, budget, self._study.best_value)
+            # seeded by what has ended: a study that was interrupted goes on as if it had not been
+            self._study.sampler = TPESampler(seed=self.settings["seed"] * 1_000_003 + done, constant_liar=False)
+            trial = self._study.ask(distributions)
+            try:
+                score = self._score(trial.params)
+            except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+                trial.set_user_attr("error", f"{type(error).__name__}: {error}")
+                self._study.tell(trial, state=TrialState.FAIL)
+                continue
+            except BaseException:
+                self._study.tell(trial, state=TrialState.FAIL)  # without an error: it does not count
+                raise
+            self._study.tell(trial, score)
+        report("trials", done, budget, self._study.best_value)
+        return self.found()
+
+    def found(self) -> Tuned:
+        """Return what the study has found so far."""
+        ended = self._ended()
+        if not ended:
+            raise ValueError("no trial has ended yet; there is nothing to return")
+        best = self._study.best_trial
+        default = next(trial.value for trial in ended if trial.user_attrs.get("defaults"))
+        failed = sum("error" in trial.user_attrs for trial in ended)
+        assert best.value is not None
+        assert default is not None
+        return Tuned(
+            self.method, {**self._fixed, **best.params}, best.value, default, len(ended), failed, self.settings
+        )
+
+    def _ended(self) -> list[optuna.trial.FrozenTrial]:
+        from optuna.trial import TrialState
+
+        return [
+            trial
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.state == TrialState.COMPLETE or "error" in trial.user_attrs
+        ]
+
+    def _score(self, parameters: Mapping[str, Any]) -> float:
+        """Return the mean mAP over folds and directions."""
+        settings, scores = self.settings, []
+        model = make_model(self._cls, settings["bits"], settings["seed"], {**self._fixed, **parameters})
+        for ids in self._folds:
+            held_out = replace(self._training, split=split_by(self._training, ids))
+            changed, pairs = apply_to_training(held_out, settings["scenario"], settings["seed"])
+            parts = changed.parts()
+            if pairs is None and parts.training.paired:
+                pairs = "aligned"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of every trial anew; evaluate and train show them
+                model.fit(parts.training.features, parts.training.labels, pairs=pairs)
+            kind = self._protocol.database
+            scores.append(evaluate_databases(model, parts, protocol=self._protocol, databases=[kind])[kind].map)
+        return float(np.mean(scores))
+
+
+def _open_study(path: Path, settings: Mapping[str, Any]) -> optuna.Study:
+    """Open a study file, or make it; refuse one that is of something else."""
+    optuna = require("optuna", extra="tune", why="modalhash tune")
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _drop_cut_line(path)
+    lock = JournalFileOpenLock(str(path)) if os.name == "nt" else None  # symbolic links need a privilege there
+    try:
+        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+        study = optuna.create_study(storage=storage, study_name=STUDY, direction="maximize", load_if_exists=True)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: damaged, or no study of modalhash ({error}); take another --study") from error
+    before = study.user_attrs.get("settings")
+    if before is None:
+        study.set_user_attr("settings", dict(settings))
+    elif before != settings:
+        known, asked = dict(before), dict(settings)
+        different = [name for name in asked if known.get(name) != asked[name]]
+        shown = "; ".join(f"{name} is {asked[name]}, there it was {known.get(name)}" for name in different)
+        raise ValueError(f"{path} is a study of something else: {shown}. Take another --study, or remove the file")
+    return study
+
+
+def _drop_cut_line(path: Path) -> None:
+    """Take away the end of a study file without a newline: its process was killed while it wrote the line."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    if content.startswith(b'{"op_code"') and not content.endswith(b"\n"):
+        write_atomically(path, content[: content.rfind(b"\n") + 1])

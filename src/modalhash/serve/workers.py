@@ -1,0 +1,344 @@
+"""Several processes that serve one engine at one port: a supervisor that answers no request, and its workers.
+
+Each worker opens the engine for itself and follows the store by its revision, so that what one of them adds is seen by
+the next search of any. The supervisor replaces a worker that has ended, and at SIGHUP all of them, one after the other:
+a new one takes connections before the old one stops to.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import secrets
+import signal
+import socket
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+
+from modalhash.engine import Engine
+from modalhash.serve.monitoring import ERROR_HANDLER, LOGGER, configure_logging
+from modalhash.serve.seats import Board, WorkerPlace, WorkerSeat
+from modalhash.serve.server import RETIRE, run
+from modalhash.serve.settings import Limits, Settings
+
+OpenEngine = Callable[[], Engine]
+"""Opens the engine in a worker; it is sent to another process, so it is a function of a module or a partial of one."""
+READY, FAILED = "ready", "failed"
+METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+FIRST_DELAY, LAST_DELAY = 0.5, 30.0
+"""Seconds before a worker that could not start is tried again; they double each time."""
+KILL_SECONDS = 10.0
+"""How much longer than a request may take workers have to end."""
+
+
+class WorkerError(ValueError):
+    """A worker could not start; the message is the worker's own."""
+
+
+def run_workers(
+    n_workers: int,
+    open_engine: OpenEngine,
+    settings: Settings,
+    sock: socket.socket,
+    *,
+    on_ready: Callable[[], None],
+) -> None:
+    """Serve an engine from several processes until a signal to stop.
+
+    SIGTERM and SIGINT let all workers answer what is under way and end; SIGHUP replaces them, one at a time.
+
+    Parameters
+    ----------
+    n_workers : int
+        How many.
+    open_engine : callable
+        Opens the engine in a worker.
+    settings : Settings
+        How it is served. Limits are those of the service, not of a worker.
+    sock : socket
+        Where it listens: :func:`~modalhash.serve.bind`.
+    on_ready : callable
+        Called once, when all workers take connections.
+    """
+    with tempfile.TemporaryDirectory(prefix="modalhash-serve-") as folder:
+        Supervisor(n_workers, open_engine, settings, sock, Path(folder), on_ready).run()
+
+
+# -- a worker
+
+
+def _work(
+    open_engine: OpenEngine, settings: Settings, sock: socket.socket, place: WorkerPlace, control: Connection
+) -> None:
+    """Be a worker."""
+    with suppress(OSError):  # of a terminal only the supervisor gets signals, and passes them on
+        os.setpgrp()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        seat = WorkerSeat(place)
+        engine = open_engine()
+    except Exception as error:
+        control.send((FAILED, " ".join(str(error).split()) or type(error).__name__))
+        raise SystemExit(1) from None
+    with engine:
+        run(engine, settings, sock, on_ready=lambda: control.send((READY, "")), seat=seat, control=control)
+
+
+def share_limits(limits: Limits, n_workers: int) -> Limits:
+    """Return the limits of one of several workers: memory is divided, all else is counted together."""
+    return replace(
+        limits,
+        all_bytes=max(limits.all_bytes // n_workers, limits.bytes + limits.json_bytes),
+        thumbnails=limits.thumbnails // n_workers,
+    )
+
+
+# -- the supervisor
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A process that serves, or is about to, or will end."""
+
+    process: BaseProcess
+    control: Connection
+    slot: int
+    row: int
+    is_ready: bool = False
+    is_leaving: bool = False
+    """Whether it was told to end."""
+    successor_of: _Worker | None = None
+    problem: str = ""
+
+
+class Supervisor:
+    """Starts workers, replaces those that end, and ends all at a signal."""
+
+    def __init__(
+        self,
+        n_workers: int,
+        open_engine: OpenEngine,
+        settings: Settings,
+        sock: socket.socket,
+        folder: Path,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self._n, self._open_engine, self._sock, self._on_ready = n_workers, open_engine, sock, on_ready
+        self._settings = replace(settings, limits=share_limits(settings.limits, n_workers))
+        self._context = multiprocessing.get_context("spawn")
+        self._metrics_folder = folder / "metrics"
+        self._metrics_folder.mkdir()
+        self._board_path = folder / "board"
+        # each worker may overlap with its successor
+        self._board = Board.create(self._board_path, 2 * n_workers)
+        self._free_rows = set(range(2 * n_workers))
+        self._key, self._started = secrets.token_bytes(32), time.monotonic()
+        self._workers: list[_Worker] = []
+        self._to_replace: deque[int] = deque()
+        self._retries: dict[int, float] = {}
+        """When a slot whose worker could not start is tried again."""
+        self._failures: dict[int, int] = {}
+        self._was_ready = False
+        self._is_stopping = False
+        self._kill_at = float("inf")
+
+    def run(self) -> None:
+        """Serve until a signal to stop."""
+        configure_logging()
+        with _signals() as signals:
+            try:
+                for slot in range(self._n):
+                    self._start(slot)
+                while self._workers or self._retries:
+                    self._turn(signals)
+            finally:
+                for worker in self._workers:  # only after an error: nobody is left otherwise
+                    worker.process.terminate()
+                for worker in self._workers:
+                    worker.process.join(KILL_SECONDS)
+                ERROR_HANDLER.flush()
+
+    def _turn(self, signals: socket.socket) -> None:
+        """Wait for something to happen, and do what it takes."""
+        channels = {worker.control: worker for worker in self._workers if not worker.control.closed}
+        sentinels = {worker.process.sentinel: worker for worker in self._workers}
+        happened = wait([signals, *channels, *sentinels], self._seconds_to_wait())
+        for channel, worker in channels.items():
+            if channel in happened:
+                self._hear(worker)
+        for sentinel, worker in sentinels.items():
+            if sentinel in happened:
+                self._bury(worker)
+        if signals in happened:
+            for number in signals.recv(64):
+                self._on_signal(number)
+        self._retry()
+        if time.monotonic() >= self._kill_at:
+            for worker in self._workers:
+                worker.process.kill()
+
+    def _seconds_to_wait(self) -> float | None:
+        moment = min([self._kill_at, *self._retries.values()])
+        return None if moment == float("inf") else max(0.0, moment - time.monotonic())
+
+    # -- workers come and go
+
+    def _start(self, slot: int, successor_of: _Worker | None = None) -> None:
+        row = min(self._free_rows)
+        self._free_rows.remove(row)
+        place = WorkerPlace(self._board_path, row, self._key, self._started, self._metrics_folder)
+        control, their_end = self._context.Pipe()
+        arguments = (self._open_engine, self._settings, self._sock, place, their_end)
+        process = self._context.Process(target=_work, args=arguments, name=f"worker {slot + 1}")
+        with _environment(METRICS_VARIABLE, str(self._metrics_folder)):
+            process.start()
+        their_end.close()
+        self._workers.append(_Worker(process, control, slot, row, successor_of=successor_of))
+
+    def _hear(self, worker: _Worker) -> None:
+        """Take a message of a worker."""
+        try:
+            kind, text = worker.control.recv()
+        except (EOFError, OSError):  # it has ended, which its sentinel tells as well
+            worker.control.close()
+            return
+        if kind == FAILED:
+            worker.problem = text
+            return
+        worker.is_ready = True
+        self._failures.pop(worker.slot, None)
+        before = worker.successor_of
+        if before is not None and before in self._workers:
+            self._dismiss(before)
+        elif before is not None:  # which did not wait to be replaced
+            self._replace_next()
+        if not self._was_ready and sum(one.is_ready for one in self._workers) == self._n:
+            self._was_ready = True
+            self._on_ready()
+
+    @staticmethod
+    def _dismiss(worker: _Worker) -> None:
+        """Let a worker end its connections one by one."""
+        worker.is_leaving = True
+        with suppress(OSError):
+            worker.control.send(RETIRE)
+
+    def _bury(self, worker: _Worker) -> None:
+        """See to what remains to be done when a worker has ended."""
+        if not worker.control.closed and worker.control.poll():
+            self._hear(worker)  # why, if it had time to say
+        worker.process.join()
+        worker.control.close()
+        self._workers.remove(worker)
+        self._board.clear(worker.row)
+        self._free_rows.add(worker.row)
+        if self._is_stopping:
+            return
+        if worker.is_leaving:
+            _log("worker_replaced", worker)
+            self._replace_next()
+            return
+        if not self._was_ready:
+            raise WorkerError(worker.problem or f"a worker ended with {worker.process.exitcode} before it was ready")
+        _log("worker_ended", worker)
+        if worker.successor_of in self._workers:  # the old one goes on
+            self._to_replace.clear()
+            return
+        if any(other.slot == worker.slot for other in self._workers):  # its successor is on the way
+            return
+        if worker.is_ready:
+            self._start(worker.slot)
+            return
+        failures = self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
+        self._retries[worker.slot] = time.monotonic() + min(LAST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10))
+
+    def _retry(self) -> None:
+        for slot in [slot for slot, moment in self._retries.items() if time.monotonic() >= moment]:
+            del self._retries[slot]
+            self._start(slot)
+
+    # -- signals
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            if self._was_ready and not self._is_stopping:
+                self._to_replace = deque(range(self._n))
+                if not any(one.is_leaving or (one.successor_of and not one.is_ready) for one in self._workers):
+                    self._replace_next()
+            return
+        self._is_stopping = True
+        self._to_replace.clear()
+        self._retries.clear()
+        self._kill_at = time.monotonic() + self._settings.limits.request_seconds + KILL_SECONDS
+        for worker in self._workers:
+            pid = worker.process.pid
+            if pid is not None and worker.process.exitcode is None:
+                os.kill(pid, number)
+
+    def _replace_next(self) -> None:
+        """Start a successor for the next worker that is to be replaced."""
+        while self._to_replace:
+            slot = self._to_replace.popleft()
+            for worker in self._workers:
+                if worker.slot == slot and worker.is_ready and not worker.is_leaving:
+                    self._start(slot, successor_of=worker)
+                    return
+
+
+def _log(event: str, worker: _Worker) -> None:
+    """Tell the operator of a worker that has ended."""
+    fields = {
+        "event": event,
+        "worker": worker.slot + 1,
+        "pid": worker.process.pid,
+        "exit_code": worker.process.exitcode,
+    }
+    if worker.problem:
+        fields["message"] = worker.problem
+    LOGGER.log(logging.INFO if worker.is_leaving else logging.WARNING, event, extra={"fields": fields})
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable for the processes that are started in the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Provide a socket from which the numbers of signals can be read, instead of being interrupted by them."""
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        """Do nothing: what counts is the number that Python writes to the socket."""
+
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        for end in (reader, writer):
+            end.setblocking(False)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handlers = {number: signal.signal(number, ignore) for number in numbers}
+        descriptor = signal.set_wakeup_fd(writer.fileno())
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)

@@ -1,0 +1,97 @@
+"""Several methods on one data set: tests over the right queries, and parameters from and into files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from modalhash.data import generate
+from modalhash.evaluation import Protocol, holm, randomisation_test
+from modalhash.experiments import (
+    Comparison,
+    Run,
+    check_parameters,
+    compare_methods,
+    read_parameters,
+    write_parameters,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for")
+
+
+def made(method, seed, precisions):
+    precisions = np.asarray(precisions, dtype=np.float32)
+    return Run(method, 8, seed, "a→b", "learned", float(precisions.mean()), 0.1, len(precisions), 9, 0.5, precisions)
+
+
+FIRST = {0: [0.2, 0.4, 0.6, 0.1], 1: [0.3, 0.2, 0.5, 0.1]}
+SECOND = {0: [0.9, 0.8, 0.7, 0.6], 1: [0.5, 0.9, 0.8, 0.3]}
+
+
+@pytest.mark.parametrize("share", [None, 0.2])
+def test_a_query_counts_once_where_the_seeds_ask_the_same(share):
+    runs = [made("a", seed, FIRST[seed]) for seed in FIRST] + [made("b", seed, SECOND[seed]) for seed in SECOND]
+    found = Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a", share)
+    join = np.concatenate if share else lambda arrays: np.mean(arrays, axis=0)
+    first, second = (join([np.asarray(values[seed]) for seed in values]) for values in (FIRST, SECOND))
+    (test,) = found.tests
+    assert test.p == randomisation_test(second, first)  # all 2**n tosses are tried
+    assert test.difference == pytest.approx(np.mean(second) - np.mean(first))
+    assert test.p_holm == holm([test.p])[0]
+
+
+def test_only_seeds_that_both_have_are_compared():
+    runs = [made("a", 0, FIRST[0]), made("a", 1, FIRST[1]), made("b", 1, SECOND[1])]
+    found = Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a")
+    assert found.tests[0].difference == pytest.approx(np.mean(SECOND[1]) - np.mean(FIRST[1]), abs=1e-6)
+    assert Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs[:1], "a").tests == []
+
+
+def test_equal_methods_get_no_arrow():
+    data = generate(n_items=60, n_queries=15, seed=0).dataset()
+    found = compare_methods(
+        data, {"edmh": {}, "modalhash.methods.edmh:EDMH": {}}, bits=[8], seeds=[0], scenario="unpaired"
+    )
+    assert {test.p for test in found.tests} == {1.0}
+    assert not any(test.arrow for test in found.tests)
+
+
+def test_bad_input():
+    data = generate(n_items=60, n_queries=15, seed=0).dataset()
+    with pytest.raises(ValueError, match="no method is named"):
+        compare_methods(data, [])
+    with pytest.raises(ValueError, match="named twice"):
+        compare_methods(data, ["edmh", "edmh"])
+    with pytest.raises(ValueError, match="scenario"):
+        compare_methods(data, ["edmh"], scenario="odd")
+    with pytest.raises(ValueError, match="random_state is set by the seeds"):
+        check_parameters("edmh", {"random_state": 1})
+
+
+@pytest.mark.parametrize("name", ["p.toml", "p.json"])
+def test_parameters_come_back_from_their_file(tmp_path, name):
+    given = {
+        "rlh": {"ridge": 1e-05, "steps": 3, "kernel": None, "margins": False, "functions": 'a "b" ü'},
+        "toy_method:ClassCodes": {"ridge": {"image": 1.0, "te xt": 2.5}},
+    }
+    write_parameters(tmp_path / name, given, notes=["how it\ncame about"])
+    assert read_parameters(tmp_path / name) == given
+    if name.endswith("toml"):
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith("# how it came about\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "ridge = 1", "expected a table per method"),
+        ("a.toml", "[amsh\n", "not TOML"),
+        ("a.json", "{", "not JSON"),
+        ("a.toml", "[amsh]\nrigde = 1", "did you mean 'ridge'"),
+        ("a.toml", "[odd]\nridge = 1", "unknown method 'odd'"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_parameters(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
