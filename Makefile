@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test axe lint lock bench reproduce docs clean
+.PHONY: help setup demo screenshots test axe lint lock bench reproduce docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -22,7 +22,7 @@ $(BIN)/python:
 # Two stamps in one .venv: what the demonstration needs, and all that development needs, which includes it.
 $(RUNTIME): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	@echo "Installing what the demonstration needs into $(VENV): about a minute, once."
-	$(INSTALL) --editable '.[demo,serve]'
+	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
@@ -57,6 +57,7 @@ $(AXE)/axe.min.js:
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/python .ci/check_lock.py
 
@@ -73,13 +74,32 @@ lock: $(BIN)/python  ## pin anew what development installs, after a change of py
 bench: $(READY)  ## measure speed in 20 minutes at most, and make docs/measurements/speed.md; QUICK=1 prints ratios in 5
 	$(BIN)/python benchmarks/speed/run.py $(if $(filter 1,$(QUICK)),--quick)
 
-reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/reproduction
-	$(BIN)/python -m reproduction --quick --report docs/reproduction
+reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/measurements/reproduction
+	$(BIN)/python -m reproduction --quick --report docs/measurements/reproduction
 
-docs: $(READY)  ## build the documentation into site/, the report's other figures included
+KATEX := docs/assets/katex
+KATEX_SHA512 := 5c21d1754c3895fdd22816897b812f82a22e5b090f4a8f57a1e3bc1a3416f78069ed35aff61361cd98d9f8e1fdc9fd5498bca06fb0c84f91921508b2b75eb362
+
+# KaTeX is part of the site, so that formulas need no other server; its licence goes along.
+$(KATEX)/katex.min.js:
+	@command -v npm >/dev/null || { echo "KaTeX, which draws the formulas, comes from npm, which is not installed"; exit 1; }
+	mkdir -p .cache $(KATEX)
+	npm pack --silent --pack-destination .cache katex@0.16.22
+	@cd .cache && echo "$(KATEX_SHA512)  katex-0.16.22.tgz" | sha512sum --check --quiet
+	tar -xzf .cache/katex-0.16.22.tgz -C $(KATEX) --strip-components 1 package/LICENSE
+	tar -xzf .cache/katex-0.16.22.tgz -C $(KATEX) --strip-components 2 --wildcards \
+		package/dist/katex.min.js package/dist/katex.min.css 'package/dist/fonts/*.woff2'
+	@touch $@
+
+docs: $(READY) $(KATEX)/katex.min.js  ## build the documentation into site/, the report's other figures included, and check it
 	test ! -f reproduction/results/quick.json.xz || \
-		$(BIN)/python -m reproduction --from reproduction/results/quick.json.xz --report docs/reproduction
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+		$(BIN)/python -m reproduction --from reproduction/results/quick.json.xz --report docs/measurements/reproduction
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python .ci/check_site.py site
+
+wheel: $(READY)  ## build dist/modalhash-*.whl, which pip installs anywhere: pip install 'dist/modalhash-….whl[serve]'
+	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 clean:  ## remove .venv and everything that was built
-	rm -rf $(VENV) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KATEX) site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What docs/deep.md says of Table VI, made from results: measured rows, training curves, CPU seconds, quoted rows.
+"""Table VI in docs/measurements/deep.md, made from results: measured rows, curves, CPU seconds, quoted rows.
 
     python -m reproduction table6 --datasets iapr-tc12,iapr-tc12-cnn --seeds 3 --jobs 1 --results results/table6
     modalhash experiment pack --no-per-query results/table6 reproduction/results/table6.json.xz
@@ -19,7 +19,7 @@ from reproduction.report import experiment_section
 from reproduction.study import Evidence
 
 ROOT = Path(__file__).parents[1]
-PAGE, IMAGES = ROOT / "docs" / "deep.md", ROOT / "docs" / "images"
+PAGE, IMAGES = ROOT / "docs" / "measurements" / "deep.md", ROOT / "docs" / "images"
 PACKED = ROOT / "reproduction" / "results" / "table6.json.xz"
 TABLE = "table6"
 BEGIN, END = "<!-- measured: python -m reproduction.deep_page -->", "<!-- end of measured -->"
@@ -37,7 +37,7 @@ def page(text: str, found: Evidence) -> tuple[str, dict[str, str]]:
     for block in experiment_section(found, TABLE, {}).blocks:
         if isinstance(block, Figure):
             drawings[f"{block.name}.svg"] = block.svg
-            lines += [f"![{block.alt}](images/{block.name}.svg)", "", block.caption, ""]
+            lines += [f"![{block.alt}](../images/{block.name}.svg)", "", block.caption, ""]
         else:
             lines += [block if isinstance(block, str) else block.to_markdown(), ""]
     for study in found.studies[TABLE].values():

@@ -114,7 +114,7 @@ def need_dask() -> None:
     """Skip where the extra is not installed; in CI it has to be."""
     if find_spec("distributed") is None:
         if os.environ.get("CI"):
-            pytest.fail("distributed is not installed: pip install 'modalhash[dask]'")
+            pytest.fail("distributed is not installed: pip install '.[dask]'")
         pytest.skip("needs the extra 'dask': distributed is not installed")
 
 

@@ -55,7 +55,7 @@ def test_damage_to_any_value_is_noticed(tmp_path):
         (b'{"kind": "modalhash model", "format": 1}', r"folder holds no thing: it is a modalhash model, by its thing"),
         (b'{"kind": "modalhash thing"}', "has format None; this version reads up to 2"),
         (b'{"kind": "modalhash thing", "format": "1"}', "has format '1'"),
-        (b'{"kind": "modalhash thing", "format": 3}', "has format 3; .*pip install --upgrade modalhash"),
+        (b'{"kind": "modalhash thing", "format": 3}', "has format 3; .*Install a newer version of modalhash"),
         (b'{"kind": "modalhash thing", "format": 1}', r"thing\.json lacks a, b"),
         (b'{"kind": "modalhash thing", "format": 1, "a": 0}', r"thing\.json lacks b"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import datasets
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from modalhash import AMSH, Items, evaluate, load
-from modalhash._imports import MissingExtraError
+from modalhash._imports import MissingExtraError, install_line
 from modalhash.evaluation import Protocol
 from modalhash.frames import Frame, is_frame
 from modalhash.validation import check_features, check_labels
@@ -208,6 +209,6 @@ def test_nothing_is_imported_for_who_has_no_frames():
 def test_without_narwhals_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "narwhals", None)
     with pytest.raises(
-        MissingExtraError, match=r"reading a pandas DataFrame needs .*pip install 'modalhash\[tables\]'"
+        MissingExtraError, match="reading a pandas DataFrame needs .*" + re.escape(install_line("tables"))
     ):
         Frame(PANDAS, "X")

@@ -93,6 +93,6 @@ def test_a_sample_of_kills_at_every_operation(kills, tracing):
 
 def test_the_page_shows_the_results_of_the_last_full_run(kills):
     rows = json.loads((HARNESS.parent / "results" / "kills.json").read_text())["rows"]
-    page = (HARNESS.parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (HARNESS.parents[1] / "docs" / "measurements" / "robustness.md").read_text(encoding="utf-8")
     assert "\n".join(kills.table(rows)) in page
     assert {row["operation"] for row in rows} == {operation.name for operation in kills.OPERATIONS}

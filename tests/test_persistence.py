@@ -61,7 +61,7 @@ def edit(folder, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "has format 2; this version reads up to 1. Upgrade"),
+        ({"format": 2}, "has format 2; this version reads up to 1. Install a newer version"),
         ({"format": "x"}, "has format 'x'"),
         ({"kind": "something else"}, "was not written by modalhash"),
         ({"state": None}, "lacks state"),

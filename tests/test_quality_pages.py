@@ -36,21 +36,27 @@ def test_the_page_of_rlh_is_that_of_its_results(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
     page = import_module("rlh_page")
     copy = tmp_path / "rlh.md"
-    copy.write_bytes((ROOT / "docs" / "rlh.md").read_bytes())
+    copy.write_bytes((ROOT / "docs" / "measurements" / "rlh.md").read_bytes())
     monkeypatch.setattr(page, "PAGE", copy)
     monkeypatch.setattr("sys.argv", ["rlh_page.py"])
     page.main()
-    assert copy.read_bytes() == (ROOT / "docs" / "rlh.md").read_bytes(), "run benchmarks/quality/rlh_page.py"
+    assert copy.read_bytes() == (ROOT / "docs" / "measurements" / "rlh.md").read_bytes(), (
+        "run benchmarks/quality/rlh_page.py"
+    )
 
 
 def test_the_page_of_wrong_labels_is_that_of_its_results(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
     page = import_module("noisy_labels_page").page()
-    assert (ROOT / "docs" / "noisy-labels.md").read_text(encoding="utf-8") == page, "run noisy_labels_page.py"
+    assert (ROOT / "docs" / "measurements" / "noisy-labels.md").read_text(encoding="utf-8") == page, (
+        "run noisy_labels_page.py"
+    )
 
 
 def test_the_deep_methods_choices_are_those_measured(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
     choices = import_module("deep_choices")
     table = choices.summary(json.loads(choices.RESULTS.read_text(encoding="utf-8")))
-    assert f"\n\n{table}\n\n" in (ROOT / "docs" / "deep.md").read_text(encoding="utf-8"), "run deep_choices.py"
+    assert f"\n\n{table}\n\n" in (ROOT / "docs" / "measurements" / "deep.md").read_text(encoding="utf-8"), (
+        "run deep_choices.py"
+    )

@@ -1,4 +1,4 @@
-"""The pages docs/paired.md and docs/unpaired.md, with its figure: pure functions of the packed results.
+"""The pages paired.md and unpaired.md of docs/measurements, with their figures: pure functions of the packed results.
 
     modalhash experiment run benchmarks/quality/unpaired.toml --results results/unpaired     # goes on where it was
     modalhash experiment pack results/unpaired benchmarks/results/unpaired.json.xz
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dot_plots import draw_methods
 from modalhash._files import write_atomically
 from modalhash.data import NAMED
 from modalhash.evaluation import Spread, Table
@@ -29,91 +30,104 @@ FIGURE = "images/pair-shares.svg"
 PAIRED = """\
 # The paired comparison
 
-Every method that learns from pairs, and beside them AMSH and RLH, which are given the same items but not told which
-belong together, SCM, and the controls. Every method runs with its default parameters on every data set, on the official
-split. Numbers are mAP over the full ranking, ties in expectation, mean ± standard deviation over {seeds}.
+This page compares every method that learns from pairs, together with SCM and the controls. AMSH and RLH stand beside
+them: they get the same items, but are not told which ones belong together. Every method runs with its default
+parameters on every data set, on the official split. The numbers are mAP over the full ranking, with ties in
+expectation, as mean ± standard deviation over {seeds}.
 
-The database is one of three. **Learned**: the training items, with the codes that training made for them, from their
-labels where the method uses labels; this is what papers report. **Hashed**: the same items, with the codes that their
-features alone give them. **Unseen**: items that took no part in training, hashed; this is what a search engine meets
-when new items come in. Compare within one kind of database only.
+There are three kinds of database. A **learned** database holds the training items with the codes that training gave
+them, which come from their labels if the method uses labels; this is what papers report. A **hashed** database holds
+the same items with codes computed from their features alone. An **unseen** database holds hashed items that took no
+part in training, which is what a search engine meets when new items arrive. Compare numbers only within one kind of
+database.
 
-- † re-implementation: neither the authors' code nor the full text was at hand.
-- ‡ control: a level to compare with, not a method to use. `Chance` has random codes; `CCA-ITQ` sees no labels;
-  `LabelOracle` has database codes from the true labels, *queries too* makes those of the queries from their labels.
-- SCM is the sequential solver, SCM-O the orthogonal one. SePH takes k-means centres as the sample of its kernel
+- † marks a re-implementation: neither the authors' code nor the full text was available.
+- ‡ marks a control, which is a level to compare with rather than a method to use. `Chance` assigns random codes;
+  `CCA-ITQ` sees no labels; `LabelOracle` takes the database codes from the true labels, and *queries too* does the same
+  for the queries.
+- SCM is the sequential solver and SCM-O the orthogonal one. SePH uses k-means centres as the sample for its kernel
   logistic regression, SePH-r random items.
-- The sources of SDMCH and TECH leave weights open that change mAP by more than .02: SDMCH-g and TECH-g have what was
-  guessed before any data were seen, the others what folds of training items chose ([choices](choices.md)).
-- AMSH's ablations are in [the paper, reproduced](reproduce.md); methods that need no pairs, on items that have none, in
-  [the unpaired comparison](unpaired.md).
+- The sources of SDMCH and TECH leave open weights that change mAP by more than .02. SDMCH-g and TECH-g use the values
+  guessed before any data were seen; the other rows use what folds of the training items chose
+  ([choices](choices.md)).
+- AMSH's ablations are in [the paper, reproduced](reproduction.md). Methods that need no pairs are compared on items
+  without any in [the unpaired comparison](unpaired.md).
 """
 READING = """\
 ## Which one to take
 
-If your items have labels, take RLH. It is given no pairs, and yet it is first on average with every kind of database,
-and on new items first, or level with the first, on each of the four data sets. Pairs add little once there are labels:
-TECH, BATCH and ALECH, the best of the methods that need them, come to what AMSH reaches without. Where a pair must have
-one code, BATCH and ALECH are the ones to take: their equations are the authors', and a fit of 17,664 pairs takes four
-to five seconds. FDDH is quicker still and hashes the items that it was trained on well, but falls behind on new ones;
-SePH needs several times as long for a little less. SCM is the choice only where a linear map is all that is wanted.
-Without labels CRE is the first, far behind everything that has them; CMFH and FSH lie little above the control CCA-ITQ.
-Whatever the method, look at the column of unseen items before you promise anything: what papers report, a learned
-database, is a third above it, on Wiki more than twice as high.
+If your items have labels, take RLH. It is given no pairs, and still comes first on average with every kind of database;
+on new items it is first, or level with the first, on each of the four data sets. Pairs add little once there are
+labels: TECH, BATCH and ALECH, the best of the methods that need them, reach what AMSH reaches without. If both items of
+a pair must have the same code, take BATCH or ALECH: their equations are the authors' own, and a fit of 17,664 pairs
+takes four to five seconds. FDDH is faster still and hashes its own training items well, but falls behind on new ones.
+SePH takes several times as long for slightly less. SCM makes sense only if a linear map is all you want. Without
+labels, CRE comes first, far behind everything that has them; CMFH and FSH are barely above the control CCA-ITQ.
+Whichever method you choose, look at the column of unseen items before you promise anything: the learned database that
+papers report is a third above it, and on Wiki more than twice as high.
 
-The authors' own code of SCM, ALECH, FCMH and FDDH takes 64, 15, 39 and 12 CPU seconds for a fit on IAPR TC-12 at
-16 bits, and AMSH's 120 at 32 bits, on another machine; here it is 3, 4, 6, 2 and 8.
+On IAPR TC-12, the authors' own code for SCM, ALECH, FCMH and FDDH takes 64, 15, 39 and 12 CPU seconds for a fit at 16
+bits, and AMSH's takes 120 at 32 bits, on another machine; here it is 3, 4, 6, 2 and 8.
 """
 UNPAIRED = """\
 # The unpaired comparison
 
-Every method that needs no pairs, on data that have none: the training items of each modality are shuffled on their own,
-anew for every seed. Methods run with their default parameters, on the official split, with the training items as the
-database. Numbers are mAP, mean ± standard deviation over {seeds}.
+This page compares every method that needs no pairs, on data that have none: the training items of each modality are
+shuffled separately, and anew for every seed. The methods run with their default parameters on the official split, with
+the training items as the database. The numbers are mAP, as mean ± standard deviation over {seeds}.
 
-A **learned** database holds the codes that training made, from labels where the method is supervised; a
-**hashed** one holds what the same items get from their features alone. Compare within one kind of database only.
-The best of each column is **bold**, controls left out.
+A **learned** database holds the codes that training made, which come from labels if the method is supervised; a
+**hashed** database holds what the same items get from their features alone. Compare numbers only within one kind of
+database. The best value of each column, controls left out, is **bold**.
 
-- † re-implementation: neither the authors' code nor the full text was at hand.
-- ‡ control: a level to compare with, not a method to use. `Chance` has random codes; `LabelOracle` has database codes
-  from the true labels, *queries too* makes those of the queries from their labels.
+- † marks a re-implementation: neither the authors' code nor the full text was available.
+- ‡ marks a control, which is a level to compare with rather than a method to use. `Chance` assigns random codes;
+  `LabelOracle` takes the database codes from the true labels, and *queries too* does the same for the queries.
 - *AMSH, paired* is AMSH on the same items in their original order.
 
-Read with care: the defaults of SAPMH, RUCMH, EDMH, FMH and UCMH, whose sheets leave parameters open, were picked partly
-on test queries of these data sets, and so were AMSH's start and weights on Wiki ([choices](choices.md)). Their numbers
-are optimistic by what such a choice gains. RUCMH and UAPMH use neither labels nor, here, pairs: nothing ties the codes
-of one modality to those of another beyond the shape of their distributions, and they stay at chance or little above it.
+Read these numbers with care. The sources of SAPMH, RUCMH, EDMH, FMH and UCMH leave parameters open, and their defaults
+were picked partly on test queries of these data sets; so were AMSH's start and weights on Wiki ([choices](choices.md)).
+Their numbers are optimistic by whatever such a choice gains. RUCMH and UAPMH use neither labels nor, here, pairs:
+nothing ties the codes of one modality to those of another except the shape of their distributions, and they stay at
+chance or slightly above it.
 """
 FINDINGS = """\
-In words, for learned databases: on Wiki AMSH leads image → text at 16, 32 and 128 bits, and EDMH at 64; text → image
-the supervised methods lie within .05 of each other, SAPMH, which is lower, apart. On IAPR TC-12 AMSH leads
-text → image at 16 and 32 bits and GSPH at 64 and 128, by .018 and .037; image → text AMSH is .01 to .04 behind FMH,
-EDMH and SAPMH, and behind GSPH from 64 bits on. From features alone (hashed) AMSH leads text → image on IAPR TC-12 at
-every length, FMH image → text, and EDMH both directions on Wiki, where its functions follow the training items closely.
+With learned databases, AMSH leads image → text on Wiki at 16, 32 and 128 bits, and EDMH at 64. Text → image, the
+supervised methods are within .05 of each other, except for SAPMH, which is lower. On IAPR TC-12, AMSH leads
+text → image at 16 and 32 bits, and GSPH at 64 and 128, by .018 and .037. Image → text, AMSH is .01 to .04 behind FMH,
+EDMH and SAPMH, and also behind GSPH from 64 bits on. From features alone (hashed), AMSH leads text → image on
+IAPR TC-12 at every length and FMH leads image → text; EDMH leads both directions on Wiki, where its functions follow
+the training items closely.
 """
 SHARES_HEAD = """\
-## What pairs bring
+## What pairs add
 
-A share of the training pairs is kept, the other items are shuffled within their modality; {bits} bits, {seeds}. Methods
-that **can use** pairs are given them, methods that **need none** see the same items and are not told, and methods that
-**need** pairs train on the pairs that there are: their other items' "learned" codes are hashed codes. GSPH's learned
-mAP falls as pairs come in: its post-unification replaces codes made from labels by ones common to a pair
-(`unify=False` leaves them).
+Here a share of the training pairs is kept and the other items are shuffled within their modality; {bits} bits, {seeds}.
+Methods that **can use** pairs are given them. Methods that **need none** see the same items and are not told. Methods
+that **need** pairs train on the pairs there are, so that the "learned" codes of all other items are in fact hashed.
+GSPH's learned mAP falls as more pairs arrive, because its post-unification replaces codes made from labels with codes
+shared by a pair (`unify=False` keeps them).
 
 ![mAP over the share of paired items, one line per method, for both directions and both databases]({figure})
 """
 SIX_HEAD = """\
 ## Six modalities at once
 
-{title}. {facts} Every modality is shuffled on its own; one model learns from all six, {bits} bits, {seeds}. Rows are
-the modality of the queries, columns that of the database; the diagonal is retrieval within a modality. Every digit has
-one label: where learned codes are a function of the labels alone, all databases of learned codes are alike.
+{title}. {facts} Every modality is shuffled separately; one model learns from all six, {bits} bits, {seeds}. Rows are
+the modality of the queries and columns that of the database; the diagonal is retrieval within a modality. Every digit
+has one label, so where learned codes are a function of the labels alone, all databases of learned codes are alike.
 """
 BOTH_WAYS = (
-    "No equation of AMSH knows of pairs, and items are taken in the order of their content, not of their rows: with "
-    "the same seed, shuffling leaves only rounding. The ± of the tables above is what another seed changes."
+    "No equation of AMSH uses pairs, and items are taken in an order given by their content rather than by their rows. "
+    "With the same seed, shuffling therefore changes nothing but rounding. The ± of the tables above shows what "
+    "another seed changes."
 )
+DOTS = "![mAP at {bits} bits by method, one dot per kind of database, for both directions](../{figure})\n"
+DOTS_CAPTION = (
+    "*mAP at {bits} bits, mean over the seeds; the bars are ± one standard deviation, often shorter than the dot. "
+    "Methods are sorted by the {last} database. Grey names are controls.*\n"
+)
+DOTS_BITS = 64
 STYLES = {"optional": ("-", "can use pairs"), "none": ("--", "needs none"), "needed": (":", "needs pairs")}
 LEVEL = 0.05
 Studies = Mapping[str, Study]
@@ -131,15 +145,34 @@ def main() -> None:
 
 
 def pages(results: Path) -> dict[str, bytes]:
-    """Return both pages and the figure, by their names under the folder of the documentation."""
+    """Return both pages and their figures, by their names under the folder of the documentation."""
     paired, unpaired, shares, six = (
         read(results, name) for name in ("paired", "unpaired", "pair_shares", "six_modalities")
     )
     return {
-        "paired.md": paired_page(paired, json.loads((results / "paired_significance.json").read_bytes())).encode(),
-        "unpaired.md": unpaired_page(unpaired, shares, six).encode(),
+        "measurements/paired.md": paired_page(
+            paired, json.loads((results / "paired_significance.json").read_bytes())
+        ).encode(),
+        "measurements/unpaired.md": unpaired_page(unpaired, shares, six).encode(),
         FIGURE: draw_shares(next(iter(shares.values()))),
+        **{
+            dots_name(kind, study): draw_methods(study, rows, [name_of(row) for row in rows], DOTS_BITS)
+            for kind, studies in (("paired", paired), ("unpaired", unpaired))
+            for study in studies.values()
+            for rows in [present(study)]
+        },
     }
+
+
+def dots_name(kind: str, study: Study) -> str:
+    """Return where the dot plot of a data set is, under the folder of the documentation."""
+    return f"images/map-{kind}-{study.dataset}.svg"
+
+
+def dots(kind: str, study: Study) -> str:
+    """Return the dot plot of a data set, as the page shows it."""
+    caption = DOTS_CAPTION.format(bits=DOTS_BITS, last=study.databases[-1])
+    return DOTS.format(bits=DOTS_BITS, figure=dots_name(kind, study)) + "\n" + caption
 
 
 def read(results: Path, name: str) -> Studies:
@@ -263,14 +296,16 @@ def paired_section(study: Study, against_amsh: Mapping[str, Mapping[str, tuple[f
         ).to_markdown()
 
     head = f"## {NAMED[study.dataset].title}\n\n{facts_of(study, 'training pairs')}\n"
-    return "\n".join([head, *(table(database) for database in study.databases), seconds(study, rows)])
+    return "\n".join(
+        [head, dots("paired", study), *(table(database) for database in study.databases), seconds(study, rows)]
+    )
 
 
 def unpaired_page(table: Studies, shares: Studies, six: Studies) -> str:
     source = (
         "Every number is in `benchmarks/results/` (`unpaired.json.xz`, `pair_shares.json.xz`, "
         "`six_modalities.json.xz`), made by `modalhash experiment run` of the grids in `benchmarks/quality/`; this "
-        "page and its figure by `python benchmarks/quality/comparison_pages.py`."
+        "page and its figures by `python benchmarks/quality/comparison_pages.py`."
     )
     return "\n".join(
         [
@@ -315,7 +350,7 @@ def section(study: Study, unit: str, studies: Studies) -> str:
     ]
     notes = [f"Fewer than {seeds} seeds in some cells: {', '.join(map(name_of, short))}.\n"] if short else []
     tables = [quality(study, direction, rows) for direction in study.directions]
-    return "\n".join([head, *tables, seconds(study, rows), *notes])
+    return "\n".join([head, dots("unpaired", study), *tables, seconds(study, rows), *notes])
 
 
 def facts_of(study: Study, unit: str) -> str:
@@ -468,7 +503,7 @@ def panels(study: Study) -> list[tuple[str, str]]:
 def shares_section(study: Study) -> str:
     """Return the figure, and its numbers."""
     bits = ", ".join(map(str, study.bits))
-    head = SHARES_HEAD.format(bits=bits, seeds=count_seeds([{"": study}]), figure=FIGURE)
+    head = SHARES_HEAD.format(bits=bits, seeds=count_seeds([{"": study}]), figure=f"../{FIGURE}")
     tables = []
     for direction, database in panels(study):
         lines = curves(study, direction, database)

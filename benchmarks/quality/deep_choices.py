@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def summary(known: dict[str, Any], fold: int = 0) -> str:
-    """Return the table of docs/deep.md: unseen mAP of every variant that was measured, epoch kept and CPU seconds."""
+    """Return the table of deep.md: unseen mAP of every variant that was measured, epoch kept and CPU seconds."""
     lines = ["| method | | image → text | text → image | mean | epoch kept | CPU s |", "|---|---|---|---|---|---|---|"]
     for method, variants in VARIANTS.items():
         for variant in variants:

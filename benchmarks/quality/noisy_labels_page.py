@@ -1,4 +1,4 @@
-"""The page docs/noisy-labels.md: a pure function of the packed results.
+"""The page docs/measurements/noisy-labels.md: a pure function of the packed results.
 
 modalhash experiment run benchmarks/quality/noisy_labels.toml --results results/noisy_labels
 modalhash experiment pack results/noisy_labels benchmarks/results/noisy_labels.json.xz
@@ -19,7 +19,7 @@ from modalhash.evaluation import Spread
 from modalhash.experiments import Results, Study, load_grid, read_studies
 
 HERE = Path(__file__).resolve().parent
-RESULTS, PAGE = HERE.parent / "results", HERE.parents[1] / "docs" / "noisy-labels.md"
+RESULTS, PAGE = HERE.parent / "results", HERE.parents[1] / "docs" / "measurements" / "noisy-labels.md"
 GRIDS = ("noisy_labels", "noisy_labels_iapr")
 METHODS = ("WASH", "AMSH", "RLH")
 TITLES = {
@@ -31,16 +31,17 @@ TITLES = {
 HEAD = """\
 # Wrong labels
 
-What becomes of a search when a share of the labels of the training items is wrong: WASH, which is made for that and
-learns from pairs, beside AMSH and RLH, which are not and ignore the pairs. Each label of a training pair is moved, with
-the probability at the top of a column, to a class that the pair does not have; both items of a pair have the same
-labels, and all methods the same wrong ones. Relevance is judged by the true labels. {bits} bits, default parameters
-(WASH's are its authors'), mean ± standard deviation over {seeds} seeds, each with flips of its own; on IAPR TC-12
-two. mAP over the full ranking, ties by expectation. The best of each column is **bold**.
+What happens to a search if a share of the labels of the training items is wrong? This page compares WASH, which is
+made for that case and learns from pairs, with AMSH and RLH, which are not and ignore the pairs. Each label of a
+training pair is moved, with the probability at the top of a column, to a class that the pair does not have. Both
+items of a pair have the same labels, and all methods get the same wrong ones. Relevance is judged by the true labels.
+{bits} bits, default parameters (WASH's are its authors'), mean ± standard deviation over {seeds} seeds, each with
+flips of its own; two seeds on IAPR TC-12. mAP over the full ranking, ties in expectation. The best of each column is
+**bold**.
 
-A **learned** database holds the codes that training made of the wrong labels; a **hashed** one what the same items get
-from their features alone; an **unseen** one the other queries. Measured once, with nothing chosen on these queries
-(`benchmarks/quality/noisy_labels.toml`, `noisy_labels_iapr.toml`).
+A **learned** database holds the codes that training made from the wrong labels; a **hashed** one holds what the same
+items get from their features alone; an **unseen** one holds the other queries. Everything was measured once, and
+nothing was chosen on these queries (`benchmarks/quality/noisy_labels.toml`, `noisy_labels_iapr.toml`).
 """
 FINDINGS = """\
 ## Who wins where
@@ -49,34 +50,35 @@ How often each method is first, in both directions and at every share of wrong l
 
 {firsts}
 
-- **Learned codes**: WASH in every cell of Wiki, OpenMoji and Mfeat that has wrong labels. With a fifth of them wrong it
-  is 1 (image → text) and 9 points ahead of RLH on Wiki, 2 and 5 on OpenMoji, 18 and 15 on Mfeat. On IAPR TC-12 RLH is
-  first, but for text → image with two fifths wrong.
-- **Hashed codes**: WASH on OpenMoji from a fifth on, AMSH on Mfeat from 30 % on, WASH and RLH level on Wiki, RLH on
-  IAPR TC-12, but for text → image with two fifths wrong.
-- **New items**: WASH on OpenMoji, by 2 points with a fifth of the labels wrong and by 4 with two fifths. On Wiki it is
-  mostly first, by half a point at most, which is what another seed changes. On Mfeat it leads up to a fifth; from 30 %
-  on AMSH has caught up, and with two fifths wrong AMSH is 2 to 3 points ahead. On IAPR TC-12 RLH leads image → text by
-  4 to 6 points; text → image all three are within 2 points, and WASH is first from 30 % on.
-- **No wrong labels**: RLH is first or level on new items everywhere. On IAPR TC-12 WASH starts 10 points below the
-  others (learned, text → image); it loses less from there.
+- **Learned codes**: WASH leads in every cell of Wiki, OpenMoji and Mfeat that has wrong labels. With a fifth of them
+  wrong, it is 1 (image → text) and 9 points ahead of RLH on Wiki, 2 and 5 on OpenMoji, and 18 and 15 on Mfeat. On
+  IAPR TC-12 RLH is first, except for text → image with two fifths wrong.
+- **Hashed codes**: WASH leads on OpenMoji from a fifth on, and AMSH on Mfeat from 30 % on. WASH and RLH are level on
+  Wiki. RLH leads on IAPR TC-12, except for text → image with two fifths wrong.
+- **New items**: WASH leads on OpenMoji, by 2 points with a fifth of the labels wrong and by 4 with two fifths. On
+  Wiki it is mostly first, by half a point at most, which is what another seed changes. On Mfeat it leads up to a
+  fifth; from 30 % on AMSH has caught up, and with two fifths wrong AMSH is 2 to 3 points ahead. On IAPR TC-12 RLH
+  leads image → text by 4 to 6 points; text → image all three are within 2 points, and WASH is first from 30 % on.
+- **No wrong labels**: RLH is first or level on new items everywhere. On IAPR TC-12, WASH starts 10 points below the
+  others (learned, text → image) and loses less from there.
 
-So: `wash` where training items are paired, few (here 1,500 to 2,200), and more than a tenth of their labels wrong,
-above all if they are the database; `rlh` on IAPR TC-12, which has 17,664 pairs and 291 labels, and wherever there are
-no pairs.
+In short: take `wash` if training items are paired and few (here 1,500 to 2,200) and more than a tenth of their labels
+is wrong, above all if they are also the database. Take `rlh` for data like IAPR TC-12, which has 17,664 pairs and 291
+labels, and wherever there are no pairs.
 """
 DOUBTS = """\
 ## Which labels are wrong
 
-WASH says how much it doubts each given label. In the table: how often a wrong label is doubted more than a right one
-(the area under the ROC curve; .5 is chance), training pairs only, mean over {seeds} seeds, one on IAPR TC-12. In
-brackets what the number of items of the label's class alone would give: labels move to any class alike, and so one of a
-rare class is likelier to be wrong.
+WASH tells how much it doubts each given label. The table shows how often a wrong label is doubted more than a right
+one (the area under the ROC curve; .5 is chance), for training pairs only, as a mean over {seeds} seeds, and one seed
+on IAPR TC-12. In brackets is what the number of items of the label's class alone would give: labels move to all
+classes alike, so a label of a rare class is more likely to be wrong.
 
 {table}
 
-On Wiki, Mfeat and IAPR TC-12 the doubt finds wrong labels well, and far better than rarity does. On OpenMoji, with 107
-labels for 1,517 pairs, it is no better than rarity: do not trust it where most classes have a handful of items.
+On Wiki, Mfeat and IAPR TC-12, the doubt finds wrong labels well, and far better than rarity does. On OpenMoji, with
+107 labels for 1,517 pairs, it is no better than rarity. Do not rely on it if most classes have only a handful of
+items.
 
 ```python
 import numpy as np

@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def summary(known: dict[str, Any], methods: list[str]) -> str:
-    """Return the table of docs/choices.md: mAP of new items among new items, over folds, directions and lengths."""
+    """Return the table of choices.md: mAP of new items among new items, over folds, directions and lengths."""
     lines = [
         "| method | changed | " + " | ".join(DATA) + " | mean of the first three |",
         "|---" * (len(DATA) + 3) + "|",

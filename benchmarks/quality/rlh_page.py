@@ -1,4 +1,4 @@
-"""The tables of docs/rlh.md, made from results: RLH beside AMSH and beside every other method, with significance.
+"""The tables of docs/measurements/rlh.md: RLH beside AMSH and beside every other method, with significance.
 
     modalhash experiment run benchmarks/quality/rlh.toml --results results/rlh
     modalhash experiment pack results/rlh benchmarks/results/rlh.json.xz
@@ -20,7 +20,7 @@ from modalhash.evaluation import holm, randomisation_tests
 from modalhash.experiments import Results, Study, load_grid, read_studies
 
 ROOT = Path(__file__).parents[2]
-HERE, PAGE = Path(__file__).parent, ROOT / "docs" / "rlh.md"
+HERE, PAGE = Path(__file__).parent, ROOT / "docs" / "measurements" / "rlh.md"
 PACKED = ROOT / "benchmarks" / "results"
 DRAWS, LEVEL = 20_000, 0.05
 TITLES = {

@@ -56,7 +56,7 @@ def read_config(
     if not isinstance(config.get("format"), int) or config["format"] > format:
         raise error(
             f"{path} has format {config.get('format')!r}; this version reads up to {format}. "
-            "Upgrade: pip install --upgrade modalhash"
+            "Install a newer version of modalhash"
         )
     expected = config.pop(DIGEST, None)
     try:

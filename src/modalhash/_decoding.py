@@ -38,7 +38,7 @@ TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 """EXIF orientation to ``PIL.Image.Transpose``."""
 HEIF_PACKAGES = ("pillow_heif", "pi_heif")
 """Packages that read HEIC: the second is the first without its encoder, whose licence is the GPL."""
-NEEDS_HEIF = "a HEIC picture; reading it needs `pip install 'modalhash[heif]'`"
+NEEDS_HEIF = "a HEIC picture; reading it needs `pip install pi-heif`"
 NO_PICTURE = "not a picture, or of a kind that Pillow cannot read"
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _FOREIGN = (

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 
 class MissingExtraError(ImportError):
@@ -25,9 +30,34 @@ def require(module: str, *, extra: str, why: str) -> Any:
             raise  # the package is there but broken: its own error says more
         raise MissingExtraError(
             f"{why} needs the package '{module.partition('.')[0]}', which is not installed. "
-            f"Install the extra '{extra}': pip install 'modalhash[{extra}]'",
+            f"Install the extra '{extra}': {install_line(extra)}",
             name=error.name,
         ) from error
+
+
+def install_line(extra: str) -> str:
+    """Return the command that adds an extra to this installation.
+
+    pip notes where a package came from that was not on an index. A checkout or a wheel that is still there is named as
+    it was installed; where it is gone, the packages of the extra are.
+    """
+    try:
+        installed = distribution("modalhash")
+    except PackageNotFoundError:  # run from its sources
+        return f"pip install '.[{extra}]', in the folder of its sources"
+    noted = installed.read_text("direct_url.json")
+    if noted is None:
+        return f"pip install 'modalhash[{extra}]'"
+    origin = json.loads(noted)
+    path = Path(url2pathname(urlsplit(origin["url"]).path))
+    if not origin["url"].startswith("file:"):
+        return f"pip install 'modalhash[{extra}] @ {origin['url']}'"
+    if path.exists():
+        option = "--editable " if origin.get("dir_info", {}).get("editable") else ""
+        return f"pip install {option}'{path}[{extra}]'"
+    marks = (f'extra == "{extra}"', f"extra == '{extra}'")
+    packages = [text.partition(";")[0].strip() for text in installed.requires or () if text.endswith(marks)]
+    return "pip install " + " ".join(f"'{package}'" for package in packages)
 
 
 def import_class(path: str, what: str) -> type[Any]:

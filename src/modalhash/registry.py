@@ -54,7 +54,7 @@ class Method:
     growth: str = "unknown"
     """How the time of a fit grows with the number n of training items."""
     best_at: str = "not yet measured"
-    """What the measured tables (docs/rlh.md, docs/paired.md, docs/unpaired.md) say for it."""
+    """What the measured tables (rlh.md, paired.md and unpaired.md in docs/measurements) say for it."""
     extra: str = ""
     """The extra that learning needs, e.g. ``"torch"``; empty where the package alone will do."""
     control: bool = False
@@ -131,7 +131,7 @@ METHODS: dict[str, Method] = {
             codes="discrete",
             kernel="anchors",
             growth="n",
-            best_at="no data set; among the shortest fits",
+            best_at="first on no data set; among the shortest fits",
             space={"label_ridge": "log:1e-3:10", "sigma": "linear:0.2:1.5", "n_anchors": "logint:100:1500"},
         ),
         Method(
@@ -170,7 +170,7 @@ METHODS: dict[str, Method] = {
             codes="discrete",
             kernel="none, or anchors",
             growth="n",
-            best_at="no data set; a fit on Wiki takes a tenth of a second",
+            best_at="first on no data set; a fit on Wiki takes a tenth of a second",
             space={"feature_weight": "log:1e-7:1e-2", "label_ridge": "log:1e-2:100", "ridge": "log:1e-4:10"},
         ),
         Method(
@@ -227,7 +227,7 @@ METHODS: dict[str, Method] = {
             codes="relaxed",
             kernel="none",
             growth="n² once, for neighbours",
-            best_at="no data set",
+            best_at="first on no data set",
             space={"orthogonality": "log:1e-6:0.1", "smoothness": "log:1e-5:1", "balance": "linear:0.1:0.9"},
         ),
         Method(
@@ -284,7 +284,7 @@ METHODS: dict[str, Method] = {
             codes="relaxed",
             kernel="anchors",
             growth="n² up to 5,000 pairs, n beyond",
-            best_at="no data set: new items within .03 of BATCH, by a likelihood instead of a regression",
+            best_at="first on no data set; new items within .03 of BATCH, by a likelihood instead of a regression",
             space={"penalty": "log:1e-4:1", "quantization": "log:1e-4:1"},
         ),
         Method(
@@ -301,7 +301,7 @@ METHODS: dict[str, Method] = {
             codes="discrete",
             kernel="anchors",
             growth="n² once, for neighbours",
-            best_at="no data set",
+            best_at="first on no data set",
             space={
                 "label_weight": "log:1:1e4",
                 "function_weight": "log:1e-3:10",
@@ -499,7 +499,7 @@ METHODS: dict[str, Method] = {
             codes="discrete",
             kernel="anchors",
             growth="n",
-            best_at="no data set",
+            best_at="first on no data set",
             space={"latent": "int:16:256", "n_anchors": "logint:100:1500"},
         ),
         Method(
@@ -555,7 +555,7 @@ METHODS: dict[str, Method] = {
             codes="relaxed",
             kernel="anchors, or none",
             growth="n",
-            best_at="no data set",
+            best_at="first on no data set",
             space={
                 "coupling": "log:1:1e4",
                 "feature_weight": "linear:0.1:0.9",
@@ -598,7 +598,7 @@ METHODS: dict[str, Method] = {
             codes="relaxed",
             kernel="none",
             growth="n²",
-            best_at="no data set: on new items of IAPR TC-12 behind AMSH, which takes a fifth of the time",
+            best_at="first on no data set; on new items of IAPR TC-12 behind AMSH, which takes a fifth of the time",
             extra="torch",
             space={"learning_rate": "log:1e-5:1e-2", "quantization": "log:1e-2:100", "balance_weight": "log:1e-2:100"},
         ),
@@ -616,7 +616,7 @@ METHODS: dict[str, Method] = {
             codes="relaxed",
             kernel="none",
             growth="n²",
-            best_at="no data set: on new items of IAPR TC-12 behind AMSH",
+            best_at="first on no data set; on new items of IAPR TC-12 behind AMSH",
             extra="torch",
             space={"learning_rate": "log:1e-5:1e-2", "quantization": "log:1e-2:100", "decorrelation": "log:1e-5:0.1"},
         ),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
+from modalhash._imports import install_line
 from modalhash.data import ReadError, ReadLimits, TableFormat, manifest_columns, manifest_lines, read, table_format
 from modalhash.data.formats import _child
 from modalhash.data.formats.table_files import open_table
@@ -228,4 +229,4 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, format
     _child.answer(request, sent)
     answer = json.loads(sent.getvalue().splitlines()[0])
     assert answer["package"] == package
-    assert "pip install 'modalhash[tables]'" in answer["missing"]
+    assert install_line("tables") in answer["missing"]

@@ -55,5 +55,5 @@ def test_what_is_missing_is_named():
 
 
 def test_the_committed_report_can_be_read():
-    path = Path(__file__).parents[2] / "docs" / "reproduction" / "report.md"
+    path = Path(__file__).parents[2] / "docs" / "measurements" / "reproduction" / "report.md"
     assert len(list(read_tables(path.read_text(encoding="utf-8")))) > 20

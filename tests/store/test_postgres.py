@@ -233,7 +233,7 @@ def test_formats(postgres, schema, store, monkeypatch):
         assert new._rows("SELECT colour FROM item") == [("blue",)]
         assert ids_of(new) == ["a"]
     monkeypatch.undo()
-    with pytest.raises(StoreError, match=r"has format 2; this version reads up to 1\. Upgrade"):
+    with pytest.raises(StoreError, match=r"has format 2; this version reads up to 1\. Install a newer version"):
         PostgresStore(postgres.url, schema=schema)
 
 

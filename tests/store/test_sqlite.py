@@ -467,7 +467,7 @@ def test_newer_format_is_refused(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 5\. Upgrade"):
+    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 5\. Install a newer version"):
         SqliteStore(path)
 
 

@@ -11,44 +11,24 @@ COLUMNS = (
     *("equations from", "best at"),
 )
 HEAD = """\
-# Methods
+# The map of methods
 
-Made by `modalhash methods --markdown` of the registry; `modalhash methods` prints a shorter table.
+All methods of the package, with what each one needs. If you only want to know which one to take, read
+[Choosing a method](choosing.md). This page is made from the registry by `modalhash methods --markdown`; `modalhash
+methods` prints a shorter table.
 
-## Which to take
-
-- **You have labels for your items, and pairs or not:** `rlh`, which is what `modalhash train` takes. It needs no pairs,
-  takes any number of modalities, and finds new items best, or level with the best, in all tables measured so far
-  ([RLH](rlh.md)). Where only some items have labels, `unlabelled="posterior"` lets the others take part.
-- **You have labels and want the method of the paper, or its equations:** `amsh` ([reproduction](reproduce.md)).
-- **Every training item has its partner and you want one code for both:** `batch`, or `alech`, in a few seconds;
-  `tech` is as good, but a re-implementation. They find new items about as well as `amsh` does without the pairs, and
-  less well than `rlh` ([paired comparison](paired.md)).
-- **Every training item has its partner, and many labels are wrong:** `wash`, which also says which labels it doubts
-  ([wrong labels](noisy-labels.md)).
-- **Some items have partners, others not, and all have labels:** `gsph`, `sapmh` and `scm` can use both ([what
-  pairs bring](unpaired.md)); compare with `rlh`, which ignores the pairs.
-- **You have pairs and no labels:** `cre`, or `fsh` on large sets. Both are far behind what labels give.
-- **You have neither:** no method learns to search across modalities from that: `rucmh` and `uapmh` are at chance. Label
-  a tenth of the items, or pair some.
-- **Your items are many:** whatever grows with n; `rlh` and `amsh` go through features in blocks under a memory limit.
-  What grows with n² says so in the table, and `seph` trains on 5,000 pairs unless told otherwise.
-- **You compare a method of your own:** with the same items, splits and databases as in the tables
-  ([evaluation](evaluation.md)), `chance` below and `label-oracle` above it.
-
-## The map
-
-*Labels* and *pairs* say what training needs. *Codes* are discrete if they are ±1 in every step of the fit, relaxed if
-they are real numbers whose signs are taken at the end. *Kernel* says whether features go through similarities to
-anchors. *Best at* is read from the tables of [RLH](rlh.md), where all methods measured so far stand side by side:
-averages over both directions and 16 to 128 bits, new items searched among new items unless it says otherwise. A
-*control* is not a method to use but a level to compare with. A *re-implementation* was written without the authors'
-code or full text at hand: its numbers are not theirs.
+*Labels* and *pairs* say what training needs. *Codes* are discrete if they are ±1 in every step of the fit, and relaxed
+if they are real numbers whose signs are taken at the end. *Kernel* says whether features go through similarities to
+anchors. *Best at* is read from [the tables of RLH](measurements/rlh.md), in which all methods measured so far are
+compared: averages over both directions and 16 to 128 bits, with new items searched among new items unless it says
+otherwise. A *control* is a level to compare with rather than a method to use. A *re-implementation* was written without
+the authors' code or full text: its numbers are not theirs.
 """
 BY_NAME = """\
 ## By name
 
-`modalhash.method` finds the class of a method by its name; parameters are its own, and all have defaults:
+`modalhash.method` returns the class of a method by its name. Each class has its own parameters, all of which have
+defaults:
 
 ```python
 import numpy as np
@@ -65,18 +45,18 @@ model.fit(X, {"image": labels, "text": labels}, pairs="aligned")
 assert model.transform({"text": X["text"]})["text"].shape == (200, 4)
 ```
 
-Methods that need pairs are given them with `pairs="aligned"` (row k of every modality belongs together) or as row
-numbers; they are never guessed. Every class has `fit`, `transform`, `decision_function`, `score` and `save`
-([reference](api.md)); commands take the same names (`--method batch --param label_weight=0.5`).
+Methods that need pairs get them through `pairs="aligned"` (row k of every modality belongs together) or as row numbers;
+pairs are never guessed. Every class has `fit`, `transform`, `decision_function`, `score` and `save`
+([reference](reference/methods.md)). Commands use the same names (`--method batch --param label_weight=0.5`).
 """
 OWN_METHOD = '''\
 ## A method of your own
 
-A class derived from `CrossModalHasher` works everywhere a built-in method does. Its constructor stores parameters;
-`_fit` gets checked data and returns what was learned, in names with a trailing underscore: the codes of the training
-items, and for each modality a feature map and linear functions, whose signs are the codes of new items (or the class
-has a `_project` of its own). The class attributes `supervised`, `needs_pairs` and `max_modalities` say what it takes.
-This is the whole of `mine.py`:
+A class derived from `CrossModalHasher` works wherever a built-in method does. Its constructor only stores parameters.
+`_fit` receives data that were already checked and returns what was learned, under names with a trailing underscore: the
+codes of the training items and, for each modality, a feature map and linear functions whose signs are the codes of new
+items (or the class has a `_project` of its own). The class attributes `supervised`, `needs_pairs` and `max_modalities`
+say what it accepts. This is all of `mine.py`:
 
 ```python
 import numpy as np
@@ -109,7 +89,7 @@ class ClassCodes(CrossModalHasher):
         return {"codes_": codes, "maps_": maps, "functions_": functions}
 ```
 
-Commands find it as `module:Class`, in the current folder or among what is installed:
+Commands find it as `module:Class`, in the current folder or among the installed packages:
 
 ```console
 $ modalhash evaluate openmoji --method mine:ClassCodes --bits 32
@@ -117,7 +97,7 @@ $ modalhash train items.csv -o engine --method mine:ClassCodes --param ridge=0.1
 $ modalhash search engine "red boat" --trust
 ```
 
-In Python it is a class like any other, and `Engine.train(…, method="mine:ClassCodes")` takes it by name:
+In Python it is a class like any other, and `Engine.train(…, method="mine:ClassCodes")` accepts it by name:
 
 ```python
 from modalhash.data import generate
@@ -127,7 +107,8 @@ model = ClassCodes(n_bits=16, random_state=0).fit(data.X, data.Y)
 assert model.transform(data.X)["text"].shape == (200, 2)
 ```
 
-A saved model remembers `mine:ClassCodes`. Loading it imports that module, which runs its code, so it has to be trusted:
+A saved model remembers `mine:ClassCodes`. Loading it imports that module, which runs its code, so you have to trust it
+explicitly:
 
 ```py
 model.save("model")
@@ -135,8 +116,8 @@ load("model", trust=True)
 Engine.open("engine", trust=True)  # on the command line --trust
 ```
 
-A package that registers the class gives it a short name, which `modalhash methods` lists and which needs no trust:
-whoever installed the package has let it run.
+A package can register the class under a short name, which `modalhash methods` lists and which needs no trust, because
+whoever installed the package has already let it run.
 
 ```toml
 [project.entry-points."modalhash.methods"]
@@ -146,7 +127,7 @@ class-codes = "mine:ClassCodes"
 
 
 def page() -> str:
-    """Return the page: what to take, the map, how to construct each method, one's own, and what to cite."""
+    """Return the page: the map, how to construct each method, one's own, and what to cite."""
     lines = [
         HEAD,
         *_table(COLUMNS, [_row(method) for method in METHODS.values()]),

@@ -53,8 +53,10 @@ def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple
 
     Returns
     -------
-    dataset : the data set; its training part is in the new order
-    pairs : (pairs, modalities) row numbers within the training part, as ``fit(pairs=...)`` takes them
+    dataset : Dataset
+        the data set; its training part is in the new order
+    pairs : int array (pairs, modalities)
+        row numbers within the training part, as ``fit(pairs=...)`` takes them
     """
     whole = paired(dataset)
     rows = _training_rows(whole)

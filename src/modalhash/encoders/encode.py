@@ -94,6 +94,8 @@ def encode_items(
     strict
         raise :class:`modalhash.encoders.ItemError` at the first bad item, in the order of the items
 
+    Notes
+    -----
     Only ``ValueError`` and ``OSError`` are taken as the fault of an item. Results do not depend on
     ``batch_size`` and ``workers``.
     """

@@ -32,7 +32,7 @@ QUALITIES = {
         "text": _TEXTS,
     },
 }
-"""By quality, what is taken for a modality; measured on one core and IAPR TC-12, see docs/encoders.md."""
+"""By quality, what is taken for a modality; measured on one core and IAPR TC-12, see docs/measurements/encoders.md."""
 
 
 def encoders_of(quality: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
 REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200, 100_000, 8
 """Refinement orders the 10 times k nearest items, at least 2,000, and those as near as the last of them, up to 8 times
 as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest. Set by
-hand for time, not by folds; what shorter lists cost is in docs/refinement.md."""
+hand for time, not by folds; what shorter lists cost is in docs/measurements/order-of-hits.md."""
 
 _FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True): ("code", "features")}
 

@@ -68,6 +68,8 @@ def backup_engine(folder: str | Path, file: str | Path, *, database: str | None 
     file : to be written, whole or not at all; compressed if its name ends in ``.gz`` or ``.tgz``
     database : the URL of its database, if its items are in one, instead of that of the variable which it names
 
+    Notes
+    -----
     Items in a database are in the archive as in any other: as a file, which :func:`restore_engine` puts where it is
     told to.
 

@@ -226,6 +226,8 @@ class Engine:
         database : the URL of the PostgreSQL database that has its items, if they are in one; by default that of the
             environment variable which the engine names
 
+        Notes
+        -----
         What processes that were killed left in the folder or beside it is removed, unless ``read_only``.
         """
         return cls(path, backend=backend, n_threads=n_threads, trust=trust, read_only=read_only, database=database)
@@ -302,6 +304,8 @@ class Engine:
         table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
             :class:`~modalhash.data.TableFormat`
 
+        Notes
+        -----
         Items without labels, or held out, are not learned from; they are hashed, and are found.
         """
         problems = ProblemCollector(on_problem, strict=strict)
@@ -517,6 +521,8 @@ class Engine:
         callback : called with the progress
         table : how manifests that are tables are written, as for :meth:`train`
 
+        Notes
+        -----
         Needs the extra ``dask``. In a script, processes of this machine need ``if __name__ == "__main__":``.
         """
         coder = Coder(engine_identity(self.config), self.model, self.encoders, self.refinement)
@@ -636,6 +642,8 @@ class Engine:
         workers, callback : as for :meth:`train`
         on_problem : called for every item that cannot be read any more; without it, there is a warning
 
+        Notes
+        -----
         An engine of given features (a data set without texts or pictures) cannot be retrained: they are not stored.
         """
         self._check_writable()
@@ -837,6 +845,8 @@ class Engine:
         where : only among items that pass this filter, as :class:`SearchOptions` takes it
         limit, offset : how many groups, and how many to leave out before them
 
+        Notes
+        -----
         An engine that was trained without refinement vectors finds identical texts and files only, and warns.
         """
         names = self.modalities if modality is None else tuple(dict.fromkeys(self.check_modalities(modality)))

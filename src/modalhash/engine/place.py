@@ -125,6 +125,8 @@ def new_place(target: Path, store: str | None, *, variable: str | None = None) -
         engine has that lies there, or else ``"sqlite"``
     variable : the environment variable that will have the URL
 
+    Notes
+    -----
     What processes left that were killed while they made an engine there is removed first.
     """
     recover_engine(target)

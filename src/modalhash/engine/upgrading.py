@@ -52,6 +52,8 @@ def upgrade_engine(folder: str | Path, *, trust: bool = False, database: str | N
     trust : import encoders of other packages if the engine names some; that runs their code
     database : the URL of its database, if its items are in one, instead of that of the variable which it names
 
+    Notes
+    -----
     An earlier version of modalhash cannot open the engine any more. Before anything is changed, the digests of all
     parts and the checksums of all items are compared: a damaged engine is refused, and stays as it is.
     """

@@ -40,27 +40,26 @@ def evaluate(
     model : fitted hasher, or None
         With None, queries and database hold packed codes instead of features.
     queries : (X, Y)
-        Features and labels of the queries, dicts by modality. Hashed by ``model.transform``.
+        Features and labels of the queries, as dicts by modality. ``model.transform`` hashes them.
     database : (X, Y)
-        Of the items searched. With the protocol's ``database="learned"`` their codes are
-        ``model.codes_``: the items must be the training items in the same order, and X may be None.
-        With ``"hashed"`` (the training items) and ``"unseen"`` (items in neither training nor queries)
-        they are ``model.transform(X)``.
+        Features and labels of the items that are searched. If the protocol's database is ``"learned"``, their codes
+        are ``model.codes_``; the items must then be the training items in the same order, and X may be None. If it
+        is ``"hashed"`` (the training items) or ``"unseen"`` (items in neither training nor queries), their codes are
+        ``model.transform(X)``.
     protocol : Protocol or str
-        How to measure; a text is parsed, e.g. ``"amsh"``.
+        How to measure. A text such as ``"amsh"`` is parsed.
     directions : list of (query modality, database modality), optional
-        By default all ordered pairs of different modalities.
+        Which modality searches which; by default all ordered pairs of different modalities.
     intra : bool
         Also measure each modality against itself.
     at : list of int, optional
-        Ranks N for precision and recall at N; by default the usual ones that the database is large
-        enough for.
+        The ranks N for precision and recall at N; by default the usual ones for which the database is large enough.
     radius : int
-        Of the lookup precision.
+        The Hamming radius of the lookup precision and recall.
     n_bits : int, optional
-        Length of the codes where no model says it; by default all the bits that the bytes hold.
+        The length of the codes if there is no model; by default all the bits that the bytes hold.
     query_ids, database_ids : dict by modality, optional
-        Ids of the items.
+        The ids of the items, by which ``same_id`` recognises them.
     same_id : {"error", "exclude"}
         What to do about a query whose id is in the database. ``"exclude"`` leaves that one item out of
         what the query is compared with, so that a set of items can be searched with its own members.

@@ -61,8 +61,8 @@ class AADAH(DeepHasher):
     encoders and hash networks minimise :math:`\mathcal F_{T\to I} + \mathcal F_{I\to T} + \mathcal F_{I\to I} +
     \mathcal F_{T\to T} + \mathcal F_{T\to\hat I} + \mathcal F_{I\to\hat T}`, where hats are codes of what is not
     attended; attention maximises the last two (``adversary=True``). On frozen features of training items the adversary
-    brought nothing and took as long as all the rest (docs/deep.md), so it is off by default, and the last two losses
-    with it: what is left is a triplet method.
+    brought nothing and took as long as all the rest (docs/measurements/deep.md). It is therefore off by default, and
+    the last two losses with it: what is left is a triplet method.
 
     Needs the extra ``torch`` to learn; a fitted model, loaded elsewhere, hashes without it.
 

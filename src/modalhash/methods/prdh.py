@@ -53,8 +53,8 @@ class PRDH(DCMH):
         that are not known here: ``{"image": 1024, "text": [1024, 1024]}``
     intra : μ ≥ 0 of the likelihoods within a modality; 1 in the paper
     decorrelation : λ ≥ 0; the paper's value is not known here
-    quantization, balance, balance_weight, batch_size, max_epochs, optimizer, learning_rate, validation, patience,
-    image_network, device, random_state : as for :class:`~modalhash.methods.dcmh.DCMH`
+    quantization, balance, balance_weight, batch_size, max_epochs : as for :class:`~modalhash.methods.dcmh.DCMH`
+    optimizer, learning_rate, validation, patience, image_network, device, random_state : likewise
 
     Attributes
     ----------

@@ -137,7 +137,7 @@ def check_owner(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(f"{path} is an SQLite file of another program, not a store of modalhash")
     if version > FORMAT:
         raise StoreError(
-            f"{path} has format {version}; this version reads up to {FORMAT}. Upgrade: pip install --upgrade modalhash"
+            f"{path} has format {version}; this version reads up to {FORMAT}. Install a newer version of modalhash"
         )
 
 

@@ -589,8 +589,8 @@ class PostgresStore:
             raise StoreError(f"{self.name} is not a store of modalhash; give another schema")
         if int(meta["format"]) > FORMAT:
             raise StoreError(
-                f"{self.name} has format {meta['format']}; this version reads up to {FORMAT}. Upgrade: pip install "
-                "--upgrade modalhash"
+                f"{self.name} has format {meta['format']}; this version reads up to {FORMAT}. Install a newer "
+                "version of modalhash"
             )
         if self.read_only and int(meta["format"]) < FORMAT:
             raise StoreError(
