@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test axe lint lock bench reproduce docs wheel clean
+.PHONY: help setup demo screenshots test axe lint lock bench reproduce notebooks docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -76,6 +76,9 @@ bench: $(READY)  ## measure speed in 20 minutes at most, and make docs/measureme
 
 reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/measurements/reproduction
 	$(BIN)/python -m reproduction --quick --report docs/measurements/reproduction
+
+notebooks: $(READY)  ## run the notebooks and write them with what they print now
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python notebooks/execute.py
 
 KATEX := docs/assets/katex
 KATEX_SHA512 := 5c21d1754c3895fdd22816897b812f82a22e5b090f4a8f57a1e3bc1a3416f78069ed35aff61361cd98d9f8e1fdc9fd5498bca06fb0c84f91921508b2b75eb362
