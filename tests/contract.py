@@ -13,7 +13,9 @@ from modalhash.registry import METHODS, Method, get, info
 
 OUTSIDE = "toy_method:ClassCodes"
 """The example of docs/methods.md: a method outside the package keeps the same contract."""
-ALL = [pytest.param(method, id=method.name) for method in (*METHODS.values(), info(OUTSIDE))]
+EXAMPLE = "example_method:ClassMeans"
+"""What a new method starts from: CONTRIBUTING.md."""
+ALL = [pytest.param(method, id=method.name) for method in (*METHODS.values(), info(OUTSIDE), info(EXAMPLE))]
 SUPERVISED = [p for p in ALL if p.values[0].supervised and not p.values[0].control]
 UNPAIRED = [p for p in ALL if p.values[0].pairing != "needed"]
 PAIRED = [p for p in ALL if p.values[0].pairing == "needed"]

@@ -86,7 +86,7 @@ def test_a_saved_model_is_the_same_model(method, tmp_path):
     data = block_data(method)
     model = make(method).fit(data.X, data.Y, **data.fit)
     model.save(tmp_path / "model")
-    again = load(tmp_path / "model", trust=method.name == OUTSIDE)
+    again = load(tmp_path / "model", trust=":" in method.name)
     assert type(again) is type(model)
     assert again.get_params() == model.get_params()
     assert {n for n in vars(again) if n.endswith("_")} == {n for n in vars(model) if n.endswith("_")}
@@ -97,7 +97,7 @@ def test_a_saved_model_is_the_same_model(method, tmp_path):
         if name.endswith("_") and spoiled(value):
             again.save(tmp_path / "damaged")
             with pytest.raises(ModelFileError, match=rf"{name}.* has NaN or infinite values"):
-                load(tmp_path / "damaged", trust=method.name == OUTSIDE)
+                load(tmp_path / "damaged", trust=":" in method.name)
             return
     assert method.name == "chance", "which has no weights"
 
