@@ -80,6 +80,7 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
 COLUMNS = ["measure", "against", "ours", "theirs", "ratio", "mark", "met"]
 
 
@@ -91,9 +92,10 @@ def as_text(results: dict[str, dict[str, Any]]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A table in Markdown."""
+    """A table in Markdown, in which a number stays with its unit."""
     head = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
-    return head + "".join(f"| {' | '.join(cells(line))} |\n" for line in rows)
+    lines = [[*own[:2], *(cell.replace(" ", NO_BREAK) for cell in own[2:])] for own in map(cells, rows)]
+    return head + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def as_page(results: dict[str, dict[str, Any]]) -> str:
