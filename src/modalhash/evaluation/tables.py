@@ -86,11 +86,12 @@ class Table:
         from rich.table import Table as RichTable
 
         table = RichTable(title=escape(self.title), caption=escape("\n".join(self.notes)), caption_justify="left")
+        texts = self._texts()
         for j, column in enumerate(self.columns):
-            table.add_column(
-                escape(column), justify="left" if self._is_text(j) else "right", overflow="fold", no_wrap=j == 0
-            )
-        for row in self._texts():
+            whole = j == 0 or (self._is_text(j) and not any(" " in row[j] for row in texts))  # image→text is one word
+            justify: Any = "left" if self._is_text(j) else "right"
+            table.add_column(escape(column), justify=justify, overflow="fold", no_wrap=whole)
+        for row in texts:
             table.add_row(*map(escape, row))
         return table
 
