@@ -388,7 +388,7 @@ def _joined(parts: Sequence[sparse.csr_array]) -> sparse.csr_array:
 
 
 def _unit_rows(rows: sparse.csr_array) -> sparse.csr_array:
-    """Scale rows to length 1 in place, as ``normalize`` does after checks that take longer than a search."""
+    """Scale rows to length 1 in place, as ``normalize`` does, without its checks, which every search would pay for."""
     inplace_csr_row_normalize_l2(rows)
     return rows
 

@@ -90,7 +90,7 @@ class Hit:
     def changed(self, **fields: Any) -> Hit:
         """Return the same hit with other values of some fields.
 
-        ``dataclasses.replace`` does the same in ten times the time, which searches with many hits would notice.
+        ``dataclasses.replace`` does the same in seven times the time, which searches with many hits would notice.
         """
         other = object.__new__(Hit)
         other.__dict__.update(self.__dict__, **fields)
