@@ -47,7 +47,7 @@ def in_child(items: int, **parameters: Any) -> dict[str, float]:
 
 
 def fit_nuswide(quick: bool) -> Iterator[Row]:
-    run = in_child(NUSWIDE // 20 if quick else NUSWIDE)
+    run = in_child(NUSWIDE // 20 if quick else NUSWIDE, function_iter=15)
     what = "AMSH fit, NUS-WIDE twin, all included, 64 bits, 1,500 anchors, 15 + 15 steps"
     yield row(
         "fit-nuswide",

@@ -41,8 +41,8 @@ from reference import amsh as textbook
 from speed_rows import best, in_turn, middle, ratio_spread, rounded, row, show, timed
 
 Row = dict[str, Any]
-STEPS = 8
-"""Accelerated iterations of step 2 that reach the objective of the textbook's 15; checked in every run."""
+STEPS = 5
+"""Accelerated iterations of step 2, AMSH's default, that reach the objective of the textbook's 15; checked here."""
 LENGTHS = (16, 32, 64, 128)
 
 
@@ -87,7 +87,7 @@ def fit_mirflickr(quick: bool) -> Iterator[Row]:
     dense = {name: np.asarray(values, dtype=np.float64) for name, values in X.items()}
     ours = {
         "fit-mirflickr": (f"{STEPS} accelerated steps", {"function_iter": STEPS}),
-        "fit-mirflickr-15": ("15 accelerated steps, which go lower", {}),
+        "fit-mirflickr-15": ("15 accelerated steps, which go lower", {"function_iter": 15}),
         "fit-mirflickr-samples": (f"no label patterns, {STEPS} steps", {"function_iter": STEPS, "solver": "samples"}),
     }
     works = {
@@ -183,7 +183,7 @@ def step_2_floor(quick: bool) -> Iterator[Row]:
     rng = np.random.default_rng(0)
     # codes that the features can tell, as those of step 1 are
     codes = np.where(blocks.project(rng.normal(size=(d, bits))) + rng.normal(size=(n, bits)) > 0, 1, -1).astype(np.int8)
-    model = AMSH(bits)
+    model = AMSH(bits, function_iter=15)
     shapes = [(2000, 2000, 2000), (3000, 3000, 3000), (6000, 1500, 1500), (1500, 6000, 1500)]
     pairs = {s: [rng.random(size, dtype=np.float32) for size in (s[:2], s[1:])] for s in shapes}
     products = {str(shape): (lambda A=A, B=B: A @ B) for shape, (A, B) in pairs.items()}
@@ -209,14 +209,14 @@ def path(quick: bool) -> Iterator[Row]:
     training = parts("mirflickr25k", 0.1 if quick else 1.0).training
     X, Y, anchors = dict(training.features), dict(training.labels), 300 if quick else 1500
     common = {"n_anchors": anchors, "random_state": 0}
-    amsh = {"init": "pca", "function_iter": STEPS, **common}
+    amsh, rlh = {"init": "pca", "function_iter": STEPS, **common}, RLH(**common)
     few = {name: (len(values) + 2) // 3 for name, values in X.items()}  # a third: nothing is kept, all of it takes long
     small = [{name: values[: few[name]] for name, values in given.items()} for given in (X, Y)]
     yield path_row("fit-path", f"AMSH.fit_path, MIRFlickr twin, {STEPS} steps", AMSH(**amsh), X, Y, 2)
-    yield path_row("fit-path-15", "AMSH.fit_path, MIRFlickr twin, 15 steps", AMSH(**common), X, Y, 1)
+    yield path_row("fit-path-15", "AMSH.fit_path, MIRFlickr twin, 15 steps", AMSH(function_iter=15, **common), X, Y, 1)
     anew = f"AMSH.fit_path, a third of the MIRFlickr twin, {STEPS} steps, features computed anew"
     yield path_row("fit-path-anew", anew, AMSH(function_iter=STEPS, memory_limit=1, **common), *small, 2)
-    yield path_row("fit-path-rlh", "RLH.fit_path, MIRFlickr twin, 5 steps", RLH(**common), X, Y, 2)
+    yield path_row("fit-path-rlh", f"RLH.fit_path, MIRFlickr twin, {rlh.function_iter} steps", rlh, X, Y, 2)
 
 
 def path_row(name: str, what: str, model: Any, X: Any, Y: Any, repeat: int) -> Row:

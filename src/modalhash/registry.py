@@ -91,7 +91,7 @@ METHODS: dict[str, Method] = {
                 "ridge": "log:1e-4:10",
                 "quantization": "log:1e-3:10",
                 "n_anchors": "logint:200:3000",
-                "function_iter": "int:5:30",
+                "function_iter": "int:2:15",
             },
         ),
         Method(

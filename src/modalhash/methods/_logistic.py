@@ -28,7 +28,6 @@ from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, anchors_by_modality
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_functions import extrapolate
 from modalhash.progress import Reporter
 from modalhash.validation import check_choice, check_int, check_memory, check_number
 
@@ -114,6 +113,15 @@ def logistic_regressions(
             break
         point, momentum = extrapolate(W, previous, descent, momentum)
     return W, trace
+
+
+def extrapolate(W: Array, previous: Array, descent: Array, momentum: Array) -> tuple[Array, Array]:
+    """Nesterov's point beyond W, bit by bit; a bit whose momentum points uphill starts afresh."""
+    step = W - previous
+    downhill = np.einsum("ij,ij->j", descent, step) >= 0
+    momentum = np.where(downhill, momentum, 1.0)
+    following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+    return W + step * ((momentum - 1) / following), following
 
 
 def curvature(K: FeatureBlocks, K0: Array, penalty: float) -> Array:

@@ -231,7 +231,7 @@ class RLH(CrossModalHasher):
         n_anchors: PerModality[int] = 1500,
         bandwidth: PerModality[float | str] = "anchors",
         ridge: PerModality[float] = 0.003,
-        function_iter: int = 5,
+        function_iter: int = 3,
         tol: float = 0.0,
         precision: str = "float32",
         memory_limit: int | str | None = "2GB",
