@@ -189,8 +189,8 @@ def sources(rng, n_modalities, *, k=6, n=30):
 def test_gradient_and_objective_are_the_references(n_modalities, step, graded, squared):
     rng = np.random.default_rng(n_modalities)
     modalities, labels, patterns = sources(rng, n_modalities)
-    draw = codes.Sampler(modalities, labels, codes.Weights(0.5, 1.0, 2.0), 7, rng)
-    model, relevance = codes.Model.start(6, 5, draw.n_kinds, rng), codes.Relevance(patterns, graded)
+    draw = codes.Sampler(modalities, labels, codes.Relevance(patterns, graded), codes.Weights(0.5, 1.0, 2.0), 7, rng)
+    model = codes.Model.start(6, 5, draw.n_kinds, rng)
     model.b[:], model.gain[:] = rng.normal(size=5), rng.uniform(1, 6, size=draw.n_kinds)
     batch, L = draw(step), patterns.toarray()
     assert len(batch.blocks) == 3
@@ -198,13 +198,15 @@ def test_gradient_and_objective_are_the_references(n_modalities, step, graded, s
     def loss(values):
         A, b = values[:30].reshape(6, 5), values[30:35]
         gain, offset = np.split(values[35:], 2)
-        runs = [(batch.S[i * 7 : i * 7 + 7], L[batch.member[i * 7 : i * 7 + 7]]) for i in range(4)]
-        kinds = [(*runs[i], *runs[j], gain[kind], offset[kind], weight) for i, j, kind, weight in batch.blocks]
+        kinds = [
+            (batch.S[i], L[batch.member[i]], batch.S[j], L[batch.member[j]], gain[kind], offset[kind], weight)
+            for i, j, kind, weight, _ in batch.blocks
+        ]
         return reference.loss(A, b, 1.7, kinds, graded, squared=squared)
 
-    found = codes.objective_of(model, batch, relevance, 1.7, squared=squared)
+    found = codes.objective_of(model, batch, 1.7, squared=squared)
     assert found == pytest.approx(loss(model.values.astype(float)))
-    slope = codes.gradient(model, batch, relevance, 1.7, squared=squared)
+    slope = codes.gradient(model, batch, 1.7, squared=squared)
     np.testing.assert_allclose(slope, reference.slope(loss, model.values), rtol=1e-4, atol=1e-6)
 
 
@@ -220,9 +222,9 @@ def test_adam_is_the_references():
 def test_every_kind_of_pair_has_its_turn_and_no_item_meets_itself():
     rng = np.random.default_rng(0)
     for n_modalities in (1, 2, 3, 4):
-        modalities, labels, _ = sources(rng, n_modalities)
-        draw = codes.Sampler(modalities, labels, codes.Weights(1, 1, 1), 5, rng)
-        seen = {block[2] for step in range(12) for block in draw(step).blocks}
+        modalities, labels, patterns = sources(rng, n_modalities)
+        draw = codes.Sampler(modalities, labels, codes.Relevance(patterns), codes.Weights(1, 1, 1), 5, rng)
+        seen = {block.kind for step in range(12) for block in draw(step).blocks}
         assert seen == set(range(draw.n_kinds))
         assert draw.n_kinds == max(1, n_modalities * (n_modalities - 1) // 2) + n_modalities + 1
     alone = modalities[0]
@@ -249,16 +251,17 @@ def test_the_likelihood_of_items_held_out_rises(data):
     new_patterns, new_member = label_patterns(sparse.csr_array(Yq))
     new = codes.Source.of(4 * part.phi._compute(Xq, slice(None)) @ W[-1], new_member)
     new_labels = codes.Source.of(3 * reference.unit(new_patterns.toarray()), np.arange(new_patterns.shape[0]))
-    draw = codes.Sampler([new], new_labels, codes.Weights(1, 1, 1), 60, np.random.default_rng(1))
-    held_out, unseen = [draw(step) for step in range(4)], codes.Relevance(new_patterns)
+    unseen = codes.Relevance(new_patterns)
+    draw = codes.Sampler([new], new_labels, unseen, codes.Weights(1, 1, 1), 60, np.random.default_rng(1))
+    held_out = [draw(step) for step in range(4)]
     ends = []
     for steps in (1, 60, 400):
-        model, trace = codes.learn(
-            *([codes.Source.of(4 * S, member)], labels, codes.Relevance(space.patterns), 16, codes.Weights(1, 1, 1)),
+        [(model, trace)] = codes.learn(
+            *([codes.Source.of(4 * S, member)], labels, codes.Relevance(space.patterns), [16], codes.Weights(1, 1, 1)),
             codes.Schedule(steps=steps, batch_size=64, learning_rate=0.02, sharpness=4.0),
-            np.random.default_rng(0),
+            [0],
         )
-        ends.append(np.mean([codes.objective_of(model, batch, unseen, 4.0) for batch in held_out]))
+        ends.append(np.mean([codes.objective_of(model, batch, 4.0) for batch in held_out]))
     assert ends[0] > ends[1] > ends[2]
     assert trace[-1] < 0.6 * trace[0]
     assert len(trace) == 21

@@ -32,7 +32,7 @@ What is drawn depends on the seed and on the items, not on their order: a source
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -133,12 +133,22 @@ def _drawn(n: int, count: int, rng: np.random.Generator, half: int | None) -> Ar
     return rng.integers(-(-(n - half) // 2), size=count) * 2 + half
 
 
+class Block(NamedTuple):
+    """Pairs of the items of two runs of a batch."""
+
+    first: slice
+    second: slice
+    kind: int
+    weight: float
+    target: Array  # 2R − 1 (B, B)
+
+
 class Batch(NamedTuple):
-    """Drawn items of four runs of equal length: two modalities, and label patterns twice."""
+    """Drawn items of four runs of equal length, two modalities and label patterns twice, for codes of any length."""
 
     S: Array  # (4 B, k)
     member: Array  # (4 B,)
-    blocks: list[tuple[int, int, int, float]]  # of pairs: run, run, kind, weight
+    blocks: list[Block]
 
 
 @dataclass(frozen=True)
@@ -221,9 +231,15 @@ class Sampler:
     """Draws a batch for each step; the modalities take turns, so that a step costs the same for any number of them."""
 
     def __init__(
-        self, modalities: list[Source], labels: Source, weights: Weights, size: int, rng: np.random.Generator
+        self,
+        modalities: list[Source],
+        labels: Source,
+        relevance: Relevance,
+        weights: Weights,
+        size: int,
+        rng: np.random.Generator,
     ) -> None:
-        self._modalities, self._labels, self._weights = modalities, labels, weights
+        self._modalities, self._labels, self._relevance, self._weights = modalities, labels, relevance, weights
         self._size, self._rng = size, rng
         kinds = kinds_of(len(modalities))
         self._number = {kind: number for number, kind in enumerate(kinds)}
@@ -240,25 +256,36 @@ class Sampler:
         rows = [source.draw(n, self._rng, half) for source, n, half in zip(sources, sizes, halves, strict=True)]
         turn = (step // len(self._cross)) % 2
         mixed = Kind((cross.first, cross.second)[turn], LABELS)
-        blocks = [
+        pairs = [
             (0, 1, self._number[cross], self._weights.cross),
             (turn, 2, self._number[mixed], self._weights.mixed),
             (2, 3, self._number[Kind(LABELS, LABELS)], self._weights.labels),
         ]
+        member = np.concatenate([source.member[i] for source, i in zip(sources, rows, strict=True)])
+        runs = [slice(run * self._size, (run + 1) * self._size) for run in range(4)]
         return Batch(
             np.concatenate([source.S[i] for source, i in zip(sources, rows, strict=True)]),
-            np.concatenate([source.member[i] for source, i in zip(sources, rows, strict=True)]),
-            [block for block in blocks if block[3] > 0],
+            member,
+            [
+                Block(runs[i], runs[j], kind, weight, self._target(member[runs[i]], member[runs[j]]))
+                for i, j, kind, weight in pairs
+                if weight > 0
+            ],
         )
 
+    def _target(self, first: Array, second: Array) -> Array:
+        R = self._relevance(first, second)
+        R *= np.float32(2)
+        R -= np.float32(1)
+        return R
 
-def gradient(model: Model, batch: Batch, relevance: Relevance, alpha: float, *, squared: bool = False) -> Array:
+
+def gradient(model: Model, batch: Batch, alpha: float, *, squared: bool = False) -> Array:
     """Return the derivative of :func:`objective_of` a batch, laid out like ``model.values``."""
     slope = Model(model.k, model.r, model.n_kinds)
     U = smooth_codes(model, batch.S, alpha)
     dU, size = np.zeros_like(U), len(U) // 4
-    for i, j, kind, weight in batch.blocks:
-        first, second = slice(i * size, (i + 1) * size), slice(j * size, (j + 1) * size)
+    for first, second, kind, weight, target in batch.blocks:
         theta = U[first] @ U[second].T  # r Θ
         E = theta * np.float32(model.gain[kind] / (2 * model.r))
         E += model.offset[kind] / 2
@@ -266,10 +293,7 @@ def gradient(model: Model, batch: Batch, relevance: Relevance, alpha: float, *, 
             E *= np.float32(2)
         else:
             np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and never too large
-        R = relevance(batch.member[first], batch.member[second])
-        R *= np.float32(2)
-        R -= np.float32(1)
-        E -= R
+        E -= target
         share = weight / (2 * size**2)
         slope.gain[kind] = np.vdot(E, theta) * np.float32(share / model.r)
         slope.offset[kind] = np.add.reduce(E, axis=None) * np.float32(share)
@@ -293,20 +317,23 @@ def smooth_codes(model: Model, S: Array, alpha: float) -> Array:
     return np.asarray(np.tanh(U, out=U))
 
 
-def objective_of(model: Model, batch: Batch, relevance: Relevance, alpha: float, *, squared: bool = False) -> float:
+def objective_of(model: Model, batch: Batch, alpha: float, *, squared: bool = False) -> float:
     """The objective on one batch: −log P(R) of each kind, the mean over its pairs, weighted and summed.
 
     ``squared``: (γΘ + δ − (2R − 1))² / 4 in its place.
     """
     U = smooth_codes(model, batch.S, alpha).astype(np.float64)
-    total, size = 0.0, len(U) // 4
-    for i, j, kind, weight in batch.blocks:
-        first, second = slice(i * size, (i + 1) * size), slice(j * size, (j + 1) * size)
+    total = 0.0
+    for first, second, kind, weight, target in batch.blocks:
         z = float(model.gain[kind]) * (U[first] @ U[second].T) / model.r + float(model.offset[kind])
-        R = relevance(batch.member[first], batch.member[second])
-        losses = (z - (2 * R - 1)) ** 2 / 4 if squared else np.logaddexp(0, z) - R * z
+        losses = (z - target) ** 2 / 4 if squared else _loss(z, target)
         total += weight * float(np.mean(losses))
     return total
+
+
+def _loss(z: Array, target: Array) -> Array:
+    """−log P(R): log(1 + eᶻ) − R z, faster than by np.logaddexp."""
+    return np.asarray(np.log(1 + np.exp(-np.abs(z))) + np.maximum(z, 0) - (target + 1) / 2 * z)
 
 
 @dataclass
@@ -335,35 +362,39 @@ def learn(
     modalities: list[Source],
     labels: Source,
     relevance: Relevance,
-    n_bits: int,
+    lengths: Sequence[int],
     weights: Weights,
     schedule: Schedule,
-    rng: np.random.Generator,
+    seeds: Sequence[int],
     report: Callable[[int, float], None] = lambda step, objective: None,
-) -> tuple[Model, list[float]]:
-    """Return A, b, γ and δ, and the objective at the last sharpness, on pairs drawn before the first step.
+) -> list[tuple[Model, list[float]]]:
+    """Return, for each code length, A, b, γ and δ, and the objective at the last sharpness on pairs drawn beforehand.
 
-    The trace holds the start, every twentieth step and the end.
+    All lengths see the same batches, and what is found for one does not depend on the others. A trace holds the start,
+    every twentieth step and the end; what is reported is the mean over the lengths.
     """
-    steps, sharpness = schedule.steps, schedule.sharpness
-    draw = Sampler(modalities, labels, weights, schedule.batch_size, rng)
-    model = Model.start(labels.S.shape[1], n_bits, draw.n_kinds, rng)
-    few = Sampler(modalities, labels, weights, min(schedule.batch_size, TRACE_BATCH), rng)
+    steps, sharpness, squared = schedule.steps, schedule.sharpness, schedule.squared
+    sources, rng = (modalities, labels, relevance, weights), np.random.default_rng([*seeds, 1])
+    draw = Sampler(*sources, schedule.batch_size, rng)
+    k = labels.S.shape[1]
+    models = [Model.start(k, n_bits, draw.n_kinds, np.random.default_rng(seeds)) for n_bits in lengths]
+    few = Sampler(*sources, min(schedule.batch_size, TRACE_BATCH), rng)
     fixed = [few(step) for step in range(TRACE_BATCHES)]
-
-    def objective() -> float:
-        values = [objective_of(model, batch, relevance, sharpness, squared=schedule.squared) for batch in fixed]
-        return float(np.mean(values))
-
-    adam, trace = Adam(len(model.values)), [objective()]
-    for step in range(steps):
+    adams = [Adam(len(model.values)) for model in models]
+    traces: list[list[float]] = [[] for _ in models]
+    for step in range(steps + 1):
+        if step % TRACE_EVERY == 0 or step == steps:
+            for model, trace in zip(models, traces, strict=True):
+                trace.append(float(np.mean([objective_of(model, some, sharpness, squared=squared) for some in fixed])))
+            if step:
+                report(step, float(np.mean([trace[-1] for trace in traces])))
+        if step == steps:
+            break
         share = (step + 1) / steps
-        alpha = 1 + (sharpness - 1) * share
-        slope = gradient(model, draw(step), relevance, alpha, squared=schedule.squared)
-        if schedule.balanced:
-            slope[model.k * model.r :][: model.r] = 0  # b
-        adam(model.values, slope, schedule.learning_rate * (1 - (1 - LAST_RATE) * share))
-        if (step + 1) % TRACE_EVERY == 0 or step + 1 == steps:
-            trace.append(objective())
-            report(step + 1, trace[-1])
-    return model, trace
+        batch, alpha = draw(step), 1 + (sharpness - 1) * share
+        for model, adam in zip(models, adams, strict=True):
+            slope = gradient(model, batch, alpha, squared=squared)
+            if schedule.balanced:
+                slope[k * model.r :][: model.r] = 0  # b
+            adam(model.values, slope, schedule.learning_rate * (1 - (1 - LAST_RATE) * share))
+    return list(zip(models, traces, strict=True))

@@ -160,7 +160,7 @@ class RLH(CrossModalHasher):
     bandwidth : of the kernel, as :class:`modalhash.features.AnchorKernel` takes it; or a dict by modality. "pairs" is a
         narrower kernel, for features that tell labels well
     ridge : of step 2; or a dict by modality
-    function_iter : iterations of step 2, accelerated
+    function_iter : iterations of step 2, accelerated as AMSH's are
     tol : stop step 2 when its objective falls by less than this share; 0 never stops early
     precision : "float32" or "float64", of kernel features, posteriors and step 2; step 1 is float32 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; what does
@@ -277,8 +277,9 @@ class RLH(CrossModalHasher):
     ) -> dict[int, Self]:
         """Return one fitted model for each code length; features, Gram matrices and posteriors are made once for all.
 
-        The models are those that :meth:`fit` gives at each length with the same int as ``random_state``. This
-        estimator itself stays as it was.
+        All lengths see the same batches in step 1 and share every pass over the features in step 2. The models are
+        those that :meth:`fit` gives at each length with the same int as ``random_state``. This estimator itself stays
+        as it was.
 
         Parameters
         ----------
@@ -332,17 +333,14 @@ class RLH(CrossModalHasher):
         maps = self._feature_maps(data, seed)
         with worker_threads():
             begun = self._begin(data, maps, seed, report)
-        by_cost = sorted(lengths, reverse=True)
-        tasks: list[Callable[[], Any]] = [
-            partial(self._learn_codes, begun, weights, schedule, n_bits, report) for n_bits in by_cost
-        ]
+        tasks: list[Callable[[], Any]] = [partial(self._learn_codes, begun, weights, schedule, lengths, report)]
         if self.functions == "margin":  # step 1 is one thread's work: what step 2 needs of the features is made beside
             tasks += [part.inverse for part in begun.parts.values()]
-        done = list(parallel_map(lambda task: task(), tasks))
-        results, inverses = done[: len(by_cost)], dict(zip(begun.parts, done[len(by_cost) :], strict=False))
+        results, *done = parallel_map(lambda task: task(), tasks)
+        inverses = dict(zip(begun.parts, done, strict=False))
         learned: dict[int, dict[str, Any]] = {}
         codes: dict[int, tuple[Model, Array]] = {}
-        for n_bits, (model, trace) in zip(by_cost, results, strict=True):
+        for n_bits, (model, trace) in zip(lengths, results, strict=True):
             A = begun.space.in_classes(model.A * np.float32(begun.label_scale))
             b = model.b - begun.label_mean @ model.A
             positive = _code_signs(begun.space.Lt, A, b)  # B of every pattern
@@ -408,18 +406,18 @@ class RLH(CrossModalHasher):
         return source, np.zeros(source.S.shape[1], dtype=np.float32)
 
     def _learn_codes(
-        self, begun: _Begun, weights: Weights, schedule: Schedule, n_bits: int, report: Reporter
-    ) -> tuple[Model, list[float]]:
-        """Step 1 at one code length."""
+        self, begun: _Begun, weights: Weights, schedule: Schedule, lengths: list[int], report: Reporter
+    ) -> list[tuple[Model, list[float]]]:
+        """Step 1 at every code length."""
         with threadpool_limits(1, user_api="blas"):  # products are small; and their rounding is then always the same
             return learn(
                 [part.source for part in begun.parts.values()],
                 begun.labels,
                 begun.relevance,
-                n_bits,
+                lengths,
                 weights,
                 schedule,
-                np.random.default_rng(begun.seeds),
+                begun.seeds,
                 report=lambda step, value: report("codes", step, schedule.steps, value),
             )
 
