@@ -51,7 +51,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "client": {"index", "validation"},
     "engine": {"_archives", "_config", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "evaluation", "features", "frames", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_config", "_files", "_imports", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
-    "serve": {"_archives", "_decoding", "_files", "_imports", "_lazy", "audit", "codes", "engine", "store"},
+    "serve": {"_archives", "_decoding", "_files", "_imports", "_lazy", "audit", "engine", "store"},
 }  # fmt: skip
 TOPMOST = "cli"  # knows every room, and no room knows it
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
@@ -106,8 +106,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "run",
     ],
     "index": [
-        "_layout _sections base",
-        "_bucket_kernels _hit_kernels _planes _vector_kernels sharded",
+        "_kernel_use _sections base",
+        "_layout",
+        "_bucket_kernels _hit_kernels _numpy_search _planes _vector_kernels sharded",
         "_kernels",
         "_scan vectors",
         "multi_index",

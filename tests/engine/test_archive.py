@@ -11,8 +11,8 @@ import pytest
 
 from modalhash import Engine, _config
 from modalhash.engine import EngineError, archive, backup_engine, restore_engine, verify_engine
+from modalhash.engine.engine import ONE_PIXEL_GIF
 from modalhash.engine.folder import CONFIG, ITEMS, MEDIA
-from modalhash.serve.service import ONE_PIXEL_GIF
 from modalhash.store import SqliteStore
 
 

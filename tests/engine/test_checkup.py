@@ -11,8 +11,8 @@ import pytest
 from modalhash import Engine
 from modalhash._files import shared_lock
 from modalhash.engine import EngineError, verify_engine
+from modalhash.engine.engine import ONE_PIXEL_GIF
 from modalhash.engine.folder import CONFIG, ITEMS, MEDIA
-from modalhash.serve.service import ONE_PIXEL_GIF
 from modalhash.store import StoreBusyError, StoreError, StoreFullError
 
 LOCKS = pytest.mark.skipif(os.name == "nt", reason="no locks there")

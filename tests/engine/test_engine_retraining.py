@@ -12,10 +12,10 @@ import pytest
 from modalhash import Engine
 from modalhash.data import Dataset, generate
 from modalhash.engine import EngineError, EngineReplacedError, ProblemCode, verify_engine
+from modalhash.engine.engine import ONE_PIXEL_GIF
 from modalhash.engine.folder import MEDIA
 from modalhash.engine.retraining import parameters_of
 from modalhash.methods.rlh import RLH
-from modalhash.serve.service import ONE_PIXEL_GIF
 from modalhash.store import Record, SqliteStore, StoreError
 
 NEW = [

@@ -12,8 +12,8 @@ import pytest
 from modalhash import Engine, _files
 from modalhash.engine import EngineError, EngineReplacedError
 from modalhash.engine import engine as engine_module
+from modalhash.engine.engine import ONE_PIXEL_GIF
 from modalhash.engine.folder import CONFIG, ITEMS, MEDIA, Generation, read_parts
-from modalhash.serve.service import ONE_PIXEL_GIF
 
 LOCKS = pytest.mark.skipif(os.name == "nt", reason="no locks there")
 

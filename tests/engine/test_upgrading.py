@@ -8,8 +8,8 @@ import pytest
 
 from modalhash import Engine
 from modalhash.engine import EngineError, EngineReplacedError, upgrade_engine, verify_engine
+from modalhash.engine.engine import ONE_PIXEL_GIF
 from modalhash.engine.folder import ITEMS, write_config
-from modalhash.serve.service import ONE_PIXEL_GIF
 from modalhash.store import STORE_FORMAT, SqliteStore, StoreBusyError, StoreError
 
 TO_FORMAT_3 = (

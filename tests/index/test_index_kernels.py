@@ -9,7 +9,7 @@ from slow_search import table_of
 
 from modalhash.codes import pack
 from modalhash.index import _kernels
-from modalhash.index._layout import CHUNK, pack_words
+from modalhash.index._layout import CHUNK, NO_STARTS, pack_words
 
 N_BITS = (1, 7, 9, 16, 17, 32, 33, 64, 65, 128, 129, 192, 250, 256, 300, 520)
 
@@ -37,7 +37,7 @@ def cases(draw):
 def test_nearest(case, share):
     n_bits, queries, table, distances = case
     k = max(1, int(share * table.n))
-    rows, near, sizes = _kernels.nearest(queries, table.words, table.n, _kernels.NO_STARTS, k, k, n_bits, n_bits)
+    rows, near, sizes = _kernels.nearest(queries, table.words, table.n, NO_STARTS, k, k, n_bits, n_bits)
     assert (sizes == k).all()
     order = np.argsort(distances, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(rows, order)

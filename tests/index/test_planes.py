@@ -8,7 +8,7 @@ from slow_search import table_of
 
 from modalhash.codes import pack
 from modalhash.index import _kernels, _planes
-from modalhash.index._layout import CHUNK, pack_words, to_chunks
+from modalhash.index._layout import CHUNK, NO_STARTS, pack_words, to_chunks
 
 N_BITS = (33, 64, 65, 128, 200, 256)
 BATCH = _kernels.MIN_QUERIES_FOR_PLANES + 3  # compared by planes, unless vector instructions count bits
@@ -64,7 +64,7 @@ def test_a_batch_finds_what_is_nearest(rng, n_bits, kind):
     distances = np.bitwise_count(pack(queries)[:, None] ^ pack(bits)[None]).sum(axis=2, dtype=np.int64)
     order = np.argsort(distances, axis=1, kind="stable")
     for k in (1, 100, n):
-        rows, near, sizes = _kernels.nearest(packed, table.words, n, _kernels.NO_STARTS, k, k, n_bits, n_bits)
+        rows, near, sizes = _kernels.nearest(packed, table.words, n, NO_STARTS, k, k, n_bits, n_bits)
         assert (sizes == k).all()
         np.testing.assert_array_equal(rows, order[:, :k])
         np.testing.assert_array_equal(near, np.take_along_axis(distances, order[:, :k], axis=1))
@@ -92,7 +92,7 @@ def test_groups_are_scanned_on_every_processor(rng, n_words):
     sizes, insides, limits = np.zeros(5, np.int64), np.zeros(5, np.int64), np.full(5, n_bits)
     words = to_chunks(codes, n // CHUNK)
     done = _kernels.scan_groups(
-        queries, words, n, _kernels.NO_STARTS, k, k, rows, distances, counts, levels, sizes, insides, limits
+        queries, words, n, NO_STARTS, k, k, rows, distances, counts, levels, sizes, insides, limits
     )
     assert done == n // CHUNK
     for q, query in enumerate(queries):

@@ -139,6 +139,7 @@ def train(
     """
     from modalhash.encoders import describe_quality, names_module
     from modalhash.engine import Engine
+    from modalhash.progress import Reporter
 
     encoders = key_values(encoder, "--encoder")
     if ":" in (method or "") or any(names_module(name) for name in encoders.values()):
@@ -174,6 +175,10 @@ def train(
             on_problem=lambda problem: None,  # shown at the end, below the bars
         )
         noted["items"] = len(engine)
+        report = Reporter(callback)
+        report("prepare searches", 0, 1)
+        engine.warm_up()  # what is compiled at the first use is compiled here, where one waits, and not in a search
+        report("prepare searches", 1, 1)
     problems = engine.problems
     with engine:
         facts = engine.info()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import numpy as np
+
 from modalhash._archives import ArchiveMember, find_member
 from modalhash._typing import Matrix
+from modalhash.codes import n_bytes
 from modalhash.data import TableFormat
 from modalhash.engine._filter_check import check_filter
 from modalhash.engine.answer import Hit, Judge, answer_requests
@@ -57,10 +61,12 @@ from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.retraining import Settings, retrain_engine
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
-from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, make_index
+from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback
 from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 from modalhash.validation import check_int, check_number
+
+ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
 def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
@@ -821,6 +827,34 @@ class Engine:
                 if self._ranker is ranker:  # and no other search has found the same
                     self._forget_snapshot(error)
             return self.answer(wanted)
+
+    def warm_up(self) -> None:
+        """Do once what is slow the first time, in a process that has many searches to come.
+
+        Encoders load their models, and searches their compiled kernels: from disk in half a second, or compiled anew
+        in about 20 s where no process has done so since modalhash was installed. Without this a process does its first
+        searches by numpy, and loads the kernels when these have taken about as long as that.
+        """
+        prefer_kernels()
+        code = np.zeros(n_bytes(self.n_bits), np.uint8)
+        refinement = self.refinement
+        vectors = {}
+        if refinement is not None:
+            vectors = {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
+        self.answer(
+            [
+                SearchRequest(code),
+                *(SearchRequest(code, SearchOptions(want=(name,))) for name in self.modalities),
+                SearchRequest(code, SearchOptions(radius=0, limit=1)),
+                *(SearchRequest(code, vector=vector, modality=name) for name, vector in vectors.items()),
+            ]
+        )
+        for name, reads in self.reads.items():
+            with contextlib.suppress(ValueError):  # an encoder from outside the package may refuse these
+                if reads == "text":
+                    self.prepare(text=["a"], modality=name)
+                elif reads == "image":
+                    self.prepare(image=[ONE_PIXEL_GIF], modality=name)
 
     def duplicates(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from modalhash.index._kernel_use import prefer_kernels as prefer_kernels
     from modalhash.index._scan import merge_sources as merge_sources
     from modalhash.index._sections import SnapshotError as SnapshotError
     from modalhash.index.backends import BACKENDS as BACKENDS
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
+        "_kernel_use": ["prefer_kernels"],
         "_scan": ["merge_sources"],
         "_sections": ["SnapshotError"],
         "backends": ["BACKENDS", "make_index"],

@@ -46,7 +46,6 @@ SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
 GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
 MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
-NO_STARTS = np.empty(0, np.int64)  # every row is one item
 
 
 # -- shared by both scans

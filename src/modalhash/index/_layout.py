@@ -17,11 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 from modalhash._typing import Array, Codes
+from modalhash.index._kernel_use import use_kernels
 
 CHUNK = 128  # codes that a kernel compares together
 MIN_DEFERRED = 4096  # rows out of order that may be held beside the arrays, or an eighth of the group if that is more
 MIN_NUMBERED = 16384  # rows below which a scan of all of them takes no time
 ITEMS_PER_CODE = 16  # in the mean, from which codes are held once: then a CodeTable takes no more memory than a Table
+
+
+SORT_WORK = 32  # what numpy takes to sort a word, in words to compare
+NO_STARTS = np.empty(0, np.int64)  # of the codes of a :class:`Table`: every row is one item
 
 
 class Table(NamedTuple):
@@ -101,12 +106,8 @@ class CodeTable(NamedTuple):
 
     def keep(self, kept: Array) -> CodeTable:
         """Return the table of the rows that are ``kept`` (bool), without comparing codes; those without rows go."""
-        from modalhash.kernels import fill_items
-
         numbers, offsets = self.numbers[kept], self.offsets[kept]
-        rows = np.empty(len(numbers), self.rows.dtype)
-        starts = np.zeros(self.n_codes + 1, np.int64)
-        fill_items(numbers, starts, rows)
+        starts, rows = items_by_code(numbers, self.n_codes, self.rows.dtype)
         present = np.flatnonzero(np.diff(starts))
         firsts = rows[starts[present]]
         if len(present) == self.n_codes and np.all(firsts[1:] > firsts[:-1]):
@@ -114,8 +115,8 @@ class CodeTable(NamedTuple):
         order = present[np.argsort(firsts)]  # codes stay in the order of their first row
         renumbered = np.zeros(self.n_codes, numbers.dtype)
         renumbered[order] = np.arange(len(order), dtype=numbers.dtype)
-        numbers, starts = renumbered[numbers], np.zeros(len(order) + 1, np.int64)
-        fill_items(numbers, starts, rows)
+        numbers = renumbered[numbers]
+        starts, rows = items_by_code(numbers, len(order), rows.dtype)
         words = to_chunks(to_rows(self.words, self.n_codes)[order], chunks_for(len(order)))
         return CodeTable(self.first_id, offsets, numbers, words, len(order), starts, rows)
 
@@ -317,23 +318,54 @@ class GroupRows:
 
 def number_rows(ids: Array, codes: Array) -> CodeTable | None:
     """Return rows (ids ascending) with each distinct code once, or None if codes are too many for that to gain."""
-    from modalhash.kernels import fill_items, number_codes
-
-    n, most = len(ids), len(ids) // ITEMS_PER_CODE
-    slots = np.full(2 << most.bit_length(), -1, dtype=np.int32)
-    firsts, numbers = np.empty(most, np.int64), np.empty(n, np.uint32)
-    n_codes = number_codes(np.ascontiguousarray(codes), most, slots, firsts, numbers)
-    if n_codes < 0:
+    n = len(ids)
+    numbered = _first_rows(codes, n // ITEMS_PER_CODE)
+    if numbered is None:
         return None
+    firsts, numbers = numbered
+    n_codes = len(firsts)
     near = int(ids[-1]) - int(ids[0]) < 2**32
     first_id = int(ids[0]) if near else 0
-    starts = np.zeros(n_codes + 1, np.int64)
-    rows = np.empty(n, np.uint32 if n < 2**32 else np.int64)
-    fill_items(numbers, starts, rows)
-    words = to_chunks(codes[firsts[:n_codes]], chunks_for(n_codes))
+    starts, rows = items_by_code(numbers, n_codes, np.dtype(np.uint32 if n < 2**32 else np.int64))
+    words = to_chunks(codes[firsts], chunks_for(n_codes))
     offsets = (ids - first_id).astype(np.uint32 if near else np.int64)
     short = numbers.astype(np.uint16) if n_codes <= 2**16 else numbers
     return CodeTable(first_id, offsets, short, words, n_codes, starts, rows)
+
+
+def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
+    """Return the first row of each distinct code, ascending, and the number of each row's code among them.
+
+    None if there are more than ``most``.
+    """
+    codes = np.ascontiguousarray(codes)
+    if use_kernels(SORT_WORK * codes.size):
+        from modalhash.kernels import number_codes
+
+        slots = np.full(2 << most.bit_length(), -1, dtype=np.int32)
+        firsts, numbers = np.empty(most, np.int64), np.empty(len(codes), np.uint32)
+        n_codes = number_codes(codes, most, slots, firsts, numbers)
+        return None if n_codes < 0 else (firsts[:n_codes], numbers)
+    keys = codes.view(f"V{codes.itemsize * codes.shape[1]}") if codes.shape[1] > 1 else codes
+    _, firsts, inverse = np.unique(keys.reshape(-1), return_index=True, return_inverse=True)
+    if len(firsts) > most:
+        return None
+    order = np.argsort(firsts)
+    renumbered = np.empty(len(order), np.uint32)
+    renumbered[order] = np.arange(len(order), dtype=np.uint32)
+    return firsts[order], renumbered[inverse]
+
+
+def items_by_code(numbers: Array, n_codes: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
+    """Return rows sorted by the number of their code: where those of each code begin, and the rows as ``dtype``."""
+    if use_kernels(SORT_WORK * len(numbers)):
+        from modalhash.kernels import fill_items
+
+        starts, rows = np.zeros(n_codes + 1, np.int64), np.empty(len(numbers), dtype)
+        fill_items(numbers, starts, rows)
+        return starts, rows
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(numbers, minlength=n_codes))])
+    return starts, np.argsort(numbers, kind="stable").astype(dtype)
 
 
 def word_type(n_bits: int) -> type[np.unsignedinteger]:

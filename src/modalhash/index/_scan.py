@@ -13,7 +13,8 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._layout import CodeTable, Table, chunks_for
+from modalhash.index._kernel_use import CALL_WORK, use_kernels
+from modalhash.index._layout import NO_STARTS, CodeTable, Table, chunks_for
 from modalhash.index.base import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
 
 T = TypeVar("T")
@@ -68,9 +69,11 @@ def _nearest(
     queries: Array, table: AnyTable, k: int, most: int, n_bits: int, farthest: int
 ) -> tuple[Array, Array, Array]:
     """Return ids and distances, (queries, most), of the k nearest rows of a table and their ties, and their numbers."""
-    from modalhash.index._hit_kernels import nearest_items
-    from modalhash.index._kernels import NO_STARTS, nearest
-
+    if use_kernels():
+        from modalhash.index._hit_kernels import nearest_items
+        from modalhash.index._kernels import nearest
+    else:
+        from modalhash.index._numpy_search import nearest, nearest_items
     if isinstance(table, Table):
         rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, most, n_bits, farthest)
         return table.ids[rows], distances, sizes
@@ -85,9 +88,11 @@ def scan_within(
     """Return all rows within ``radius`` of each query, in several parts that make up the tables."""
 
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        from modalhash.index._hit_kernels import items_within
-        from modalhash.index._kernels import within
-
+        if use_kernels():
+            from modalhash.index._hit_kernels import items_within
+            from modalhash.index._kernels import within
+        else:
+            from modalhash.index._numpy_search import items_within, within
         if isinstance(table, Table):
             rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
             return table.ids[rows], distances, offsets
@@ -97,6 +102,21 @@ def scan_within(
 
     filled = [table for table in tables if table.n]
     return [stack_tiles(part) for part in scan_tiles(queries, filled, scan, n_threads=n_threads)]
+
+
+def write_distances(query: Array, table: AnyTable, wanted: Array, out: Array) -> None:
+    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
+    if not use_kernels(CALL_WORK + query.size * len(wanted)):
+        from modalhash.index import _numpy_search
+
+        _numpy_search.distances_by_id(query, table, wanted, out)
+        return
+    from modalhash.index._hit_kernels import distances_by_id
+
+    if isinstance(table, Table):
+        distances_by_id(query, table.ids, NO_STARTS, table.words, wanted, out)
+    else:
+        distances_by_id(query, table.offsets, table.numbers, table.words, wanted - table.first_id, out)
 
 
 def scan_tiles(
@@ -114,8 +134,10 @@ def scan_tiles(
     """
     if not len(queries):
         return []
-    n_bytes = sum(_n_scanned(table) for table in tables) * queries.nbytes
-    n_threads = 1 if n_bytes < MIN_BYTES_FOR_THREADS else n_threads or numba_threads()
+    n_scanned = sum(_n_scanned(table) for table in tables)
+    work = queries.size * n_scanned + len(queries) * len(tables) * CALL_WORK
+    alone = not use_kernels(work) or n_scanned * queries.nbytes < MIN_BYTES_FOR_THREADS
+    n_threads = 1 if alone else n_threads or numba_threads()
     n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several tiles a thread: some take longer
     share = max(MIN_QUERY_TILE, -(-len(queries) // n_tiles))
     tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
@@ -162,10 +184,8 @@ def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, most: int) -> Hi
     if len(parts) != 2 or n_queries != 1:
         merged = merge_within(parts, n_queries)
         return merged if len(parts) == 1 else cut_ties(merged, k, most)
-    from modalhash.index._hit_kernels import merge_ordered
-
     (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups: the most frequent search
-    ids, distances, _, _ = merge_ordered(ids, distances, other_ids, other_distances)
+    ids, distances, _, _ = _merge_ordered(ids, distances, other_ids, other_distances)
     n = min(most, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right"))) if len(ids) else 0
     return Hits(ids[:n], distances[:n], np.array([0, n]))
 
@@ -182,9 +202,18 @@ def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tup
     >>> [values.tolist() for values in merge_sources(found, other)]
     [[7, 5, 2], [0, 1, 3], [True, False, True], [False, True, True]]
     """
-    from modalhash.index._hit_kernels import merge_ordered
-
     ids, distances = other
     order = np.lexsort((ids, distances))[np.count_nonzero(distances == PADDING) :]
-    merged: tuple[Array, Array, Array, Array] = merge_ordered(*found, ids[order], distances[order])
+    return _merge_ordered(*found, ids[order], distances[order])
+
+
+def _merge_ordered(
+    ids: Array, distances: Array, other_ids: Array, other_distances: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return two lists of hits in canonical order as one, and which of the two each is in."""
+    if use_kernels():
+        from modalhash.index._hit_kernels import merge_ordered
+    else:
+        from modalhash.index._numpy_search import merge_ordered
+    merged: tuple[Array, Array, Array, Array] = merge_ordered(ids, distances, other_ids, other_distances)
     return merged

@@ -11,7 +11,7 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
 from modalhash.index._layout import FrozenRows, GroupRows, Table, pack_words, to_rows, word_type
-from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within
+from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 from modalhash.index.base import (
     PADDING,
     BuildReport,
@@ -301,18 +301,11 @@ class HammingIndex:
         >>> index.distances(np.array([7], dtype=np.uint8), [3, 5, 1]).tolist()
         [3, -1, 0]
         """
-        from modalhash.index._hit_kernels import distances_by_id
-        from modalhash.index._kernels import NO_STARTS
-
         numbers = check_ids(ids)
         query = pack_words(self._check(np.asarray(query_code)[None], "query_code"), self.n_bits)[0]
         distances = np.full(len(numbers), PADDING, dtype=np.int32)
         for table in self._tables(None, group):
-            if isinstance(table, Table):
-                distances_by_id(query, table.ids, NO_STARTS, table.words, numbers, distances)
-            else:
-                wanted = numbers - table.first_id
-                distances_by_id(query, table.offsets, table.numbers, table.words, wanted, distances)
+            write_distances(query, table, numbers, distances)
         return distances
 
     def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[AnyTable]:

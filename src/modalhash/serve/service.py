@@ -8,7 +8,6 @@ closes it.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import threading
 import time
@@ -17,12 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, Literal, TypeVar
 
-import numpy as np
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modalhash.audit import AuditLog
-from modalhash.codes import n_bytes
-from modalhash.engine import Engine, EngineReplacedError, SearchOptions, SearchRequest
+from modalhash.engine import Engine, EngineReplacedError
 from modalhash.serve.errors import busy_error
 from modalhash.serve.media import Thumbnails
 from modalhash.serve.monitoring import LOGGER, Metrics
@@ -34,7 +31,6 @@ from modalhash.store import StoreError
 
 Value = TypeVar("Value")
 Pool = Literal["items", "pictures", "changes", "duplicates", "follow"]
-ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 RETRY_SECONDS = 5.0
 """The time after which an engine that could not be opened is tried again."""
 MAX_REPLACEMENTS = 3
@@ -171,7 +167,7 @@ class Service:
                 return
             engine = old.engine.reopen()
             try:
-                warm_up(engine)
+                engine.warm_up()
             except BaseException:
                 engine.close()
                 raise
@@ -202,36 +198,13 @@ class Service:
 
     def warm_up(self) -> None:
         """Load and compile what the first searches would have to wait for."""
-        warm_up(self.engine)
+        self.engine.warm_up()
 
     def close(self) -> None:
         """End the threads when their work is done, and close the engine if the service opened it itself."""
         for executor in self._executors.values():
             executor.shutdown(wait=True, cancel_futures=True)
         self._served.close()
-
-
-def warm_up(engine: Engine) -> None:
-    """Let an engine do once what is slow the first time."""
-    code = np.zeros(n_bytes(engine.n_bits), np.uint8)
-    refinement = engine.refinement
-    vectors = (
-        {} if refinement is None else {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
-    )
-    engine.answer(
-        [
-            SearchRequest(code),
-            *(SearchRequest(code, SearchOptions(want=(name,))) for name in engine.modalities),
-            SearchRequest(code, SearchOptions(radius=0, limit=1)),
-            *(SearchRequest(code, vector=vector, modality=name) for name, vector in vectors.items()),
-        ]
-    )
-    for name, reads in engine.reads.items():
-        with contextlib.suppress(ValueError):  # an encoder from outside the package may refuse these
-            if reads == "text":
-                engine.prepare(text=["a"], modality=name)
-            elif reads == "image":
-                engine.prepare(image=[ONE_PIXEL_GIF], modality=name)
 
 
 class LeaseMiddleware:
