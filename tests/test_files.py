@@ -35,6 +35,21 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_file_is_whole_before_it_gets_its_name(tmp_path, monkeypatch, sync):
+    seen, replace = [], os.replace
+
+    def look(source, target):
+        with open(source, "rb") as file:
+            seen.append(file.read())
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", look)
+    write_atomically(tmp_path / "file", b"all", sync=sync)
+    write_atomically(tmp_path / "file", lambda file: file.write(b"all of it"), sync=sync)
+    assert seen == [b"all", b"all of it"]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no such signals and locks there")
 def test_what_a_killed_process_left_is_found_and_swept_and_what_is_being_written_is_not(tmp_path):
     code = "import os, signal, sys; from modalhash._files import write_atomically\n"

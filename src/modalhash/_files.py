@@ -55,8 +55,8 @@ def write_atomically(path: str | Path, content: bytes | Callable[[BinaryIO], Non
                 content(file)
             else:
                 file.write(content)
+            file.flush()  # before it gets its name: else it would have that without its end for a moment
             if sync:
-                file.flush()
                 os.fsync(file.fileno())
             mask = os.umask(0)
             os.umask(mask)
