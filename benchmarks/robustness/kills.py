@@ -14,6 +14,7 @@ reaches one of many sizes (RLIMIT_FSIZE). Then, every time:
 - nothing of the killed process is left in it or beside it after that, or after ``modalhash verify --repair``, which
   finds no damage;
 - an export or a backup is there whole, or not there;
+- an engine whose snapshot was being written answers as it does without any;
 - the same operation, run once more and left alone, ends with the new contents.
 
 Starting Python costs a second, so operations run in forks of this process, which has loaded everything and has done
@@ -112,11 +113,14 @@ class Operation:
     """Does it when a part may be done already; by default the same."""
     begin: str = "engine"
     """What is there before: an ``"engine"``, ``"nothing"``, an engine that has ``"grown"`` since it was trained, one of
-    an ``"old"`` format, or one with ``"leftovers"`` of killed processes."""
+    an ``"old"`` format, one with a ``"snapshot"`` of its index and changes since, or one with ``"leftovers"`` of killed
+    processes."""
     output: str | None = None
     """The file that it writes beside the engine."""
     errors: bool = True
     """Whether calls fail too; not where another operation makes the same ones."""
+    snapshot: bool = False
+    """Whether it writes a snapshot of the index, and changes nothing else."""
     items: str = "second"
     """Whose items it trains with: results of computing are kept for each."""
 
@@ -151,6 +155,13 @@ def upload(name: str, *, replace: bool) -> Run:
                 acknowledge()
 
     return run
+
+
+def write_snapshot(place: Place, acknowledge: Callable[[], None]) -> None:
+    """Write a snapshot of the index, as engines of 50,000 items and more do by themselves; a warning if that fails."""
+    with user_errors(), warnings.catch_warnings(), Engine.open(place.engine) as engine:
+        warnings.simplefilter("ignore")
+        engine.save_snapshot()
 
 
 def without_exchange(run: Run) -> Run:
@@ -193,6 +204,8 @@ OPERATIONS = (
     Operation(
         "backup, compressed", command("backup", "{work}/engine", "{work}/copy.tgz"), output="copy.tgz", errors=False
     ),
+    Operation("snapshot", write_snapshot, snapshot=True),
+    Operation("snapshot in the place of an old one", write_snapshot, begin="snapshot", snapshot=True),
     Operation("verify --repair", command("verify", "{work}/engine", "--repair"), begin="leftovers"),
 )
 TO_FORMAT_3 = (
@@ -258,6 +271,11 @@ def prepare(base: Path) -> Place:
     with Engine.open(base / "begin-grown" / "engine") as engine:
         engine.add(place.source / "new.jsonl", workers=1)
         engine.relabel(place.source / "labels.jsonl")
+    shutil.copytree(base / "begin-engine", base / "begin-snapshot")
+    with Engine.open(base / "begin-snapshot" / "engine") as engine:
+        engine.save_snapshot()
+        engine.add(place.source / "new.jsonl", workers=1)
+        engine.remove(["text/3", "kept/2"])
     shutil.copytree(base / "begin-engine", base / "begin-old")
     connection = sqlite3.connect(base / "begin-old" / "engine" / "items.sqlite")
     for statement in TO_FORMAT_3:
@@ -327,6 +345,27 @@ def contents(folder: Path, *, read_only: bool = False) -> str | None:
             raise AssertionError(f"the index has {len(engine.index)} items, the store {len(lines)}")
         facts = [sorted(lines), sorted(found), engine.labels(), engine.config["model"]]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def answers(folder: Path, *, with_snapshot: bool) -> list[Any]:
+    """Return what an engine finds, by its snapshot if it has one, or from its store alone."""
+    if not with_snapshot:
+        copy = folder.parent / "without"
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("index.snapshot"))
+        try:
+            return answers(copy, with_snapshot=True)
+        finally:
+            shutil.rmtree(copy)
+    with Engine.open(folder, read_only=True) as engine:
+        queries = ({"text": "red ball"}, {"text": "blue"}, {"id": "image/4"})
+        found = [engine.search(**query, k=100) for query in queries]
+    return [[(hit.modality, hit.id, hit.distance, hit.score) for hit in hits] for hits in found]
+
+
+def has_new_snapshot(folder: Path) -> bool:
+    with Engine.open(folder, read_only=True) as engine:
+        snapshot = engine.info()["snapshot"]
+    return snapshot is not None and snapshot["changes_since"] == 0
 
 
 # -- system calls
@@ -509,6 +548,9 @@ def judge(place: Place, operation: Operation, recorded: Recorded, ended: Ended, 
     check_output(place, operation, recorded)
     if operation.output is not None:
         outcome = "new" if (place.work / operation.output).exists() else "old"
+    if operation.snapshot:
+        check_answers(place)
+        outcome = "new" if has_new_snapshot(place.engine) else "old"
     result.outcomes[outcome] += 1
     if state is not None:
         left = [finding for finding in verify_engine(place.engine) if not is_beside(finding.path, place)]
@@ -530,6 +572,15 @@ def judge(place: Place, operation: Operation, recorded: Recorded, ended: Ended, 
     assert contents(place.engine) == recorded.states[-1], "done once more, it does not end with the new contents"
     check_output(place, operation, recorded)
     check_names(place, operation)
+    if operation.snapshot:
+        assert has_new_snapshot(place.engine), "done once more, it does not write the snapshot"
+        check_answers(place)
+
+
+def check_answers(place: Place) -> None:
+    """A snapshot changes nothing of what is found."""
+    by_snapshot = answers(place.engine, with_snapshot=True)
+    assert by_snapshot == answers(place.engine, with_snapshot=False), "by its snapshot the engine answers otherwise"
 
 
 def is_beside(path: str, place: Place) -> bool:
