@@ -61,7 +61,7 @@ from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.retraining import Settings, retrain_engine
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
-from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, make_index, prefer_kernels
+from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback
 from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 from modalhash.validation import check_int, check_number
@@ -182,6 +182,7 @@ class Engine:
         self.problems: tuple[Problem, ...] = ()
         self._lock = threading.Lock()
         self._revision: Revision | None = None
+        self._index_reports: Mapping[int, BuildReport] = {}
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.refinement = parts.refinement
         self._modality_numbers: dict[str, int] = {}
@@ -438,7 +439,7 @@ class Engine:
 
         A snapshot is a copy. It may be deleted at any time, and what it lacks is read from the store.
         """
-        if self.read_only or not isinstance(self.index, HammingIndex) or self.replaced:
+        if self.read_only or self.replaced:
             return None
         self._snapshots.finish()
         self.refresh()
@@ -996,6 +997,7 @@ class Engine:
         self._snapshots.drop(error)
         self.index, self._ranker = self._make_index()
         self._revision = None
+        self._index_reports = {}  # an approximate index answers exactly from now on: building lists takes too long here
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:
         revision, ranker = self._revision, self._ranker
@@ -1006,7 +1008,6 @@ class Engine:
     def _freeze(self) -> tuple[Frozen, Revision, int]:
         """Return what the index holds, the revision of that, and the number of items."""
         with self._lock:
-            assert isinstance(self.index, HammingIndex)
             assert self._revision is not None
             return freeze_engine(self.index, self._ranker), self._revision, len(self.index)
 

@@ -33,6 +33,7 @@ from modalhash._files import is_being_written
 from modalhash.engine.folder import SNAPSHOT as FILE
 from modalhash.engine.ordering import Ranker
 from modalhash.index import (
+    FaissIndex,
     Frozen,
     HammingIndex,
     Index,
@@ -145,13 +146,16 @@ class SnapshotKeeper:
     # -- reading
 
     def load(self, snapshot: Snapshot | None, index: Index, ranker: Ranker | None) -> Revision | None:
-        """Fill an empty index and ranker from a snapshot and return its revision; None if it cannot be used."""
+        """Fill an empty index and ranker from a snapshot and return its revision; None if it cannot be used.
+
+        Lists of an approximate index are not in it: they are built afterwards, whatever filled it.
+        """
         if snapshot is None:
             return None
         revision = _reached(snapshot.facts, self._owner, self._store)
         if revision is None:
             return None
-        codes = index if isinstance(index, HammingIndex) else HammingIndex(index.n_bits)
+        codes = exact_codes(index)
         try:
             if ranker is None:
                 snapshot.thaw({"codes": codes}, {})
@@ -161,9 +165,6 @@ class SnapshotKeeper:
         except SnapshotError as error:
             _warn_of_damage(error)
             return None
-        if codes is not index:
-            for group in codes.groups:
-                index.add(*codes.dump(group=group), group=group)
         self._saved, self._used = revision, snapshot.identity
         return revision
 
@@ -201,7 +202,7 @@ class SnapshotKeeper:
 
     def is_due(self, revision: Revision, index: Index, *, now: bool = False) -> bool:
         """Return whether a snapshot should be written; with ``now``, however short ago the last one was."""
-        if self._read_only or not isinstance(index, HammingIndex):
+        if self._read_only:
             return False
         n_changes = revision.items if self._saved is None else _changes(self._saved, revision)
         if CHANGED_SHARE * n_changes < MIN_ITEMS:  # nearly always: the number of items is not asked for
@@ -289,11 +290,20 @@ class SnapshotKeeper:
         }
 
 
-def freeze_engine(index: HammingIndex, ranker: Ranker | None) -> Frozen:
+def exact_codes(index: Index) -> HammingIndex:
+    """Return what holds the codes of an index, exactly and without the lists that an approximate one makes of them."""
+    if isinstance(index, FaissIndex):
+        return index.exact
+    assert isinstance(index, HammingIndex)
+    return index
+
+
+def freeze_engine(index: Index, ranker: Ranker | None) -> Frozen:
     """Return what an engine's index and ranker hold now."""
+    codes = exact_codes(index)
     if ranker is None:
-        return freeze({"codes": index}, {})
-    return freeze({"codes": index, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
+        return freeze({"codes": codes}, {})
+    return freeze({"codes": codes, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
 
 
 def _changes(since: Revision, until: Revision) -> int:
