@@ -67,6 +67,14 @@ def test_the_unit_is_hardened():
     assert settings["ProtectSystem"] == "strict"
 
 
+def test_a_reload_of_the_unit_replaces_workers():
+    """One process alone would end at the signal, and not be started again."""
+    settings = dict(unit())
+    assert settings["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    words = shlex.split(settings["ExecStart"])
+    assert int(words[words.index("--workers") + 1]) > 1
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_takes_the_unit(tmp_path):
     path = tmp_path / "modalhash.service"
