@@ -333,9 +333,8 @@ class SqliteStore:
         """
         for numbers, groups, rows in self._pages("refinement", modality, since, until):
             with tell_damage(self.path):
-                padded = b"".join((row or b"").ljust(MAX_REFINEMENT, b"\0") for row in rows)
-                vectors = np.frombuffer(padded, dtype=np.int8).reshape(len(rows), MAX_REFINEMENT)
-            yield numbers, groups, vectors, np.array([row is not None for row in rows], dtype=bool)
+                vectors, present = _padded(rows)
+            yield numbers, groups, vectors, present
 
     def removed(self, since: Revision, until: Revision) -> Array:
         """Return the numbers of the items that were removed after ``since`` and not after ``until``.
@@ -457,6 +456,12 @@ class SqliteStore:
             self._check_open()
             return self._connection.execute(sql, values).fetchall()
 
+    def _values(self, sql: str, *values: Any) -> list[Any]:
+        """Return the values of all rows, one after the other."""
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            return list(chain.from_iterable(self._connection.execute(sql, values)))
+
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
         if self.read_only:
@@ -524,19 +529,22 @@ class SqliteStore:
 
     def _pages(
         self, column: str, modality: str | None, since: Revision | None, until: Revision | None
-    ) -> Iterator[tuple[Array, Array, tuple[bytes, ...]]]:
-        """Iterate over pages of numbers, numbers of the modalities and one column, in insertion order."""
+    ) -> Iterator[tuple[Array, Array, list[bytes]]]:
+        """Iterate over pages of numbers, numbers of the modalities and one column, in insertion order.
+
+        Rows are taken apart as they come: as many tuples at once would keep Python's garbage collector busy, and take
+        three times as long.
+        """
         group = None if modality is None else self.modalities().get(modality, -1)
         last, stop = (since or Revision()).items, (until or self.revision()).items
         sql = f"SELECT number, modality, {column} FROM item WHERE number > ? AND number <= ?"
         sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
         more = () if group is None else (group,)
-        while rows := self._rows(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
-            numbers, groups, values = zip(*rows, strict=True)
+        while values := self._values(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
             with tell_damage(self.path):
-                page = np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), values
-            yield page
-            last = numbers[-1]
+                numbers, groups = (np.array(values[first::3], dtype=np.int64) for first in range(2))
+            yield numbers, groups, values[2::3]
+            last = int(numbers[-1])
 
     def _numbers(self, keys: list[Key]) -> dict[Key, int]:
         ids: dict[str, list[str]] = {}
@@ -557,6 +565,18 @@ class SqliteStore:
             self._check_open()
             rows = self._connection.execute(sql, values)
             return rising(np.fromiter(chain.from_iterable(rows), dtype=np.int64))
+
+
+def _padded(vectors: Sequence[bytes | None]) -> tuple[Array, Array]:
+    """Return refinement vectors as rows with zeros after their values, and which there are."""
+    if None not in vectors and len(widths := set(map(len, vectors))) == 1:  # type: ignore[arg-type]
+        rows = np.zeros((len(vectors), MAX_REFINEMENT), np.int8)
+        width = widths.pop()
+        rows[:, :width] = np.frombuffer(b"".join(vectors), np.int8).reshape(len(vectors), width)  # type: ignore[arg-type]
+        return rows, np.ones(len(vectors), dtype=bool)
+    padded = b"".join((vector or b"").ljust(MAX_REFINEMENT, b"\0") for vector in vectors)
+    rows = np.frombuffer(padded, np.int8).reshape(len(vectors), MAX_REFINEMENT)
+    return rows, np.array([vector is not None for vector in vectors], dtype=bool)
 
 
 def _modality_number(connection: sqlite3.Connection, name: str) -> int:
