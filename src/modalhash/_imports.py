@@ -73,17 +73,21 @@ def deferred(*names: str) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def import_sklearn() -> None:
-    """Import of scikit-learn what models and encoders use, without what its other parts alone need.
+def import_sklearn(module: str = "sklearn.base") -> Any:
+    """Import a part of scikit-learn without what only other parts of it need.
 
     It imports scipy.stats and, where it is installed, pandas: together they take longer than all the rest of opening an
     engine, and a search uses neither.
+
+    Examples
+    --------
+    >>> import_sklearn("sklearn.exceptions").NotFittedError.__name__
+    'NotFittedError'
     """
+    if module in sys.modules:
+        return import_module(module)
     with deferred("scipy.stats", "pandas"):
-        import sklearn.base
-        import sklearn.feature_extraction
-        import sklearn.preprocessing
-        import sklearn.utils.validation  # noqa: F401
+        return import_module(module)
 
 
 def install_line(extra: str) -> str:

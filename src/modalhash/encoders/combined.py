@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
-from sklearn.preprocessing import normalize
 
+from modalhash._imports import import_sklearn
 from modalhash._typing import Array
 from modalhash.encoders._weights import check_weights
 from modalhash.encoders._word_senses import Meaning, WordSenses, usual_forms, written_words
@@ -256,6 +256,7 @@ def word_rows(
         if word not in columns
     ]
     shares = _from_entries(entries, (len(batch), len(unknown)))
+    normalize = import_sklearn("sklearn.preprocessing").normalize
     meant = normalize(shares @ _rows_by_meaning(unknown, words, senses.meaning(unknown, sentences, quick=quick)))
     share = np.asarray(shares.sum(axis=1)).ravel()
     changed = np.flatnonzero(share)

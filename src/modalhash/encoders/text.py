@@ -21,10 +21,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import norm
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction import FeatureHasher
-from sklearn.preprocessing import normalize
 from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
+from modalhash._imports import import_sklearn
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
 from modalhash.encoders.base import EncoderBase, ItemError, State
@@ -255,7 +254,8 @@ class HashingEncoder(EncoderBase):
         assert self.pieces is not None
         low, high = self.pieces
         counts, words = _count_words(batch)
-        hasher = FeatureHasher(self.columns // 2, input_type="string", dtype=np.float32)
+        hasher_class = import_sklearn("sklearn.feature_extraction").FeatureHasher
+        hasher = hasher_class(self.columns // 2, input_type="string", dtype=np.float32)
         column: dict[str, int] = {}
         pieces = _count_terms(words, lambda word: pieces_of(word, low, high), column)
         hashed_words, hashed_pieces = (hasher.transform([[term] for term in terms]) for terms in (words, column))
@@ -352,7 +352,7 @@ def _contexts(rows: sparse.csr_array, n_words: int) -> sparse.csr_array:
     kept: list[sparse.csr_array] = []
     for words in row_slices(n_words, CONTEXT_BLOCK):
         has = has_word[words]
-        means = normalize(has, norm="l1", copy=False) @ rows
+        means = import_sklearn("sklearn.preprocessing").normalize(has, norm="l1", copy=False) @ rows
         means.data = np.round(means.data, CONTEXT_DECIMALS)
         means.sort_indices()
         kept.append(_largest(means, CONTEXT_TERMS))
