@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from modalhash.encoders import HashingEncoder, ItemError, TfidfEncoder
-from modalhash.encoders.text import pieces_of, words_of
+from modalhash.encoders.text import FEW_TEXTS, pieces_of, words_of
 
 TEXTS = [
     "Ein rotes Boot im Hafen; im Hintergrund ein Haus.",
@@ -203,3 +203,36 @@ def test_a_stored_context_with_indices_out_of_range_is_refused():
     state.arrays["context_indices"][-1] = 10**6
     with pytest.raises(ValueError, match="'tfidf', context: a broken sparse matrix: column indices"):
         TfidfEncoder.restore(state)
+
+
+WORDS = st.text("abcdé", min_size=1, max_size=5)
+SENTENCES = st.lists(WORDS, min_size=1, max_size=12).map(" ".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    texts=st.lists(SENTENCES, min_size=1, max_size=30),
+    queries=st.lists(SENTENCES, min_size=1, max_size=FEW_TEXTS),
+    pieces=st.sampled_from([(3, 4), (1, 2), (2, 2), None]),
+    context=st.sampled_from([0.0, 0.25, 0.9]),
+    limits=st.sampled_from([(4096, 4096), (5, 20)]),
+)
+def test_rows_of_a_few_texts_are_those_of_the_matrices_to_the_last_bit(texts, queries, pieces, context, limits):
+    encoder = TfidfEncoder(pieces=pieces, context=context, max_words=limits[0], max_pieces=limits[1]).fit(texts)
+    together = encoder.encode(queries)
+    for row, query in enumerate([*queries, *texts]):
+        expected, found = encoder._encode_many([query]), encoder.encode([query])
+        expected.sort_indices()
+        for name in ("indices", "indptr", "data"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        if row < len(queries):
+            np.testing.assert_array_equal(dense(together)[row], dense(found)[0])
+
+
+def test_the_same_row_among_few_texts_and_among_many():
+    many = [f"{text} {number}" for number in range(2 * FEW_TEXTS) for text in TEXTS]
+    rows = dense(FITTED.encode(many))
+    assert len(many) > FEW_TEXTS
+    for number, text in enumerate(many):
+        np.testing.assert_array_equal(dense(FITTED.encode([text]))[0], rows[number])

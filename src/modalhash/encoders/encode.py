@@ -275,6 +275,8 @@ def _stacked(parts: list[Matrix], dim: int) -> Matrix:
     parts = [rows for rows in parts if rows.shape[0]] or parts[:1]
     if not parts:
         return np.empty((0, dim), dtype=np.float32)
+    if len(parts) == 1 and isinstance(parts[0], sparse.csr_array) and parts[0].dtype == np.float32:
+        return parts[0]
     if any(sparse.issparse(rows) for rows in parts):
         return sparse.csr_array(sparse.vstack(parts, format="csr", dtype=np.float32))
     return np.concatenate(parts)

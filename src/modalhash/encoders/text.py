@@ -3,7 +3,8 @@
 A text is brought to one form (Unicode NFKC, then case-folded: ``Straße`` and ``STRASSE`` are one word) and cut into
 words. Pieces of a word, runs of a few letters with its borders marked by a space, let ``Segelboot`` meet ``Boote``.
 All pieces of a word come with it, so they are counted by one sparse product of words in texts and pieces in words:
-the slow part, in Python, is done once per distinct word and not once per word of every text.
+the slow part, in Python, is done once per distinct word and not once per word of every text. For a few texts, as
+searches have them, making the sparse matrices would take longer than all the rest: their rows are made one by one.
 
 A word alone is far from every text that has it among ten others, and what a model learned of those texts hardly
 reaches it. TF-IDF therefore mixes a text with the *context* of its words: what the training texts with these words
@@ -14,8 +15,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
@@ -44,6 +45,8 @@ CONTEXT_BLOCK = 256
 """Words whose contexts are summed at once."""
 CONTEXT_DECIMALS = 4
 """Contexts are rounded, so that they do not depend on the order of the texts."""
+FEW_TEXTS = 4
+"""Texts up to which rows are made one by one, without matrices: with more texts, matrices are quicker."""
 
 
 class TfidfEncoder(EncoderBase):
@@ -146,8 +149,33 @@ class TfidfEncoder(EncoderBase):
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
         """Return the TF-IDF rows of texts."""
+        if len(batch) <= FEW_TEXTS:
+            return _stacked([self._row(text) for text in batch], self.dim)
+        return self._encode_many(batch)
+
+    def _encode_many(self, batch: Sequence[Any]) -> sparse.csr_array:
         rows = self._weighed(batch)
         return rows if self._contexts is None else _mixed(rows, self._contexts, self.context)
+
+    def _row(self, text: Any) -> _Row:
+        """Return the row of one text, to the last bit as :meth:`_encode_many` makes it of this text alone."""
+        columns = self._fitted()
+        counts: dict[str, int] = {}
+        for word in words_of(text):
+            counts[word] = counts.get(word, 0) + 1
+        tables = [{columns[0][word]: n for word, n in counts.items() if word in columns[0]}]
+        if self.pieces:
+            tables.append(_count_pieces(counts, *self.pieces, columns[1]))
+        starts = (0, len(columns[0]))
+        root = np.float32(np.sqrt(len(tables)))
+        parts = []
+        for table, weights, start in zip(tables, self._idf, starts, strict=False):
+            own = np.fromiter(reversed(table), np.int32, len(table))  # a sparse product has new columns first
+            values = _dampen(np.fromiter(reversed(table.values()), np.float32, len(table)))
+            values *= weights[own]
+            parts.append(_Row(own + np.int32(start), _unit(values) / root))
+        row = _sorted_row(_Row(*map(np.concatenate, zip(*parts, strict=True))))
+        return row if self._contexts is None else _mixed_row(row, len(tables[0]), self._contexts, self.context)
 
     def _weighed(self, batch: Sequence[Any]) -> sparse.csr_array:
         """Return the rows of the texts as they stand, without contexts."""
@@ -395,5 +423,102 @@ def _unit_rows(rows: sparse.csr_array) -> sparse.csr_array:
 
 def _dampened(counts: sparse.csr_array) -> sparse.csr_array:
     """Counts c to 1 + log c: the tenth ``the`` says less than the first."""
-    counts.data = 1 + np.log(counts.data, dtype=np.float32)
+    counts.data = _dampen(counts.data)
     return counts
+
+
+def _dampen(counts: Array) -> Array:
+    return np.asarray(1 + np.log(counts, dtype=np.float32))
+
+
+# -- one text
+
+
+class _Row(NamedTuple):
+    """One row of a sparse matrix."""
+
+    columns: Array
+    values: Array
+
+
+def _count_pieces(words: Mapping[str, int], low: int, high: int, column: Mapping[str, int]) -> dict[int, int]:
+    """How often known pieces stand in a text with these words, in the order in which a sparse product meets them."""
+    total: dict[int, int] = {}
+    for word, n in words.items():
+        own: dict[int, int] = {}
+        for piece in pieces_of(word, low, high):
+            if (number := column.get(piece)) is not None:
+                own[number] = own.get(number, 0) + n
+        for number in sorted(own):
+            total[number] = total.get(number, 0) + own[number]
+    return total
+
+
+def _mixed_row(row: _Row, n_words: int, contexts: sparse.csr_array, share: float) -> _Row:
+    """One row with the contexts of its words, the first ``n_words`` of its columns; see :func:`_mixed`."""
+    context = _context_of(row.columns[:n_words].tolist(), row.values[:n_words].tolist(), contexts)
+    n_own = len(row.columns)
+    both = np.concatenate([row.columns, context.columns])
+    columns, place = np.unique(both, return_inverse=True)
+    values = np.zeros(len(columns), dtype=np.float32)
+    values[place[:n_own]] = (1 - share) * row.values
+    values[place[n_own:]] += share * context.values
+    # The sum of two sparse matrices has the columns of the second first, the last one of them first, then those of the
+    # first; where both are in order, so is the sum. The length is added up in this order.
+    order = np.arange(len(columns))
+    if np.any(context.columns[1:] < context.columns[:-1]):
+        is_new = np.ones(len(columns), dtype=bool)
+        is_new[place[:n_own]] = False
+        further = place[n_own:]
+        order = np.concatenate([further[is_new[further]][::-1], place[:n_own][::-1]])
+    values /= _length(values[order])
+    if not len(context.columns):
+        squares = row.values**2
+        values *= np.sqrt(np.add.reduceat(squares, [0])) if len(squares) else np.float32(0)
+    return _Row(columns, values)
+
+
+def _context_of(words: list[int], weights: list[float], contexts: sparse.csr_array) -> _Row:
+    """The contexts of words, each with its weight, added up and scaled to length 1."""
+    starts, columns, values = contexts.indptr, contexts.indices, contexts.data
+    spans = [slice(starts[word], starts[word + 1]) for word in words]
+    if not spans:
+        return _Row(columns[:0], values[:0])
+    met = np.concatenate([columns[span] for span in spans])
+    kept, first, place = np.unique(met, return_index=True, return_inverse=True)
+    total = np.zeros(len(kept), dtype=np.float32)
+    stop = 0
+    for span, weight in zip(spans, weights, strict=True):
+        own, stop = place[stop : stop + span.stop - span.start], stop + int(span.stop - span.start)
+        total[own] += values[span] * np.float32(weight)
+    newest_first = np.argsort(-first)
+    return _Row(kept[newest_first], _unit(total[newest_first]))
+
+
+def _sorted_row(row: _Row) -> _Row:
+    order = np.argsort(row.columns)
+    return _Row(row.columns[order], row.values[order])
+
+
+def _unit(values: Array) -> Array:
+    """Values scaled to length 1, as :func:`_unit_rows` scales them."""
+    values /= _length(values)
+    return values
+
+
+def _length(values: Array) -> Any:
+    """The length of a row, whose squares are added up one after the other; 1 of zeros, which cannot be scaled."""
+    if not len(values):
+        return 1.0
+    return np.sqrt(np.add.accumulate(values * values, dtype=np.float64)[-1]) or 1.0
+
+
+def _stacked(rows: Sequence[_Row], width: int) -> sparse.csr_array:
+    """Rows as one matrix."""
+    starts = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row.columns) for row in rows], out=starts[1:])
+    columns = np.concatenate([np.empty(0, np.int32), *(row.columns for row in rows)], dtype=np.int32)
+    values = np.concatenate([np.empty(0, np.float32), *(row.values for row in rows)], dtype=np.float32)
+    matrix = sparse.csr_array((values, columns, starts), shape=(len(rows), width))
+    matrix.has_canonical_format = True
+    return matrix
