@@ -8,7 +8,8 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from modalhash.features import AnchorKernel, Linear
+from modalhash.blocks import has_features
+from modalhash.features import AnchorKernel, Linear, _squared_lengths
 
 
 def data(rng, n=80, d=7):
@@ -141,3 +142,24 @@ def test_input_is_left_as_it_was(rng):
             out = feature_map.fit(X).transform(X)
             out += 1
             np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_squared_lengths_are_those_of_the_product_of_matrices_to_the_last_bit(rng, dtype):
+    values = (rng.normal(size=(40, 300)) * (rng.random((40, 300)) < 0.3)).astype(dtype)
+    values[7] = 0
+    rows = sparse.csr_array(values)
+    with_zero = sparse.csr_array((np.where(rows.data > 1, 0, rows.data), rows.indices, rows.indptr), shape=rows.shape)
+    unsorted = sparse.csr_array((rows.data[::-1].copy(), rows.indices[::-1].copy(), rows.indptr), shape=rows.shape)
+    for one in (rows, with_zero, rows[[7]], rows[[3]], unsorted):
+        expected = np.asarray(one.multiply(one).sum(axis=1)).ravel()
+        found = _squared_lengths(one)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_with_features_are_told_from_those_without():
+    rows = np.array([[0, 1.0], [0, 0], [2, 0]])
+    stored_zero = sparse.csr_array((np.array([1.0, 0, 2]), np.array([1, 0, 0]), np.array([0, 1, 2, 3])), shape=(3, 2))
+    for X in (rows, sparse.csr_array(rows), sparse.csc_array(rows), stored_zero):
+        assert has_features(X).tolist() == [True, False, True]

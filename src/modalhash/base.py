@@ -218,13 +218,28 @@ class CrossModalHasher(BaseEstimator, ABC):
         """Real-valued projections (n, n_bits); their signs are the hashed codes. Lazy ones of dask arrays."""
         if any_dask(X):
             return self._lazily(X, "decision_function")
-        check_is_fitted(self, "n_features_in_")
-        validation.check_feature_names(X, getattr(self, "feature_names_in_", {}))
-        clean = validation.check_features(X, expected=self.n_features_in_)
         return {
             name: validation.check_projections(self._project_blocks(name, values), name)
-            for name, values in clean.items()
+            for name, values in self._check_new(X).items()
         }
+
+    def project(self, name: str, X: Matrix) -> tuple[Array, Array | None]:
+        """Return the projections of rows of one modality, as :meth:`decision_function` does, and what they are made of.
+
+        That is the features after the model's feature map, for others that would map the same rows again; None where
+        the method projects otherwise, or the rows are so many that they are mapped in blocks.
+        """
+        clean = self._check_new({name: X})[name]
+        if type(self)._project is not CrossModalHasher._project or clean.shape[0] > self._block_rows(name, clean):
+            return validation.check_projections(self._project_blocks(name, clean), name), None
+        mapped = self.maps_[name].map(clean)
+        return validation.check_projections(mapped @ self.functions_[name], name), mapped
+
+    def _check_new(self, X: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return checked features of new items."""
+        check_is_fitted(self, "n_features_in_")
+        validation.check_feature_names(X, getattr(self, "feature_names_in_", {}))
+        return validation.check_features(X, expected=self.n_features_in_)
 
     def label_codes(self, Y: Any) -> Codes | None:
         """Return the learned codes that label rows have, whether or not they were seen in training.
@@ -275,10 +290,14 @@ class CrossModalHasher(BaseEstimator, ABC):
         return self.maps_[name].map(X) @ self.functions_[name]
 
     def _project_blocks(self, name: str, X: Matrix) -> Array:
-        size = max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
+        size = self._block_rows(name, X)
         if X.shape[0] <= size:
             return self._project(name, X)
         return np.concatenate([self._project(name, X[rows]) for rows in row_slices(X.shape[0], size)])
+
+    def _block_rows(self, name: str, X: Matrix) -> int:
+        """Rows that are mapped at once."""
+        return max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
 
     def _width(self, name: str) -> int:
         """Features per item after the feature map, where there is one."""

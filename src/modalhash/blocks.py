@@ -21,6 +21,7 @@ from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from modalhash._parallel import parallel_map, parallel_threads
 from modalhash._typing import Array, Matrix
@@ -33,6 +34,15 @@ GROUP_BLOCKS = 4
 PRODUCT_ROWS = 512
 DEFLATED = 4
 """Directions that a Gram matrix in float32 takes apart, see :meth:`Parts.gram`."""
+
+
+def has_features(X: Matrix) -> Array:
+    """Return for each row whether any of its features is not zero."""
+    if not sparse.issparse(X):
+        return np.asarray(np.any(X, axis=1))
+    if X.format == "csr" and X.data.all():
+        return np.asarray(X.indptr[1:] > X.indptr[:-1])
+    return np.asarray(X.astype(bool).sum(axis=1) > 0).ravel()
 
 
 def row_slices(n: int, size: int) -> Iterator[slice]:

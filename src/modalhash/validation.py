@@ -356,7 +356,7 @@ def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
 
     if sparse.issparse(values):
         check_sparse(values, repr(name))
-        matrix = sparse.csr_array(values)
+        matrix = values if isinstance(values, sparse.csr_array) else sparse.csr_array(values)
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
@@ -378,7 +378,7 @@ def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
 def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
     n, width = matrix.shape
     for rows in row_slices(n, max(1, 2**20 // width)):
-        block = matrix[rows]
+        block = matrix if rows.stop - rows.start == n else matrix[rows]
         if (largest := largest_magnitude(block)) <= MAX_FEATURE:
             continue
         if np.isfinite(largest):

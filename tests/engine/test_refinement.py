@@ -68,6 +68,15 @@ def test_no_posterior_has_seen_its_own_labels(data, learned):
         assert abs(np.corrcoef(fair.ravel(), truth.ravel())[0, 1]) < 0.15
 
 
+@pytest.mark.parametrize("modality", ["image", "text"])
+def test_features_that_the_model_has_mapped_already_give_the_same_vectors(data, learned, modality):
+    made, X = learned.refinement, data.X[modality]
+    projections, mapped = made.model.project(modality, X)
+    assert mapped is not None
+    np.testing.assert_array_equal(projections, made.model.decision_function({modality: X})[modality])
+    np.testing.assert_array_equal(made.vectors(modality, X, mapped=mapped), made.vectors(modality, X))
+
+
 def test_embeddings_are_nearest_to_themselves(data, learned):
     vectors = learned.refinement.embeddings("image", data.X["image"]).astype(float)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

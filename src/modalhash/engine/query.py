@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Codes, Matrix
+from modalhash.blocks import has_features
 from modalhash.codes import n_bytes, pack_signs
 from modalhash.store import KINDS, Comparison, Filter, Key, Record, all_of
 from modalhash.validation import check_choice, check_int, check_sparse
@@ -303,15 +304,18 @@ def encode_features(
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
-    familiarity = (np.asarray(abs(rows).sum(axis=1)).ravel() > 0).astype(float)
+    projections, mapped = model.project(modality, rows)
+    familiarity = has_features(rows).astype(float)
     if confidence is not None:
         familiarity *= confidence.familiarity(modality, rows)
-    projections = model.decision_function({modality: rows})[modality]
+    vectors = None
+    if refinement is not None:
+        vectors = list(refinement.vectors(modality, rows, mapped=mapped if refinement.model is model else None))
     return QueryBatch(
         modality,
         pack_signs(projections),
         projections if asymmetric else None,
-        vectors=None if refinement is None else list(refinement.vectors(modality, rows)),
+        vectors=vectors,
         familiarity=familiarity,
     )
 

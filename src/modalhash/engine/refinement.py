@@ -46,7 +46,7 @@ from modalhash._config import NONSENSE
 from modalhash._files import write_atomically
 from modalhash._parallel import parallel_map, worker_threads
 from modalhash._typing import Array, Matrix
-from modalhash.blocks import row_slices
+from modalhash.blocks import has_features, row_slices
 from modalhash.linalg import RidgeFactor
 from modalhash.persistence import flatten, restore
 from modalhash.randomness import draw, row_keys
@@ -115,15 +115,22 @@ class Refinement:
         """The number of values of a vector of this modality."""
         return self.n_posterior + int(self.components[modality].shape[1])
 
-    def vectors(self, modality: str, X: Matrix) -> Array:
-        """Return the vectors of items that are known by their features alone, int8 (items, width)."""
-        return np.hstack([self.quantised_posteriors(self.posteriors(modality, X)), self.embeddings(modality, X)])
+    def vectors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
+        """Return the vectors of items that are known by their features alone, int8 (items, width).
 
-    def posteriors(self, modality: str, X: Matrix) -> Array:
+        ``mapped`` is what the feature map of the model made of the items, if that is known already.
+        """
+        posteriors = self.posteriors(modality, X, mapped=mapped)
+        return np.hstack([self.quantised_posteriors(posteriors), self.embeddings(modality, X)])
+
+    def posteriors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
         """Return posteriors as they are before they become int8: float32 (items, posterior dimensions)."""
         if not self.n_posterior:
             return np.zeros((X.shape[0], 0), dtype=np.float32)
-        return _in_blocks(feature_map_of(modality, self.maps, self.model), X, self.weights[modality])
+        feature_map, weights = feature_map_of(modality, self.maps, self.model), self.weights[modality]
+        if mapped is not None and feature_map is _own_map(self.model, modality):
+            return np.asarray(_biased(mapped, feature_map) @ weights)
+        return _in_blocks(feature_map, X, weights)
 
     def quantised_posteriors(self, posteriors: Array) -> Array:
         """Return posteriors as int8."""
@@ -347,7 +354,10 @@ def _solved(G: Array, C: Array, ridge: float) -> Array:
 
 def _with_bias(feature_map: FeatureMap, X: Matrix) -> Array:
     """Return kernel features with a 1 at the end of each row."""
-    phi = feature_map.map(X)
+    return _biased(feature_map.map(X), feature_map)
+
+
+def _biased(phi: Array, feature_map: FeatureMap) -> Array:
     return phi if feature_map.bias else np.column_stack([phi, np.ones(len(phi), dtype=phi.dtype)])
 
 
@@ -412,14 +422,9 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
 
 def _embed(X: Matrix, components: Array, centre: Array) -> Array:
     values = np.asarray(X @ components, dtype=np.float32) - centre
-    values[~_has_features(X)] = 0  # centred, all of these would be one point, e.g. all texts of unknown words
+    values[~has_features(X)] = 0  # centred, all of these would be one point, e.g. all texts of unknown words
     norms = np.sqrt(np.einsum("ij,ij->i", values, values))
     return np.asarray(values / np.where(norms > 0, norms, 1)[:, None])
-
-
-def _has_features(X: Matrix) -> Array:
-    """Return for each row whether any of its features is not zero."""
-    return np.asarray(X.astype(bool).sum(axis=1) > 0).ravel() if sparse.issparse(X) else np.any(X, axis=1)
 
 
 def _quantise(values: Array, step: float) -> Array:
