@@ -285,6 +285,26 @@ def test_a_word_that_very_many_items_have_is_not_ranked_by(store, monkeypatch):
     assert store.words("boat", where=Filter.parse("id = x")).tolist() == [101]
 
 
+def test_what_is_remembered_of_words_is_forgotten_when_anybody_writes(path, store):
+    def found(query, **options):
+        numbers = store.words(query, **options)
+        records = store.records(numbers)
+        return [records[number].id for number in numbers.tolist()]
+
+    store.add([record(f"d{n}", text="other things") for n in range(30)])
+    store.add([record("a", text="red boat"), record("b", text="blue car")])
+    assert found("red car") == ["a", "b"]
+    assert found("red car", every=True) == []
+    store.add([record("c", text="red car")])
+    assert found("red car") == found("red car", every=True) == ["c"]
+    with SqliteStore(path) as other:
+        other.remove([("text", "c")])
+        assert found("red car", every=True) == []
+        other.add([record("e", text="a red, red car"), record("f", text="red")])
+    assert found("red car") == ["e"]
+    assert sorted(found("red")) == ["a", "e", "f"]
+
+
 def test_a_common_word_orders_and_finds_nothing(store):
     store.add([record(f"{n:02}", text="a red ship" if n < 40 else "a ship") for n in range(100)])
     store.add([record("x", text="a heron"), record("y", text="a red heron")])

@@ -36,7 +36,11 @@ def find_words(
     numbers = store.words(text, where=where, limit=limit).tolist()
     records = store.records(numbers) if numbers else {}
     found = [records[number] for number in numbers if number in records]
-    return [(record, _distance(code, record)) for record in found]
+    if not found:
+        return []
+    codes = np.frombuffer(b"".join(bytes(record.code) for record in found), np.uint8).reshape(len(found), -1)
+    distances: list[int] = np.bitwise_count(code ^ codes).sum(axis=1).tolist()
+    return list(zip(found, distances, strict=True))
 
 
 def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int, *, way: str = "words") -> list[Hit]:
@@ -46,16 +50,13 @@ def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int, *, way: str = 
     """
     scores: dict[tuple[str, str], float] = {}
     hits: dict[tuple[str, str], Hit] = {}
+    found_by: dict[tuple[str, str], tuple[str, ...]] = {}
     for name, ranking in ((way, by_words), ("code", by_code)):
         for position, hit in enumerate(ranking, 1):
             key = (hit.modality, hit.id)
             scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + position)
-            before = hits[key].found_by if key in hits else ()
             own = hit.found_by if name == "code" else (name,)
-            hits[key] = hit.changed(found_by=(*own, *before))
+            found_by[key] = (*own, *found_by.get(key, ()))
+            hits[key] = hit
     best = sorted(scores, key=lambda key: -scores[key])  # stable: words were first
-    return [hits[key].changed(rank=rank) for rank, key in enumerate(best[:k], 1)]
-
-
-def _distance(code: Codes, record: Record) -> int:
-    return int(np.bitwise_count(code ^ np.frombuffer(bytes(record.code), np.uint8)).sum())
+    return [hits[key].changed(found_by=found_by[key], rank=rank) for rank, key in enumerate(best[:k], 1)]

@@ -30,6 +30,9 @@ MIN_SHARE_OF_BEST = 0.9
 """Where no item has all words of the query, those whose BM25 is below this share of the best one's are left out: they
 have lesser words only. Chosen on folds of training items: ``benchmarks/quality/words_choices.py``."""
 
+MAX_REMEMBERED = 20_000
+"""Words, and sets of words, of which is remembered how many items have them."""
+
 _WORD = re.compile(r"[^\W_]+\*?")
 _CREATE = """
 CREATE VIRTUAL TABLE item_word USING fts5 (
@@ -94,16 +97,61 @@ def forget_items(connection: sqlite3.Connection, numbers: Iterable[int]) -> None
     connection.executemany(_FORGET, ((number, reached) for number in numbers))
 
 
+class WordFacts:
+    """How many items have a word, and whether any has several words: remembered until the store changes.
+
+    A search asks for the words of its text twice, and searches ask for the same words again and again.
+    """
+
+    def __init__(self) -> None:
+        self._state: tuple[int, int] | None = None
+        self.most = 0
+        """Items that a word may have for items to be ranked by it."""
+        self._counts: dict[str, int] = {}
+        self._together: dict[str, bool] = {}
+
+    def bring_up(self, connection: sqlite3.Connection) -> None:
+        """Forget all if anybody has written since the last call."""
+        others, own = connection.execute("PRAGMA data_version").fetchone()[0], connection.total_changes
+        if self._state != (others, own) or len(self._counts) + len(self._together) > MAX_REMEMBERED:
+            self._state, self._counts, self._together = (others, own), {}, {}
+            n_items = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()[0]
+            self.most = min(MAX_RANKED, max(MIN_RANKED, n_items // 2))
+
+    def count(self, connection: sqlite3.Connection, word: str) -> int:
+        """Return how many items have a word, or one more than ``most``."""
+        n = self._counts.get(word)
+        if n is None:
+            sql = "SELECT count(*) FROM (SELECT 1 FROM item_word WHERE item_word MATCH ? LIMIT ?)"
+            n = self._counts[word] = int(connection.execute(sql, (word, self.most + 1)).fetchone()[0])
+        return n
+
+    def are_together(self, connection: sqlite3.Connection, expression: str) -> bool:
+        """Return whether any item matches an expression: to look for one is quicker than to rank all that there are."""
+        found = self._together.get(expression)
+        if found is None:
+            sql = "SELECT 1 FROM item_word WHERE item_word MATCH ? LIMIT 1"
+            found = self._together[expression] = bool(connection.execute(sql, (expression,)).fetchall())
+        return found
+
+
 def find_items(
-    connection: sqlite3.Connection, query: str, test: str, values: list[Any], limit: int, *, every: bool = False
+    connection: sqlite3.Connection,
+    facts: WordFacts,
+    query: str,
+    test: str,
+    values: list[Any],
+    limit: int,
+    *,
+    every: bool = False,
 ) -> list[int]:
     """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test.
 
     ``every`` finds those alone that have all words, except for words that most items have.
     """
-    n_items = connection.execute("SELECT coalesce(max(number), 0) FROM item").fetchone()[0]
-    most = min(MAX_RANKED, max(MIN_RANKED, n_items // 2))
-    counts = {word: _count(connection, word, most) for word in quoted_words(query)}
+    facts.bring_up(connection)
+    most = facts.most
+    counts = {word: facts.count(connection, word) for word in quoted_words(query)}
     ranked = {word: n for word, n in counts.items() if 0 < n <= most}
     if every and not (ranked and all(counts.values())):
         return []
@@ -116,7 +164,9 @@ def find_items(
         rows = connection.execute(sql, (" AND ".join(common), *values, limit)).fetchall() if common else []
         return [number for (number,) in rows]
     sql = f"SELECT item.number, bm25(item_word) AS score {source} ORDER BY score, item.number LIMIT ?"
-    rows = connection.execute(sql, (" AND ".join(ranked), *values, limit)).fetchall()
+    expression, rows = " AND ".join(ranked), []
+    if len(ranked) == 1 or facts.are_together(connection, expression):
+        rows = connection.execute(sql, (expression, *values, limit)).fetchall()
     if rows or every:
         return [number for number, _ in rows]
     rows = connection.execute(sql, (_match(ranked), *values, limit)).fetchall()
@@ -142,12 +192,6 @@ def _match(counts: Mapping[str, int]) -> str:
     rare = " OR ".join(word for word, n in counts.items() if n <= bound)
     common = " OR ".join(word for word, n in counts.items() if n > bound)
     return f"({rare}) OR (({rare}) AND ({common}))" if common else rare
-
-
-def _count(connection: sqlite3.Connection, word: str, most: int) -> int:
-    """Return how many items have a word, or one more than ``most``."""
-    sql = "SELECT count(*) FROM (SELECT 1 FROM item_word WHERE item_word MATCH ? LIMIT ?)"
-    return int(connection.execute(sql, (word, most + 1)).fetchone()[0])
 
 
 def _as_json(fields: Iterable[str]) -> str:

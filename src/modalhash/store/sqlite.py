@@ -134,6 +134,7 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._closed = self._warned = False
         self._matching: dict[str, tuple[Revision, Array]] = {}
+        self._word_facts = _words.WordFacts()
 
     def __enter__(self) -> Self:
         return self
@@ -293,7 +294,8 @@ class SqliteStore:
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
             return np.array(
-                _words.find_items(self._connection, query, test, values, limit, every=every), dtype=np.int64
+                _words.find_items(self._connection, self._word_facts, query, test, values, limit, every=every),
+                dtype=np.int64,
             )
 
     def scan(self, *, modality: str | None = None) -> Iterator[Record]:
