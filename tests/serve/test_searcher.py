@@ -20,7 +20,7 @@ def test_searches_of_many_clients_share_a_scan(serve, engine, until):
         assert held.begun.wait(10)
         others = [pool.submit(ask, server.port, {"text": text, "k": 3 + n}) for n, text in enumerate(texts)]
         batcher = server.config.app.state.service.searcher.search
-        until(lambda: len(batcher._queue) == 3)
+        until(lambda: len(batcher._queue) == 4)
         held.go.set()
         found = [other.result()[2] for other in others]
         assert first.result()[2]["hits"]

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -395,7 +396,7 @@ class Engine:
         with self._lock:
             self.index, self._ranker, self._revision = make_index(self.n_bits), None, None
 
-    @property
+    @cached_property
     def model_digest(self) -> str:
         """A digest of all that makes codes and vectors: engines with the same one can be searched together."""
         return model_digest(self.config)

@@ -78,14 +78,16 @@ class Generation:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._items, self._config = _status(folder / ITEMS)[:2], _status(folder / CONFIG)
+        self._paths = str(folder / ITEMS), str(folder / CONFIG)  # made once: a service looks at every request
+        self._items, self._config = _status(self._paths[0])[:2], _status(self._paths[1])
         self.id = _read_generation(folder)
 
     def is_current(self) -> bool:
         """Return whether the same engine lies there; a look at the status of two files, as long as nothing happens."""
-        if _status(self._folder / ITEMS)[:2] != self._items:
+        items, config_file = self._paths
+        if _status(items)[:2] != self._items:
             return False
-        config = _status(self._folder / CONFIG)
+        config = _status(config_file)
         if config == self._config:
             return True
         same = _read_generation(self._folder) == self.id
@@ -318,7 +320,7 @@ def _n_bytes(folder: Path) -> int:
     return total
 
 
-def _status(path: Path) -> tuple[int, ...]:
+def _status(path: str | Path) -> tuple[int, ...]:
     """Return the device and the number of a file, its time and its size; nothing if it is not there."""
     try:
         status = os.stat(path)

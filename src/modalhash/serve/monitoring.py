@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -183,7 +184,13 @@ def log_request(
     fields |= {"ms": round(1000 * seconds, 2), "bytes": size, "address": address}
     if who is not None:
         fields["who"] = who
-    ACCESS_LOGGER.info("%s %r %d", method, path, status, extra={"fields": fields})
+    if ACCESS_LOGGER.isEnabledFor(logging.INFO):
+        # made here: the logger would look through the stack for the line of code that logs, which is always this one
+        record = logging.LogRecord(
+            ACCESS_LOGGER.name, logging.INFO, __file__, 0, "%s %r %d", (method, path, status), None
+        )
+        record.fields = fields
+        ACCESS_LOGGER.handle(record)
 
 
 def log_exception(number: int, error: BaseException) -> None:
@@ -292,18 +299,27 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._children: dict[tuple[Any, ...], Any] = {}
+
+    def _labelled(self, metric: Any, *values: Any) -> Any:
+        """Return what a metric counts under these labels; looked up here, because the client takes long to find it."""
+        child = self._children.get((metric, *values))
+        if child is None:
+            child = self._children[metric, *values] = metric.labels(*values)
+        return child
+
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that is finished."""
-        self._requests.labels(route, method, status).inc()
-        self._seconds.labels(route).observe(seconds)
+        self._labelled(self._requests, route, method, status).inc()
+        self._labelled(self._seconds, route).observe(seconds)
 
     def count_search(self, by: str) -> None:
         """Count a search by text, id or image."""
-        self._searches.labels(by).inc()
+        self._labelled(self._searches, by).inc()
 
     def count_batch(self, stage: str, size: int) -> None:
         """Count a call that did several jobs at once."""
-        self._batches.labels(stage).observe(size)
+        self._labelled(self._batches, stage).observe(size)
 
     def text(self, items: Mapping[str, int]) -> bytes:
         """Return all metrics in Prometheus's text format, with these numbers of items by modality."""

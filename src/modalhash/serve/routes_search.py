@@ -8,12 +8,13 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from modalhash.engine import SearchOptions
 from modalhash.serve import schemas
 from modalhash.serve.clients import client_of
 from modalhash.serve.errors import HTTPError, json_response
 from modalhash.serve.media import check_picture
 from modalhash.serve.openapi import error_responses, request_body
-from modalhash.serve.searcher import EncodedQuery, ItemQuery, TextQuery
+from modalhash.serve.searcher import EncodedQuery, ItemQuery, SearchJob, SearchResult, TextQuery
 from modalhash.serve.service import Service
 
 ITEM_FIELDS = ("id", "labels", "text", "media", "extra")
@@ -35,11 +36,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
         start = time.perf_counter()
         with service.body_budget.reader(client_of(request.scope).address) as reader:
             body, file = await reader.read(request, schemas.SearchBody)
-            query, encoded = await _encode(service, body, file)
-        options = body.options()
-        if options.filter is not None or options.min_confidence is not None:
-            await service.in_thread("items", service.searcher.check_options, options, body.check_labels)
-        hits, searched = await service.searcher.search(encoded.request(options))
+            options = body.options()
+            query, result = await _begin(service, body, options, file)
+        if result.hits is None:
+            if _is_checked(options):
+                await service.in_thread("items", service.searcher.check_options, options, body.check_labels)
+            result = await service.searcher.search(SearchJob(result.query, options))
+        encoded, hits, searched = result
         return json_response(
             {
                 "query": {**query, "modality": encoded.modality, "code": encoded.code},
@@ -59,16 +62,22 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 "known": encoded.known,
                 "message": encoded.message,
                 "warnings": [] if encoded.message is None else [encoded.message],
-                "hits": [schemas.hit_json(hit) for hit in hits],
+                "hits": [schemas.hit_json(hit) for hit in hits or ()],
             }
         )
 
 
-async def _encode(
-    service: Service, body: schemas.SearchBody, file: bytes | None
-) -> tuple[dict[str, Any], EncodedQuery]:
-    """Return what was searched for, for the response, and its code."""
+def _is_checked(options: SearchOptions) -> bool:
+    """Return whether options may name what the engine does not have, which is looked up after the query is encoded."""
+    return options.filter is not None or options.min_confidence is not None
+
+
+async def _begin(
+    service: Service, body: schemas.SearchBody, options: SearchOptions, file: bytes | None
+) -> tuple[dict[str, Any], SearchResult]:
+    """Return what was searched for, for the response, and its code; with hits, unless there is more to do before."""
     searcher = service.searcher
+    wanted = None if _is_checked(options) else options
     given = [name for name, value in (("text", body.text), ("id", body.id), ("image", file)) if value is not None]
     if len(given) != 1:
         raise HTTPError(422, f"got {' and '.join(given) or 'no query'}; expected one of text, id, image")
@@ -76,16 +85,20 @@ async def _encode(
     service.metrics.count_search(given[0])
     if body.text is not None:
         modality = searcher.modality_for("text", body.modality)
-        return {"kind": "text", "text": body.text}, await searcher.encode(TextQuery(body.text, modality))
+        return {"kind": "text", "text": body.text}, await searcher.search(
+            SearchJob(TextQuery(body.text, modality), wanted)
+        )
     if body.id is not None:
         if body.modality is not None:
             searcher.check_modalities(body.modality)
-        encoded = await searcher.encode(ItemQuery(body.id, body.modality))
-        item = schemas.item_json(encoded.item)
+        job = SearchJob(ItemQuery(body.id, body.modality), None if body.asymmetric else wanted)
+        result = await searcher.search(job)
+        item = schemas.item_json(result.query.item)
         query = {"kind": "id", **{name: value for name, value in item.items() if name in ITEM_FIELDS}}
         if body.asymmetric:
-            encoded = await service.in_thread("pictures", searcher.encode_item_content, body.id, encoded.modality)
-        return query, encoded
+            modality = result.query.modality
+            result = SearchResult(await service.in_thread("pictures", searcher.encode_item_content, body.id, modality))
+        return query, result
     assert file is not None
     modality = searcher.modality_for("image", body.modality)
 
@@ -93,4 +106,4 @@ async def _encode(
         check_picture(file, service.limits.pixels)
         return searcher.encode_picture(file, modality)
 
-    return {"kind": "image"}, await service.in_thread("pictures", encode_picture)
+    return {"kind": "image"}, SearchResult(await service.in_thread("pictures", encode_picture))

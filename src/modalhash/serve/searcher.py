@@ -1,10 +1,13 @@
-"""Searches of many clients at once: queries that wait are encoded together and share one scan of the index."""
+"""Searches of many clients at once: queries that wait are encoded together and share one scan of the index.
+
+Encoding and scanning are one job in one thread. Python runs one thread at a time, so a second one would gain little,
+and every step from thread to thread makes a search wait until whoever is running makes way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import NamedTuple
 
 from modalhash.engine import (
@@ -74,46 +77,42 @@ class EncodedQuery(NamedTuple):
         return self.batch.request(self.row, options)
 
 
-class SearchResult(NamedTuple):
-    """The hits of a search, and the number of items that were looked through."""
+class SearchJob(NamedTuple):
+    """A query, and the options to search with; without options it is encoded only."""
 
-    hits: list[Hit]
-    searched: int
+    query: TextQuery | ItemQuery | EncodedQuery
+    options: SearchOptions | None = None
+
+
+class SearchResult(NamedTuple):
+    """A query with its code, its hits, and the number of items that were looked through."""
+
+    query: EncodedQuery
+    hits: list[Hit] | None = None
+    """None where the query was encoded only."""
+    searched: int = 0
 
 
 class Searcher:
-    """An engine behind two threads: one encodes queries, one scans the index, both in batches.
+    """An engine behind a thread that encodes queries and scans the index, in batches.
 
     Attributes
     ----------
-    encode : awaitable callable
-        Turns a :class:`TextQuery` or :class:`ItemQuery` into an :class:`EncodedQuery`.
     search : awaitable callable
-        Turns a search request into a :class:`SearchResult`.
+        Turns a :class:`SearchJob` into a :class:`SearchResult`.
     """
 
     def __init__(self, engine: Engine, limits: Limits, on_batch: Callable[[str, int], None]) -> None:
         self.engine = engine
-        self._executors = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("prepare", "search")}
-        self.encode: MicroBatcher[TextQuery | ItemQuery, EncodedQuery] = MicroBatcher(
-            self._encode_batch,
-            self._executors["prepare"],
-            max_batch=limits.batch,
-            max_waiting=limits.requests,
-            on_batch=partial(on_batch, "prepare"),
-        )
-        self.search: MicroBatcher[SearchRequest, SearchResult] = MicroBatcher(
-            self._search_batch,
-            self._executors["search"],
-            max_batch=limits.batch,
-            max_waiting=limits.requests,
-            on_batch=partial(on_batch, "search"),
+        self._on_batch = on_batch
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="search")
+        self.search: MicroBatcher[SearchJob, SearchResult] = MicroBatcher(
+            self._search_batch, self._executor, max_batch=limits.batch, max_waiting=limits.requests
         )
 
     def close(self) -> None:
-        """End the threads when their work is done."""
-        for executor in self._executors.values():
-            executor.shutdown(wait=True, cancel_futures=True)
+        """End the thread when its work is done."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def check_modalities(self, *names: str) -> None:
         """Raise for a modality that the engine does not have."""
@@ -175,19 +174,46 @@ class Searcher:
             message = f"the content of {id!r} cannot be read, so there is nothing to rank by; leave out 'asymmetric'"
             raise HTTPError(422, message) from None
 
-    def _search_batch(self, requests: list[SearchRequest]) -> list[SearchResult]:
-        hits = self.engine.answer(requests)
-        sizes = self.engine.sizes()
-        searched = (sum(sizes[name] for name in request.options.want or sizes) for request in requests)
-        return [SearchResult(*result) for result in zip(hits, searched, strict=True)]
+    def _search_batch(self, jobs: list[SearchJob]) -> list[SearchResult | Exception]:
+        encoded = self._encode_batch([job.query for job in jobs])
+        results: list[SearchResult | Exception] = [
+            query if isinstance(query, Exception) else SearchResult(query) for query in encoded
+        ]
+        requests = {
+            row: query.request(job.options)
+            for row, (job, query) in enumerate(zip(jobs, encoded, strict=True))
+            if job.options is not None and not isinstance(query, Exception)
+        }
+        if requests:
+            for row, found in zip(requests, self._answer(list(requests.values())), strict=True):
+                query = encoded[row]
+                assert isinstance(query, EncodedQuery)
+                results[row] = found if isinstance(found, Exception) else SearchResult(query, *found)
+        return results
 
-    def _encode_batch(self, queries: list[TextQuery | ItemQuery]) -> list[EncodedQuery | Exception]:
+    def _answer(self, requests: list[SearchRequest]) -> list[tuple[list[Hit], int] | Exception]:
+        """Return the hits of each request with the number of items, or for all of them what went wrong."""
+        self._on_batch("search", len(requests))
+        try:
+            hits = self.engine.answer(requests)
+            sizes = self.engine.sizes()
+        except Exception as error:
+            return [error] * len(requests)
+        searched = (sum(sizes[name] for name in request.options.want or sizes) for request in requests)
+        return list(zip(hits, searched, strict=True))
+
+    def _encode_batch(self, queries: list[TextQuery | ItemQuery | EncodedQuery]) -> list[EncodedQuery | Exception]:
         groups: dict[tuple[type, str | None], list[int]] = {}
-        for row, query in enumerate(queries):
-            groups.setdefault((type(query), query.modality), []).append(row)
         encoded: dict[int, EncodedQuery | Exception] = {}
+        for row, query in enumerate(queries):
+            if isinstance(query, EncodedQuery):
+                encoded[row] = query
+            else:
+                groups.setdefault((type(query), query.modality), []).append(row)
+        if groups:
+            self._on_batch("prepare", len(queries) - len(encoded))
         for (kind, modality), rows in groups.items():
-            contents = [queries[row][0] for row in rows]
+            contents = [str(queries[row][0]) for row in rows]
             results = (
                 self._encode_texts(contents, str(modality))
                 if kind is TextQuery

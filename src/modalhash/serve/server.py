@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from typing import ClassVar
 
 import uvicorn
+from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from modalhash.engine import Engine
@@ -36,6 +37,9 @@ from modalhash.serve.settings import Limits, Settings
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a busy thread makes way. With Python's default of 5 ms each response would wait several times
 that for the threads that search."""
+BLAS_THREADS = 1
+"""Products of a few queries are small. On more threads they take no less time, and twice that of the processor: threads
+that have nothing to do wait in a loop, and take the cores from other requests and other workers."""
 LINGER_SECONDS = 2.0
 """The time for a client to notice that it was refused, before the connection is cut."""
 ACCEPT_RETRY_SECONDS = 1.0
@@ -423,7 +427,7 @@ def run(
     _allow_open_files(settings.limits.connections + SPARE_FILES)
     if not logging.getLogger().handlers:  # what other libraries log must not wait for a reader either
         logging.getLogger().addHandler(ERROR_HANDLER)
-    with warnings.catch_warnings():
+    with threadpool_limits(BLAS_THREADS, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about a query are part of its response
         make_server(engine, settings, on_ready, seat, control).run(sockets=[sock])
 
