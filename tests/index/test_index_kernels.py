@@ -1,15 +1,20 @@
-"""The compiled scans against all distances, sorted: every kind of word, ties, k up to n, logs that are too short."""
+"""The compiled scans against all distances, sorted: every kind of word, ties, k up to n, logs that are too short.
+
+And what they are made of: which chunks are looked at, and how the halves of a large database are scanned in turn.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from slow_search import table_of
 
 from modalhash.codes import pack
 from modalhash.index import _kernels
-from modalhash.index._layout import CHUNK, NO_STARTS, pack_words
+from modalhash.index._chunk_kernels import MAX_SUM
+from modalhash.index._layout import CHUNK, NO_STARTS, pack_words, to_chunks
 
 N_BITS = (1, 7, 9, 16, 17, 32, 33, 64, 65, 128, 129, 192, 250, 256, 300, 520)
 
@@ -59,3 +64,97 @@ def test_within(case, share, log):
         order = order[all_distances[order] <= radius]
         np.testing.assert_array_equal(rows[offsets[q] : offsets[q + 1]], order)
         np.testing.assert_array_equal(near[offsets[q] : offsets[q + 1]], all_distances[order])
+
+
+@pytest.mark.parametrize("n_words", [1, 2, 3, 4, 17])
+@pytest.mark.parametrize("n_chunks", [1, 6, 7])
+def test_chunks_with_a_distance_below_a_limit(rng, n_words, n_chunks):
+    codes = rng.integers(0, 2**64, (n_chunks * CHUNK, n_words), dtype=np.uint64)
+    query = ~codes[-1]  # every bit differs from the last code
+    for column in range(CHUNK):  # each place of a chunk has the nearest code once
+        codes[column % n_chunks * CHUNK + column] = query ^ np.uint64(1 << column % 64)
+        chunks = to_chunks(codes, n_chunks)
+        distances = np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
+        least = distances.reshape(n_chunks, CHUNK).min(axis=1)
+        for limit in (0, least.min(), least.min() + 1, int(np.median(least)), 64 * n_words + 1):
+            for start in range(n_chunks + 1):
+                expected = next((c for c in range(start, n_chunks) if least[c] < limit), n_chunks)
+                for cached in (False, True):
+                    assert _kernels.next_chunk_below(query, chunks, start, limit, cached) == expected
+
+
+@pytest.mark.parametrize("n_chunks", [2, 6, 7])
+def test_pairs_of_chunks_with_a_distance_below_a_limit(rng, n_chunks):
+    codes, query = rng.integers(0, 2**64, (n_chunks * CHUNK, 2), dtype=np.uint64), np.zeros(2, np.uint64)
+    chunks, n_pairs = to_chunks(codes, n_chunks), n_chunks // 2
+    least = np.bitwise_count(codes).sum(axis=1, dtype=np.int64).reshape(n_chunks, CHUNK).min(axis=1)
+    first, second = least[:n_pairs], least[n_chunks - n_pairs :]
+    found = np.empty(2, np.int64)
+    for limit in (*least.tolist(), 0, 129):
+        for other in (*least.tolist(), 0, 129):
+            for start in range(n_pairs + 1):
+                below = start + np.flatnonzero((first[start:] < limit) | (second[start:] < other))
+                expected = below[:2].tolist(), below[1] + 1 if len(below) > 1 else n_pairs
+                n_found, stop = _kernels.next_pairs_below(query, chunks, start, limit, other, found)
+                assert (found[:n_found].tolist(), stop) == expected
+
+
+@pytest.mark.parametrize("n_bits", [MAX_SUM - 63, MAX_SUM + 1, MAX_SUM + 65])
+def test_distances_that_sums_of_a_chunk_do_not_reach(n_bits):
+    codes = np.full((3, n_bits // 64), 2**64 - 1, np.uint64)  # all of them differ from zeros in every bit
+    codes[1, 0] -= np.uint64(1)
+    chunks, query = to_chunks(codes, 1), np.zeros((1, codes.shape[1]), np.uint64)
+    rows, distances, _ = _kernels.nearest(query, chunks, 3, NO_STARTS, 3, 3, n_bits, n_bits)
+    assert rows.tolist() == [[1, 0, 2]]
+    assert distances.tolist() == [[n_bits - 1, n_bits, n_bits]]
+    codes[:] = codes[0]  # without the zeros after the last row, which are nearer
+    full = to_chunks(np.repeat(codes[:1], CHUNK, axis=0), 1)
+    assert _kernels.next_chunk_below(query[0], full, 0, min(n_bits, MAX_SUM), False) == 1
+    assert _kernels.next_chunk_below(query[0], full, 0, n_bits + 1, False) == 0
+
+
+@settings(max_examples=120)
+@given(case=cases(), share=st.sampled_from([0.0, 0.01, 0.5, 1.0]), more=st.integers(0, 300), weights=st.booleans())
+def test_halves_in_turn(case, share, more, weights):
+    n_bits, queries, table, distances = case
+    assume(table.words.itemsize == 8)
+    rng = np.random.default_rng(table.n)
+    starts = np.concatenate([[0], np.cumsum(rng.integers(1, 5, table.n))]) if weights else NO_STARTS
+    k = max(1, int(share * table.n))
+    most = k + more
+    capacity, scratch = min(table.n, 2 * most + _kernels.EXTRA_CANDIDATES), np.empty(CHUNK, np.uint64)
+    for query, own_distances in zip(queries, distances, strict=True):
+        rows, near, counts = np.empty(capacity, np.int64), np.empty(capacity, np.int32), np.zeros(n_bits + 1, np.int64)
+        size, inside, limit = _kernels.scan_halves(
+            query, table.words, table.n, starts, k, most, rows, near, counts, n_bits, scratch
+        )
+        order = np.argsort(own_distances, kind="stable")
+        items = np.cumsum(np.diff(starts)[order] if weights else np.ones(table.n, np.int64))
+        last = own_distances[order[np.searchsorted(items, k)]]  # of the k-th item
+        assert limit == last
+        assert inside >= k
+        n_nearer = np.count_nonzero(own_distances < last)
+        quota = most - (items[n_nearer - 1] if n_nearer else 0)
+        wanted = order[: min(n_nearer + quota, np.count_nonzero(own_distances <= last))]
+        assert inside - counts[limit] == most - quota
+        np.testing.assert_array_equal(near[:size], own_distances[rows[:size]])
+        found = rows[:size][np.argsort(near[:size], kind="stable")]  # equal distances in the order they came
+        np.testing.assert_array_equal(found[: len(wanted)], wanted)
+
+
+@pytest.mark.parametrize("kind", ["any", "repeated"])
+@pytest.mark.parametrize("n_words", [1, 2])
+def test_a_database_that_is_scanned_by_halves(rng, kind, n_words):
+    n = _kernels.MIN_BYTES_FOR_HALVES // (8 * n_words) + 77
+    codes = rng.integers(0, 2**64, (n, n_words), dtype=np.uint64)
+    if kind == "repeated":
+        codes = codes[rng.integers(0, 50, n)]
+    chunks, query = to_chunks(codes, -(-n // CHUNK)), codes[n // 2 : n // 2 + 1] ^ np.uint64(5)
+    assert _kernels.halves_pay(chunks, len(chunks), 1)
+    distances = np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
+    order = np.argsort(distances, kind="stable")
+    for k in (1, 100, 30_000):
+        rows, near, sizes = _kernels.nearest(query, chunks, n, NO_STARTS, k, k, 64 * n_words, 64 * n_words)
+        assert sizes == [k]
+        np.testing.assert_array_equal(rows[0], order[:k])
+        np.testing.assert_array_equal(near[0], distances[order[:k]])

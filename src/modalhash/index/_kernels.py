@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from modalhash._typing import Array
+from modalhash.index._chunk_kernels import chunk_below
 from modalhash.index._layout import CHUNK
 from modalhash.index._planes import (
     GROUP,
@@ -33,7 +34,7 @@ from modalhash.index._planes import (
     lowest_bit,
     next_group_below,
 )
-from modalhash.kernels import VECTOR_POPCOUNT, compiled, popcount, prefetch
+from modalhash.kernels import VECTOR_POPCOUNT, compiled, popcount
 
 BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
 MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
@@ -44,6 +45,8 @@ MIN_SAMPLED, MAX_SAMPLED = (
 )  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
 GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
+MIN_BYTES_FOR_HALVES = 2**23  # of codes, below which these are in a cache, or soon
+PAIRS_AT_ONCE = 8  # chunks of each half that are looked at together: by then they are still in a cache
 MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
 
@@ -64,73 +67,58 @@ def chunk_distances(query: Array, chunk: Array, out: Array) -> None:
 
 
 @compiled()
-def prefetch_ahead(words: Array) -> None:
-    """Request the words after the next ones from memory: by itself the processor stops at the end of each page."""
-    size = words.itemsize * CHUNK
-    for line in range(size // 64):
-        prefetch(words, 2 * size + 64 * line)
-
-
-@compiled()
-def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached: bool, scratch: Array) -> int:
+def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached: bool) -> int:
     """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length if none has.
 
-    Zeros past the last row of the database count too: callers compare the filled rows again. A block that is not
-    ``cached`` is read in the order of memory, word by word: several streams at once would defeat the prefetcher, and
-    take three times as long.
+    Zeros past the last row of the database count too: callers compare the filled rows again. Where all words of a code
+    fit registers, a block that is ``cached`` need not be read in the order of memory: of 256 bits that takes a tenth
+    less.
     """
-    n_words = block.shape[1]
-    if n_words == 1:
-        query_0 = query[0]
-        for c in range(start, block.shape[0]):
-            words = block[c, 0]
-            least = block.dtype.type(255)  # in the type of the words: of 16-bit codes, 32 fit an instruction
-            for j in range(CHUNK):
-                least = min(least, block.dtype.type(popcount(query_0 ^ words[j])))
-            if np.int64(least) < limit:
-                return c
-        return block.shape[0]
-    if n_words == 2 and cached:  # 128 and 256 bits are common enough for loops without a buffer
-        query_0, query_1 = query[0], query[1]
-        for c in range(start, block.shape[0]):
-            words_0, words_1 = block[c, 0], block[c, 1]
-            nearest_of_two = MAX_DISTANCE
-            for j in range(CHUNK):
-                near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
-                nearest_of_two = min(nearest_of_two, near)
-            if np.int64(nearest_of_two) < limit:
-                return c
-        return block.shape[0]
-    if n_words == 4 and cached:
+    if VECTOR_POPCOUNT and cached and block.itemsize == 8 and block.shape[1] == 4:
         query_0, query_1, query_2, query_3 = query[0], query[1], query[2], query[3]
         for c in range(start, block.shape[0]):
             words_0, words_1, words_2, words_3 = block[c, 0], block[c, 1], block[c, 2], block[c, 3]
-            nearest_of_four = MAX_DISTANCE
+            nearest_of_all = MAX_DISTANCE
             for j in range(CHUNK):
                 near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
                 near += popcount(query_2 ^ words_2[j]) + popcount(query_3 ^ words_3[j])
-                nearest_of_four = min(nearest_of_four, near)
-            if np.int64(nearest_of_four) < limit:
+                nearest_of_all = min(nearest_of_all, near)
+            if np.int64(nearest_of_all) < limit:
                 return c
         return block.shape[0]
+    if block.itemsize == 8:
+        for c in range(start, block.shape[0]):
+            if chunk_below(block, c, query, limit):
+                return c
+        return block.shape[0]
+    query_0 = query[0]
     for c in range(start, block.shape[0]):
-        query_0, words_0 = query[0], block[c, 0]
-        prefetch_ahead(words_0)
+        words = block[c, 0]
+        least = block.dtype.type(255)  # in the type of the words: of 16-bit codes, 32 fit an instruction
         for j in range(CHUNK):
-            scratch[j] = popcount(query_0 ^ words_0[j])
-        for w in range(1, n_words - 1):
-            query_w, words_w = query[w], block[c, w]
-            prefetch_ahead(words_w)
-            for j in range(CHUNK):
-                scratch[j] += popcount(query_w ^ words_w[j])
-        query_last, words_last = query[n_words - 1], block[c, n_words - 1]
-        prefetch_ahead(words_last)
-        nearest_of_all = MAX_DISTANCE
-        for j in range(CHUNK):
-            nearest_of_all = min(nearest_of_all, scratch[j] + popcount(query_last ^ words_last[j]))
-        if np.int64(nearest_of_all) < limit:
+            least = min(least, block.dtype.type(popcount(query_0 ^ words[j])))
+        if np.int64(least) < limit:
             return c
     return block.shape[0]
+
+
+@compiled()
+def next_pairs_below(
+    query: Array, chunks: Array, start: int, limit: int, other_limit: int, found: Array
+) -> tuple[int, int]:
+    """Write which chunks of two halves have to be looked at, from the ``start``-th of each on, until ``found`` is full.
+
+    In the first half these have a distance below ``limit``, in the second below ``other_limit``: a number stands for
+    one chunk in each. Returns how many were found, and where to go on. It does not stop at the first one: what is read
+    ahead would be lost. Words have 64 bits; the last chunk of an odd number is left out.
+    """
+    second = (chunks.shape[0] + 1) // 2
+    n_found, c = 0, start
+    while c < chunks.shape[0] // 2 and n_found < found.shape[0]:
+        found[n_found] = c
+        n_found += chunk_below(chunks, c, query, limit) | chunk_below(chunks, second + c, query, other_limit)
+        c += 1
+    return n_found, c
 
 
 @compiled()
@@ -200,7 +188,7 @@ def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratc
     limit, below = n_bits + 1, 0
     for i in range(n_sampled):
         block = words[i * stride : i * stride + 1]
-        if next_chunk_below(query, block, 0, limit, True, scratch) == 1:
+        if next_chunk_below(query, block, 0, limit, True) == 1:
             continue
         chunk_distances(query, block[0], scratch)
         for j in range(CHUNK):
@@ -283,6 +271,11 @@ def scan_nearest(
     """Fill the candidates of each query, see :func:`nearest`."""
     n_queries = rows.shape[0]
     n_chunks = (n + CHUNK - 1) // CHUNK
+    if halves_pay(words, n_chunks, n_queries):
+        sizes[0], insides[0], limits[0] = scan_halves(
+            queries[0], words, n, starts, k, most, rows[0], distances[0], counts[0], limits[0], scratch
+        )
+        return
     begin = 0
     if planes_pay(words, n_queries):
         begin = scan_groups(
@@ -296,7 +289,7 @@ def scan_nearest(
             own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
             size, inside = sizes[q], insides[q]
             bound = bound_of(limit, inside, most, own_counts, own_levels)
-            c = next_chunk_below(query, block, 0, bound, q > 0, scratch)
+            c = next_chunk_below(query, block, 0, bound, q > 0)
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
                 row = (first + c) * CHUNK
@@ -308,8 +301,72 @@ def scan_nearest(
                             size, inside, limit,
                         )  # fmt: skip
                         bound = bound_of(limit, inside, most, own_counts, own_levels)
-                c = next_chunk_below(query, block, c + 1, bound, q > 0, scratch)
+                c = next_chunk_below(query, block, c + 1, bound, q > 0)
             limits[q], sizes[q], insides[q] = limit, size, inside
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def halves_pay(words: Array, n_chunks: int, n_queries: int) -> bool:
+    """Return whether :func:`scan_halves` pays."""
+    return words.itemsize == 8 and n_queries == 1 and n_chunks * words.shape[1] * CHUNK * 8 >= MIN_BYTES_FOR_HALVES
+
+
+@compiled()
+def scan_halves(
+    query: Array,
+    words: Array,
+    n: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    limit: int,
+    scratch: Array,
+) -> tuple[int, int, int]:
+    """Fill the candidates of one query from both halves of the database in turn; return what :func:`insert` does.
+
+    Memory is read faster from two places than from one. Each half has candidates and levels of its own, so that the
+    first rows of each are there; the limit is of both. In the end those of the second half follow those of the first.
+    """
+    chunks = words[: (n + CHUNK - 1) // CHUNK]
+    n_pairs, second = chunks.shape[0] // 2, (chunks.shape[0] + 1) // 2
+    half_rows, half_distances = np.empty((2, rows.shape[0]), np.int64), np.empty((2, rows.shape[0]), np.int32)
+    levels, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
+    bounds, found = np.empty(2, np.int64), np.empty(PAIRS_AT_ONCE, np.int64)
+    inside, begin = 0, 0
+    while begin < second:
+        for part in range(2):
+            bounds[part] = bound_of(limit, inside, most, counts, levels[part])
+        n_found, begin = next_pairs_below(query, chunks, begin, bounds[0], bounds[1], found)
+        if n_found == 0 and begin == n_pairs:
+            found[0], n_found, begin = n_pairs, second - n_pairs, second  # the last chunk of the longer first half
+        for part in range(2):
+            own_rows, own_distances, own_levels = half_rows[part], half_distances[part], levels[part]
+            size, bound = sizes[part], bound_of(limit, inside, most, counts, own_levels)
+            for i in range(n_found):
+                c = found[i] + part * second
+                if c == chunks.shape[0] or not chunk_below(chunks, c, query, bound):
+                    continue
+                chunk_distances(query, chunks[c], scratch)
+                row = c * CHUNK
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance < bound:
+                        size, inside, limit = insert(
+                            row + j, distance, starts, k, most, own_rows, own_distances, counts, own_levels, size,
+                            inside, limit,
+                        )  # fmt: skip
+                        bound = bound_of(limit, inside, most, counts, own_levels)
+            sizes[part] = size
+    size = 0
+    for part in range(2):
+        own_rows, own_distances = half_rows[part], half_distances[part]
+        n_kept = compact(own_rows[: sizes[part]], own_distances, limit, most - (inside - counts[limit]))
+        rows[size : size + n_kept], distances[size : size + n_kept] = own_rows[:n_kept], own_distances[:n_kept]
+        size += n_kept
+    return size, inside, limit
 
 
 @compiled()
@@ -468,7 +525,7 @@ def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) ->
         block = words[first : min(n_chunks, first + step)]
         for q in range(n_queries):
             query = queries[q]
-            c = next_chunk_below(query, block, 0, radius + 1, q > 0, scratch)
+            c = next_chunk_below(query, block, 0, radius + 1, q > 0)
             while c < block.shape[0]:
                 chunk_distances(query, block[c], scratch)
                 row = (first + c) * CHUNK
@@ -479,7 +536,7 @@ def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) ->
                     if distance <= radius:
                         log[size, 0], log[size, 1], log[size, 2] = q, row + j, distance
                         size += 1
-                c = next_chunk_below(query, block, c + 1, radius + 1, q > 0, scratch)
+                c = next_chunk_below(query, block, c + 1, radius + 1, q > 0)
     return size
 
 

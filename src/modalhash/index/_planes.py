@@ -45,12 +45,12 @@ _ZERO = ir.Constant(_VECTOR, [0] * LANES)
 # -- instructions: what numba's loops cannot be relied on to become
 
 
-def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+def address_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     """Return the address of an array's first word."""
     return builder.bitcast(context.make_array(kind)(context, builder, array).data, _I64.as_pointer())
 
 
-def _load(builder: Any, words: Any, index: Any) -> Any:
+def load_vector(builder: Any, words: Any, index: Any) -> Any:
     """Return the vector that begins at a word."""
     return builder.load(builder.bitcast(builder.gep(words, [index]), _VECTOR.as_pointer()), align=8)
 
@@ -60,7 +60,7 @@ def _store(builder: Any, vector: Any, words: Any, index: Any) -> None:
     builder.store(vector, builder.bitcast(builder.gep(words, [index]), _VECTOR.as_pointer()), align=8)
 
 
-def _repeat(builder: Any, word: Any) -> Any:
+def repeat_word(builder: Any, word: Any) -> Any:
     """Return a vector of a word, repeated."""
     single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), word, _I32(0))
     return _shuffle(builder, single, single, [0] * LANES)
@@ -116,7 +116,7 @@ def group_below(
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         count = signature.args[6].literal_value
         n_digits = (64 * count).bit_length()
-        tables, bounds, out = (_data(context, builder, signature.args[i], args[i]) for i in (0, 3, 5))
+        tables, bounds, out = (address_of(context, builder, signature.args[i], args[i]) for i in (0, 3, 5))
         places = context.make_array(signature.args[2])(context, builder, args[2]).data
         table = builder.gep(tables, [builder.mul(args[1], _I64(TABLE_WORDS * count))])
         own_places = builder.gep(places, [builder.mul(args[4], _I64(2 * TRIPLES * count))])
@@ -125,10 +125,10 @@ def group_below(
         for i in range(TRIPLES * count):
             for weight in range(2):  # the sum of a triple, and its carry
                 place = builder.load(builder.gep(own_places, [_I64(2 * i + weight)]))
-                _add(builder, levels, weight, _load(builder, table, builder.zext(place, _I64)))
+                _add(builder, levels, weight, load_vector(builder, table, builder.zext(place, _I64)))
         borrow: Any = _ZERO
         for i, digit in enumerate(_digits(builder, levels, n_digits)):
-            other = _repeat(builder, builder.load(builder.gep(own_bound, [_I64(i)])))
+            other = repeat_word(builder, builder.load(builder.gep(own_bound, [_I64(i)])))
             borrow = _select(builder, builder.xor(digit, other), other, borrow)
         _store(builder, borrow, out, _I64(0))
         every_bit = ir.IntType(GROUP)
@@ -142,10 +142,10 @@ def gather_codes(typing_context: Any, chunk: Any, next_chunk: Any, start: Any, p
     """Copy the codes ``start`` to ``start + 3`` of each run of 64 into vectors: each run is a lane of ``planes``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        chunk, next_chunk, planes = (_data(context, builder, signature.args[i], args[i]) for i in (0, 1, 3))
+        chunk, next_chunk, planes = (address_of(context, builder, signature.args[i], args[i]) for i in (0, 1, 3))
         start, half = args[2], builder.add(args[2], _I64(64))
-        a, b = _load(builder, chunk, start), _load(builder, chunk, half)
-        c, d = _load(builder, next_chunk, start), _load(builder, next_chunk, half)
+        a, b = load_vector(builder, chunk, start), load_vector(builder, chunk, half)
+        c, d = load_vector(builder, next_chunk, start), load_vector(builder, next_chunk, half)
         even, odd, high, low = [0, 4, 2, 6], [1, 5, 3, 7], [2, 3, 6, 7], [0, 1, 4, 5]
         pairs = [(_shuffle(builder, a, b, order), _shuffle(builder, c, d, order)) for order in (even, odd)]
         rows = [_shuffle(builder, *pair, order) for order in (low, high) for pair in pairs]
@@ -161,11 +161,15 @@ def exchange(typing_context: Any, planes: Any, row: Any, distance: Any, mask: An
     """Exchange the bits ``distance`` above ``mask`` in a row with those of ``mask`` in the row ``distance`` later."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        planes, (row, distance, mask) = _data(context, builder, signature.args[0], args[0]), args[1:]
+        planes, (row, distance, mask) = address_of(context, builder, signature.args[0], args[0]), args[1:]
         first = builder.mul(row, _I64(LANES))
         second = builder.mul(builder.add(row, distance), _I64(LANES))
-        left, right, shift = _load(builder, planes, first), _load(builder, planes, second), _repeat(builder, distance)
-        differ = builder.and_(builder.xor(builder.lshr(left, shift), right), _repeat(builder, mask))
+        left, right, shift = (
+            load_vector(builder, planes, first),
+            load_vector(builder, planes, second),
+            repeat_word(builder, distance),
+        )
+        differ = builder.and_(builder.xor(builder.lshr(left, shift), right), repeat_word(builder, mask))
         _store(builder, builder.xor(right, differ), planes, second)
         _store(builder, builder.xor(left, builder.shl(differ, shift)), planes, first)
         return context.get_dummy_value()
@@ -178,14 +182,14 @@ def sum_triples(typing_context: Any, planes: Any, table: Any) -> Any:
     """Write the sums and carries of each three planes into a table, for each way that a query's bits can be."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        planes, table = (_data(context, builder, signature.args[i], args[i]) for i in range(2))
+        planes, table = (address_of(context, builder, signature.args[i], args[i]) for i in range(2))
 
         def write(triple: int, entry: int, vector: Any) -> None:
             _store(builder, vector, table, _I64(LANES * (ENTRIES * triple + entry)))
 
         for triple in range(TRIPLES):
             numbers = range(3 * triple, 3 * triple + 3)
-            first, second, third = (_load(builder, planes, _I64(LANES * i)) if i < 64 else _ZERO for i in numbers)
+            first, second, third = (load_vector(builder, planes, _I64(LANES * i)) if i < 64 else _ZERO for i in numbers)
             total = builder.xor(builder.xor(first, second), third)
             write(triple, 0, total)
             write(triple, 1, builder.not_(total))
