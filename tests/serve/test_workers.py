@@ -84,7 +84,8 @@ class Service:
             before = len(self.lines["out"])
             assert self.ask("/healthz", connection=connection)[0] == 200
             self.wait_for(lambda lines, before=before: len(lines["out"]) > before)
-            found.setdefault((self.lines["out"][before]["request"] - 1) % N_ROWS, connection)
+            # the newest of each: an idle one is closed while a new worker takes its time to start
+            found[(self.lines["out"][before]["request"] - 1) % N_ROWS] = connection
         return list(found.values())
 
     def workers(self):
