@@ -109,6 +109,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "_kernel_use _sections base",
         "_layout",
         "_bucket_kernels _hit_kernels _numpy_search _planes _vector_kernels sharded",
+        "_chunk_kernels",
         "_kernels",
         "_scan vectors",
         "multi_index",

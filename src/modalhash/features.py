@@ -149,7 +149,8 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
     def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
         """Rows as the map takes them; CSR stays CSR unless its rows have to be centred."""
         dtype = self.origin_.dtype
-        block = X if isinstance(rows, slice) and rows == slice(0, X.shape[0]) else X[rows]
+        whole = sparse.issparse(X) and isinstance(rows, slice) and rows == slice(0, X.shape[0])
+        block = X if whole else X[rows]  # a slice of CSR is a copy
         if self.rows == "raw":
             return block.astype(dtype, copy=False)
         if sparse.issparse(block) and self.rows != "centred unit":
