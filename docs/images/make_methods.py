@@ -133,7 +133,7 @@ def map_reduce() -> bytes:
     drawing.arrow((695, 161), (745, 161))
     drawing.box(750, 105, 135, 112, "step of F", "(ΦᵀΦ + ρI)⁻¹", "factored once")
     drawing.arrow((818, 217), (818, 345), (345, 345), (345, 285))
-    drawing.text(580, 335, "the new F goes back to every block; 15 times", "small", "middle")
+    drawing.text(580, 335, "the new F goes back to every block, a few times", "small", "middle")
     drawing.text(
         20, 385, "A block may be in a thread, in another process or on another machine: the sums are the same.", "small"
     )
