@@ -414,9 +414,13 @@ def trace(place: Place, run: Run, inject: str | None) -> tuple[Ended, list[Point
 def fork(place: Place, run: Run) -> tuple[int, int]:
     """Start a fork that waits for a byte before it runs; return its id, and where the byte goes."""
     waiting, go = os.pipe()
+    prepared, ready = os.pipe()
     child = os.fork()
     if child:
         os.close(waiting)
+        os.close(ready)
+        os.read(prepared, 1)  # a tracer that attaches earlier would count the calls by which it prepares itself
+        os.close(prepared)
         return child, go
     code = 3
     try:
@@ -427,6 +431,8 @@ def fork(place: Place, run: Run) -> tuple[int, int]:
             os.dup2(file, number)
             os.close(file)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        os.close(prepared)
+        os.write(ready, b".")
         os.read(waiting, 1)
         run(place, lambda: print(end=".", flush=True))
         code = 0
