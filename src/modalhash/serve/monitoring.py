@@ -33,6 +33,9 @@ MAX_WAITING_LINES = 4096
 """Lines of a log that wait to be written; further ones are dropped."""
 MAX_BYTES_AT_ONCE = 4096
 """Bytes of lines that are written together: so many arrive in a pipe in one piece, also where other workers write."""
+PAUSE_SECONDS = 0.05
+"""How long the thread that writes lets lines gather after it has written some: each time that it wakes up, searches
+make way for it."""
 FLUSH_SECONDS = 1.0
 """How long the end of the service waits for the last lines to be written."""
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -77,6 +80,8 @@ class BackgroundHandler(logging.Handler):
         self._changed = threading.Condition()
         """Guards the lines, and tells of lines that came or were written."""
         self._n_writing = 0
+        self._is_idle = self._is_flushed = False
+        """Whether the thread waits for a first line, and whether it is not to let any gather."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand a line to the thread."""
@@ -86,7 +91,10 @@ class BackgroundHandler(logging.Handler):
     def flush(self) -> None:
         """Wait until all lines are written, but not for long."""
         with self._changed:
+            self._is_flushed = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: not self._lines and not self._n_writing, FLUSH_SECONDS)
+            self._is_flushed = False
 
     def _put(self, line: str) -> None:
         if self._thread is None or not self._thread.is_alive():  # a process that was forked has no threads
@@ -100,13 +108,15 @@ class BackgroundHandler(logging.Handler):
                 self._lines.append(_line(time.time(), {"event": f"{self._dropped} lines were dropped"}))
                 self._dropped = 0
             self._lines.append(line)
-            if not self._n_writing:  # a thread that writes looks for more by itself
+            if self._is_idle:  # else it looks for more by itself
                 self._changed.notify_all()
 
     def _write_lines(self) -> None:
         while True:
             with self._changed:
+                self._is_idle = not self._lines
                 self._changed.wait_for(lambda: self._lines)
+                self._is_idle = False
                 lines = self._next_lines()
                 self._n_writing = len(lines)
             with contextlib.suppress(Exception):
@@ -114,6 +124,8 @@ class BackgroundHandler(logging.Handler):
             with self._changed:
                 self._n_writing = 0
                 self._changed.notify_all()
+                if not self._lines:
+                    self._changed.wait_for(lambda: self._is_flushed, PAUSE_SECONDS)
 
     def _next_lines(self) -> list[str]:
         """Return lines that fit into one write, or a longer one alone."""
