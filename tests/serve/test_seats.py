@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from modalhash.serve.seats import EVERYBODY, Board, LocalTally, SharedWrongTokens, WorkerPlace, WorkerSeat
+from modalhash.serve.seats import EVERYBODY, Board, LocalTally, Seat, SharedWrongTokens, WorkerPlace, WorkerSeat
 
 KEY = b"k" * 32
 
@@ -101,3 +101,16 @@ def test_a_change_in_another_engine_is_known_to_all(seats):
 def test_workers_accept_each_others_cookies(seats):
     assert len({seat.cookie_key for seat in seats}) == 1
     assert KEY not in seats[0].cookie_key
+
+
+def test_a_worker_knows_whether_another_has_fewer_connections(seats, tmp_path):
+    tallies = [seat.tally("connections") for seat in seats]
+    assert [seat.has_more_connections(0) for seat in seats] == [False, False, False]
+    assert seats[0].has_more_connections(1), "one that is not counted yet is one more"
+    for address, worker in (("192.0.2.1", 0), ("192.0.2.2", 0), ("192.0.2.1", 1)):
+        tallies[worker].add(address, 1)
+        tallies[worker].add(EVERYBODY, 1)
+    assert [seat.has_more_connections(0) for seat in seats] == [True, True, False]
+    Board(tmp_path / "board").clear(2)
+    assert [seat.has_more_connections(0) for seat in seats[:2]] == [True, False], "a worker that ended has none to take"
+    assert not Seat().has_more_connections(5), "a process by itself has nobody to leave them to"

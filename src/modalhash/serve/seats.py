@@ -96,6 +96,10 @@ class Seat:
         """Return a count by address that all workers keep together."""
         return LocalTally()
 
+    def has_more_connections(self, waiting: int) -> bool:
+        """Return whether this process has more connections than another worker, with so many it has not counted yet."""
+        return False
+
     def wrong_tokens(self, limit: int, seconds: float) -> WrongTokenCount:
         """Return a count of wrong tokens that all workers keep together."""
         return WrongTokens(limit, seconds)
@@ -252,6 +256,14 @@ class WorkerSeat(Seat):
 
     def tally(self, name: str) -> Tally:
         return SharedTally(self._board, self._row, TALLIES.index(name), self._buckets)
+
+    def has_more_connections(self, waiting: int) -> bool:
+        board, tally, buckets = self._board, TALLIES.index("connections"), self._buckets(EVERYBODY)
+        others = [row for row in range(board.n_rows) if row != self._row and board.values[board.field(row, _PID)]]
+        own, *theirs = (
+            min(board.values[board.cell(row, tally, bucket)] for bucket in buckets) for row in (self._row, *others)
+        )
+        return any(own + waiting > n for n in theirs)
 
     def wrong_tokens(self, limit: int, seconds: float) -> WrongTokenCount:
         return SharedWrongTokens(self._board, self._row, self._buckets, limit, seconds)

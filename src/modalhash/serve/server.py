@@ -43,6 +43,8 @@ that have nothing to do wait in a loop, and take the cores from other requests a
 LINGER_SECONDS = 2.0
 """The time for a client to notice that it was refused, before the connection is cut."""
 ACCEPT_RETRY_SECONDS = 1.0
+ACCEPT_LAST_SECONDS = 0.002
+"""How long a worker with more connections than another leaves a new one to that."""
 RETIRE = "retire"
 """What a worker is told when another one has taken its place."""
 RETIRE_POLL_SECONDS = 0.05
@@ -249,14 +251,15 @@ class Acceptor:
     """Takes connections from a socket that several workers listen at, one in each turn of the event loop.
 
     The event loop's own server takes all that wait. Of clients that come together, whichever worker is first would get
-    all; in turns, those that are busy leave more to the others.
+    all. Here a worker that has more connections than another lets that one go first: a client keeps its connection, and
+    whoever shares a worker with more of them waits longer for every answer.
     """
 
-    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
-        self._sock, self._make_protocol = sock, make_protocol
+    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], seat: Seat) -> None:
+        self._sock, self._make_protocol, self._seat = sock, make_protocol, seat
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
-        self._is_closed = False
+        self._is_closed = self._has_waited = False
         sock.setblocking(False)
         self._listen()
 
@@ -280,13 +283,17 @@ class Acceptor:
             self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def _accept(self) -> None:
+        if not self._has_waited and self._seat.has_more_connections(len(self._tasks)):
+            self._has_waited = True
+            self._listen_later(ACCEPT_LAST_SECONDS)
+            return
+        self._has_waited = False
         try:
             connection, _ = self._sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # another worker has it, or its client left
             return
         except OSError:  # too many open files: so that the loop does not spin, it is tried again later
-            self._loop.remove_reader(self._sock.fileno())
-            self._loop.call_later(ACCEPT_RETRY_SECONDS, self._listen)
+            self._listen_later(ACCEPT_RETRY_SECONDS)
             return
         connection.setblocking(False)
         with contextlib.suppress(OSError):
@@ -294,6 +301,10 @@ class Acceptor:
         task: asyncio.Task[object] = self._loop.create_task(self._set_up(connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _listen_later(self, seconds: float) -> None:
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(seconds, self._listen)
 
     async def _set_up(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):  # its client is gone already
@@ -303,16 +314,18 @@ class Acceptor:
 class Server(uvicorn.Server):
     """uvicorn's server, which calls ``on_ready`` when it listens and for which a signal to stop is no failure."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], control: Connection | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], seat: Seat, control: Connection | None = None
+    ) -> None:
         super().__init__(config)
-        self._on_ready, self._control = on_ready, control
+        self._on_ready, self._seat, self._control = on_ready, seat, control
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._control is None:
             await super().startup(sockets)
         else:
             await super().startup([])
-            self.servers = [Acceptor(sock, self._make_protocol) for sock in sockets or ()]  # type: ignore[misc]
+            self.servers = [Acceptor(sock, self._make_protocol, self._seat) for sock in sockets or ()]  # type: ignore[misc]
             asyncio.get_running_loop().add_reader(self._control.fileno(), self._on_control, self._control)
         if self.started:
             self._on_ready()
@@ -396,7 +409,7 @@ def make_server(
         server_header=False,
         proxy_headers=False,
     )
-    return Server(config, on_ready, control)
+    return Server(config, on_ready, seat, control)
 
 
 def run(
