@@ -114,3 +114,48 @@ def test_who_goes_away_is_not_worked_for(pool):
 
     assert asyncio.run(main()) == (0, 8)
     assert work.calls == [[0], [4]]
+
+
+def test_what_is_quick_is_done_in_the_event_loop(pool):
+    """Results of a batch go out before the next one is begun, and all batches are done, whichever way they went."""
+    threads, events = {}, []
+
+    def work(jobs):
+        events.append(("work", list(jobs)))
+        threads.update(dict.fromkeys(jobs, threading.current_thread()))
+        return [ValueError("bad") if job == 5 else 10 * job for job in jobs]
+
+    async def main():
+        batcher = MicroBatcher(work, pool, max_batch=2, is_quick=lambda jobs: max(jobs) < 9)
+
+        async def one(job):
+            try:
+                result = await batcher(job)
+            except ValueError:
+                result = None
+            events.append(("answered", job))
+            return result
+
+        return await asyncio.gather(*map(one, [1, 2, 3, 4, 9, 5]))
+
+    assert asyncio.run(main()) == [10, 20, 30, 40, 90, None]
+    here = threading.main_thread()
+    assert {job for job, thread in threads.items() if thread is here} == {1, 2, 3, 4}
+    assert events[:4] == [("work", [1, 2]), ("answered", 1), ("answered", 2), ("work", [3, 4])]
+    assert [jobs for event, jobs in events if event == "work"] == [[1, 2], [3, 4], [9, 5]]
+
+
+def test_a_quick_batch_that_fails_tells_all_and_the_next_one_works(pool):
+    def work(jobs):
+        if 1 in jobs:
+            raise RuntimeError("broken")
+        return jobs
+
+    async def main():
+        batcher = MicroBatcher(work, pool, is_quick=lambda jobs: True)
+        failed = await asyncio.gather(*map(batcher, [1, 2]), return_exceptions=True)
+        return failed, await batcher(3)
+
+    failed, third = asyncio.run(main())
+    assert [str(error) for error in failed] == ["broken", "broken"]
+    assert third == 3

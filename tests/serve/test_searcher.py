@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from serve_tools import Held, ask
 
 
@@ -31,3 +33,74 @@ def test_searches_of_many_clients_share_a_scan(serve, engine, until):
             assert found[n]["status"] == 422
         else:
             assert [hit["id"] for hit in found[n]["hits"]] == ids
+
+
+@pytest.fixture
+def searches(engine, monkeypatch):
+    """The threads in which the engine answers."""
+    threads = []
+    answer = engine.answer
+
+    def noting(requests):
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return answer(requests)
+
+    monkeypatch.setattr(engine, "answer", noting)
+    return threads
+
+
+def test_light_searches_are_made_in_the_event_loop_once_one_was_quick(serve, searches):
+    with serve() as server:
+        searches.clear()  # of those by which it warmed up
+        server.config.app.state.service.searcher._expected_seconds = 0.001
+        found = [ask(server.port, body) for body in ({"text": "a red ball"}, {"text": "a red ball", "k": 101})]
+        assert [status for status, *_ in found] == [200, 200]
+        assert searches[0] != "search"
+        assert searches[1] == "search", "one that asks for much goes to the thread"
+
+
+@pytest.mark.parametrize("reason", ["slow", "unknown", "changing", "behind", "failing"])
+def test_searches_that_may_take_long_do_not_hold_up_the_event_loop(serve, engine, searches, monkeypatch, reason):
+    with serve() as server:
+        service = server.config.app.state.service
+        service.searcher._expected_seconds = {"slow": 0.1, "unknown": None}.get(reason, 0.001)
+        if reason == "changing":  # somebody else has the store
+            taken, release = threading.Event(), threading.Event()
+
+            def hold():
+                with engine.store._lock:
+                    taken.set()
+                    release.wait(10)
+
+            holder = threading.Thread(target=hold)
+            holder.start()
+            assert taken.wait(10)
+            assert not engine.is_at_rest
+            release.set()
+            holder.join()
+            monkeypatch.setattr(type(engine.store), "revision_at_once", lambda store: None)
+        elif reason == "behind":
+            monkeypatch.setattr(
+                type(engine.store), "revision_at_once", lambda store: store.revision()._replace(items=0)
+            )
+        elif reason == "failing":
+
+            def fail(store):
+                raise OSError("the disk")
+
+            monkeypatch.setattr(type(engine.store), "revision_at_once", fail)
+        searches.clear()
+        assert ask(server.port, {"text": "a red ball"})[0] == 200
+        assert searches == ["search"]
+
+
+def test_an_engine_is_at_rest_until_another_process_changes_it(engine):
+    engine.refresh()
+    assert engine.is_at_rest
+    with engine._lock:
+        assert not engine.is_at_rest
+    with type(engine).open(engine.path) as other:
+        other.add([{"id": "new", "text": "a red ball", "labels": ["red"]}])
+    assert not engine.is_at_rest
+    engine.refresh()
+    assert engine.is_at_rest

@@ -420,6 +420,20 @@ class Engine:
         """Open the engine that lies in the folder now, as this one was opened. This one stays open."""
         return type(self).open(self.path, **self._options)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether a search would wait for nobody: the index has all changes, and none is being made in this process.
+
+        Never true where the store is on another machine.
+        """
+        ranker = self._ranker
+        return (
+            not self._lock.locked()
+            and self._revision is not None
+            and (ranker is None or ranker.revision == self._revision)
+            and self.store.revision_at_once() == self._revision
+        )
+
     def refresh(self) -> None:
         """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
         with self._lock:

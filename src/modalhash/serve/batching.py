@@ -1,7 +1,8 @@
 """Micro-batching: jobs that wait while the worker is busy go into its next call together.
 
 Nothing is delayed: a job that comes alone starts at once, and those that come meanwhile form the next batch. Under
-load the batches grow by themselves, up to a bound.
+load the batches grow by themselves, up to a bound. A batch that takes no longer than the way to a thread and back is
+worth is done in the event loop itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class QueueFullError(Exception):
 
 
 class MicroBatcher(Generic[Job, Result]):
-    """Calls ``work`` with batches of jobs, one batch at a time, in a thread.
+    """Calls ``work`` with batches of jobs, one batch at a time, in a thread or, where that is quick, in the event loop.
 
     Parameters
     ----------
@@ -35,6 +36,8 @@ class MicroBatcher(Generic[Job, Result]):
         The most jobs of one batch.
     max_waiting : int
         The number of jobs that may wait; further ones raise :class:`QueueFullError`.
+    is_quick : callable, optional
+        Tells whether a batch is done sooner than others notice that the event loop stands still; by default none is.
     on_batch : callable, optional
         Called with the size of each batch.
     """
@@ -46,10 +49,12 @@ class MicroBatcher(Generic[Job, Result]):
         *,
         max_batch: int = 256,
         max_waiting: int = 1024,
+        is_quick: Callable[[list[Job]], bool] = lambda jobs: False,
         on_batch: Callable[[int], None] | None = None,
     ) -> None:
         self._work, self._executor = work, executor
         self._max_batch, self._max_waiting, self._on_batch = max_batch, max_waiting, on_batch
+        self._is_quick = is_quick
         self._queue: deque[tuple[Job, asyncio.Future[Result]]] = deque()
         self._busy = False
         """Whether a batch is under way. Only the event loop's thread changes this and the queue."""
@@ -67,13 +72,16 @@ class MicroBatcher(Generic[Job, Result]):
         return await future
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand the jobs that wait to the thread."""
+        """Begin the jobs that wait."""
         batch = self._next_batch()
         self._busy = bool(batch)
         if not batch:
             return
         if self._on_batch is not None:
             self._on_batch(len(batch))
+        if self._is_quick([job for job, _ in batch]):
+            loop.call_soon(self._run_here, batch, loop)  # after whoever has a result by now
+            return
         try:
             self._executor.submit(self._run, batch, loop)
         except RuntimeError as error:  # the threads have ended: so does whoever waits
@@ -81,15 +89,22 @@ class MicroBatcher(Generic[Job, Result]):
 
     def _run(self, batch: list[tuple[Job, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
         """Do a batch in the thread, and come back to the event loop once for all of it."""
-        results: Sequence[Result | Exception]
+        results = self._results(batch)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._finish, batch, results, loop)
+
+    def _run_here(self, batch: list[tuple[Job, asyncio.Future[Result]]], loop: asyncio.AbstractEventLoop) -> None:
+        """Do a batch in the event loop."""
+        self._finish(batch, self._results(batch), loop)
+
+    def _results(self, batch: list[tuple[Job, asyncio.Future[Result]]]) -> Sequence[Result | Exception]:
         try:
             results = self._work([job for job, _ in batch])
             if len(results) != len(batch):
                 raise RuntimeError(f"{len(results)} results of {len(batch)} jobs")
         except Exception as error:
-            results = [error] * len(batch)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(self._finish, batch, results, loop)
+            return [error] * len(batch)
+        return results
 
     def _finish(
         self,
@@ -97,8 +112,7 @@ class MicroBatcher(Generic[Job, Result]):
         results: Sequence[Result | Exception],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Begin the next batch, then give everybody of this one their result."""
-        self._start(loop)
+        """Give everybody of a batch their result, and begin the next one."""
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():  # cancelled: the client has disconnected
                 continue
@@ -106,6 +120,7 @@ class MicroBatcher(Generic[Job, Result]):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+        self._start(loop)
 
     def _next_batch(self) -> list[tuple[Job, asyncio.Future[Result]]]:
         batch: list[tuple[Job, asyncio.Future[Result]]] = []

@@ -219,6 +219,9 @@ class Store(Protocol):
     def revision(self) -> Revision:
         """Return the current revision; cheap enough to call before every search."""
 
+    def revision_at_once(self) -> Revision | None:
+        """Return the current revision if that takes no waiting; None if it may: for a change here, or for a network."""
+
     def modalities(self) -> dict[str, int]:
         """Return the number of each modality by name; a number never changes."""
 

@@ -360,6 +360,15 @@ class SqliteStore:
         with tell_damage(self.path):
             return Revision(**{name: int(step) for name, step in rows})
 
+    def revision_at_once(self) -> Revision | None:
+        """Return the current revision, or None while another thread uses the store."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self.revision()
+        finally:
+            self._lock.release()
+
     def modalities(self) -> dict[str, int]:
         """Return the number of each modality by name; a number never changes."""
         return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
