@@ -555,6 +555,24 @@ class StoreContract:
         assert len(store) == 0
         assert store.revision() != seen[0], "empty again, and yet not as it was"
 
+    def test_tidying_changes_nothing_that_is_found(self, store, other):
+        for start in range(0, 60, 3):
+            store.add(
+                [record(f"{n}", text=f"a {'red' if n % 2 else 'blue'} boat {n % 7}") for n in range(start, start + 3)]
+            )
+        store.remove(texts("4", "5"))
+        queries = ("red boat", "blue 3", "boat", "nothing")
+        before = [store.words(query).tolist() for query in queries], store.revision(), list(store.scan())
+        store.tidy()
+        for one in (store, other):
+            assert ([one.words(query).tolist() for query in queries], one.revision(), list(one.scan())) == before
+        store.add([record("new", text="a red boat")])
+        other.remove(texts("7"))
+        store.tidy()
+        assert store.words("red boat", limit=100).tolist() == other.words("red boat", limit=100).tolist()
+        found = store.records(store.words("red boat", limit=100)).values()
+        assert {record.id for record in found} == {str(n) for n in range(1, 60, 2)} - {"5", "7"} | {"new"}
+
     def test_between_two_revisions(self, store):
         store.add([record("a"), record("b"), record("c")])
         start = store.revision()

@@ -235,6 +235,21 @@ def without_words(monkeypatch):
     return monkeypatch
 
 
+def test_tidying_leaves_one_segment_of_words(store, path):
+    def n_segments():
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT count(DISTINCT segid) FROM item_word_idx").fetchone()[0]
+
+    for portion in range(6):
+        store.add([record(f"{portion}-{n}", text=f"word{n} {portion}") for n in range(200)])
+    assert n_segments() > 1
+    store.tidy()
+    assert n_segments() == 1
+    assert not store.damage()
+    with SqliteStore(path, read_only=True) as reader:
+        reader.tidy()  # nothing that it may do
+
+
 def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words):
     with SqliteStore(path, n_bits=16) as store:
         store.add([record("a", text="a dinosaur"), record("b", text="a dinosaur")])
@@ -244,6 +259,7 @@ def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words)
             warnings.simplefilter("error")
             assert store.words("dinosaur").tolist() == [], "said once"
         store.remove(texts("b"))
+        store.tidy()
     without_words.undo()
     with SqliteStore(path) as store:
         assert store.words("dinosaur").tolist() == [1]

@@ -19,6 +19,7 @@ Several processes may do so; each file is whole, and the last one stays. One tha
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import warnings
@@ -237,6 +238,8 @@ class SnapshotKeeper:
             if not self.path.parent.is_dir() or (not anyway and self._is_done_by_others(revision, n_items)):
                 return None
             size = write_snapshot(self.path, frozen, self._facts(revision, n_items))
+            with contextlib.suppress(StoreError):  # it is closed, or busy for long: another time
+                self._store.tidy()
         except SnapshotError as error:  # of vectors that were mapped: the next search reads the store
             _warn_of_damage(error)
             return None

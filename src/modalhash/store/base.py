@@ -156,6 +156,12 @@ class Store(Protocol):
         raised and nothing is replaced.
         """
 
+    def tidy(self) -> None:
+        """Do what makes later searches quicker, if there is anything; items stay as they are, and so does the revision.
+
+        Others may go on reading and writing meanwhile.
+        """
+
     def handover(self) -> AbstractContextManager[None]:
         """Keep everybody else from writing during the block, because another store is about to take the place.
 

@@ -291,6 +291,9 @@ class PostgresStore:
 
         return self._change(work)
 
+    def tidy(self) -> None:
+        """Do nothing: the server sees to its tables by itself."""
+
     @contextmanager
     def handover(self) -> Iterator[None]:
         """Keep everybody else from writing during the block, because another store is about to take the place.

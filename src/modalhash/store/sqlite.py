@@ -197,6 +197,16 @@ class SqliteStore:
             self._insert(connection, [wanted[number] for number in numbers])
             return np.array(numbers, dtype=np.int64)
 
+    def tidy(self) -> None:
+        """Merge the portions in which words were added, so that searches find them in one; items stay as they are."""
+        if self.read_only or not self._has_words:
+            return
+        begin = some_left = True
+        while some_left:
+            with self._change() as connection:
+                some_left = _words.merge_some(connection, begin=begin)
+            begin = False
+
     @contextmanager
     def handover(self) -> Iterator[None]:
         """Keep everybody else from writing during the block, because another store is about to take the place.
