@@ -727,7 +727,10 @@ class Engine:
 
     def sizes(self) -> dict[str, int]:
         """Return the number of items of each modality as the last search saw them, at once."""
-        numbers, groups = self.store.modalities(), self.index.groups
+        groups = self.index.groups
+        if not groups.keys() <= set(self._modality_numbers.values()):
+            self._modality_numbers = self.store.modalities()
+        numbers = self._modality_numbers
         return {name: groups.get(numbers.get(name, -1), 0) for name in self.modalities}
 
     def search(
