@@ -69,6 +69,11 @@ def worker_threads() -> Iterator[None]:
             _team.pool, _team.size = None, 1
 
 
+def worker_pool() -> ThreadPoolExecutor | None:
+    """Return the threads that :func:`worker_threads` gives to the calling thread; None where it has but itself."""
+    return _team.pool
+
+
 def parallel_map(function: Callable[..., T], *iterables: Iterable[Any]) -> Iterator[T]:
     """Yield the function's values in order, as ``map`` does, with several calls under way at a time.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from threadpoolctl import threadpool_limits
 
-from modalhash._parallel import blas_threads, parallel_map
+from modalhash._parallel import blas_threads, parallel_map, worker_threads
 from modalhash.methods._background import background
 
 
@@ -27,6 +28,35 @@ def test_calls_run_in_other_threads_with_a_blas_of_one_thread():
         assert (ident != threading.get_ident(), threads, blas_threads()) == (True, 1, 2)
     with threadpool_limits(1, user_api="blas"), background() as begin:
         assert begin(threading.get_ident)() == threading.get_ident()  # one thread asked for, one used
+
+
+def test_calls_and_blocks_take_the_workers_in_turn():
+    """Never more of them at work than BLAS had threads, else each would wait for a core in the middle of its work."""
+    busy, most, lock = 0, 0, threading.Lock()
+
+    def work(_):
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        time.sleep(0.01)
+        with lock:
+            busy -= 1
+
+    with threadpool_limits(2, user_api="blas"), background() as begin:
+        waits = [begin(work, number) for number in range(3)]
+        list(parallel_map(work, range(6)))
+        for wait in waits:
+            wait()
+    assert most == 2
+
+
+def test_a_block_within_workers_leaves_them_running_and_drops_its_own_calls():
+    with threadpool_limits(2, user_api="blas"), worker_threads():
+        with background() as begin:
+            wait = begin(pow, 2, 5)
+        assert wait.__self__.done()  # done, or dropped
+        assert list(parallel_map(abs, [-1, -2])) == [1, 2]
 
 
 def test_an_error_is_raised_where_the_value_is_asked_for():

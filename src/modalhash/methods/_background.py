@@ -7,11 +7,11 @@ cut into blocks, a factorisation or an iteration over a few rows, and would have
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from modalhash._parallel import parallel_threads, worker_threads
+from modalhash._parallel import worker_pool, worker_threads
 
 T = TypeVar("T")
 
@@ -24,21 +24,31 @@ class Begin(Protocol):
 
 @contextmanager
 def background() -> Iterator[Begin]:
-    """Give the threads of BLAS to workers for a while, and yield a function that begins calls beside them.
+    """Give the threads of BLAS to workers for a while, and yield a function that begins calls among them.
 
-    Calls begin in the order given, as many at a time as there are workers, and may be asked for in any order. An error
-    in a call is raised where its value is asked for. Where BLAS has one thread, a call is made at once in the calling
-    thread. Calls that have not begun when the block ends are dropped.
+    The workers take calls and blocks of rows in the order in which they come: a call has a core for itself, and no core
+    has two things to do at a time, which costs each of them its place in the cache. Values may be asked for in any
+    order, but not by another call. An error in a call is raised where its value is asked for. Where BLAS has one
+    thread, a call is made at once in the calling thread. Calls that have not begun when the block ends are dropped.
     """
     with worker_threads():
-        if parallel_threads() == 1:
+        pool = worker_pool()
+        if pool is None:
             yield _at_once
             return
-        with ThreadPoolExecutor(parallel_threads()) as pool:
-            try:
-                yield lambda function, *args: pool.submit(function, *args).result
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        begun: list[Future[Any]] = []
+
+        def begin(function: Callable[..., T], *args: Any) -> Callable[[], T]:
+            future = pool.submit(function, *args)
+            begun.append(future)
+            return future.result
+
+        try:
+            yield begin
+        finally:
+            for future in begun:
+                future.cancel()
+            wait(begun)
 
 
 def _at_once(function: Callable[..., T], *args: Any) -> Callable[[], T]:
