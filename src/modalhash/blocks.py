@@ -31,7 +31,8 @@ MIN_BLOCK_BYTES = 2**20
 """A block is never smaller, however small the limit: passes row by row would be slow beyond use."""
 GROUP_BLOCKS = 4
 """Blocks that are added up before their sum is added to the total. Few enough to share out a fit among many workers."""
-PRODUCT_ROWS = 512
+PRODUCT_ROWS = 256
+"""Rows of a product that are one thread's work: so few that 1,500 of them keep two threads busy to the end."""
 DEFLATED = 4
 """Directions that a Gram matrix in float32 takes apart, see :meth:`Parts.gram`."""
 
