@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from modalhash.features import AnchorKernel, Linear
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_functions import _Plane, _Point, learn_functions
+from modalhash.methods._amsh_functions import _Plane, _Point, hinge_pass, learn_functions
 from reference import amsh as reference
 
 
@@ -37,6 +37,32 @@ def test_plain_iterations_are_the_papers():
     slow_F = reference.step_2(B.T, phi, watch=slow.append)
     np.testing.assert_allclose(trace, slow, rtol=1e-6)
     np.testing.assert_allclose(F.T, slow_F, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tol", [0.0, 1e-3])
+def test_the_inverse_is_waited_for_after_the_first_pass(monkeypatch, tol):
+    X, B, kernel = problem(0)
+    phi = kernel.fit_blocks(X)
+    inverse = RidgeFactor(phi.gram(), 0.01).inverse()
+    calls = []
+
+    def wait():
+        calls.append("wait")
+        return inverse
+
+    def watched(*args, **options):
+        calls.append("pass")
+        return hinge_pass(*args, **options)
+
+    monkeypatch.setattr("modalhash.methods._amsh_functions.hinge_pass", watched)
+    options = {"ridge": 0.01, "max_iter": 4, "tol": tol}
+    found = learn_functions(phi, [B, B[:, :2]], wait, **options)
+    assert calls[:3] == ["pass", "wait", "pass"]
+    for (F, trace), (expected, steps) in zip(
+        found, learn_functions(phi, [B, B[:, :2]], inverse, **options), strict=True
+    ):
+        np.testing.assert_array_equal(F, expected)
+        assert trace == steps
 
 
 @given(seed=st.integers(0, 10**6), n=st.integers(5, 80), r=st.integers(1, 5), k=st.integers(1, 60))

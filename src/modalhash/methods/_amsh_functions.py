@@ -56,7 +56,7 @@ PARALLEL = 1e-6
 def learn_functions(
     phi: Parts,
     codes: Sequence[Array],
-    inverse: Array,
+    inverse: Array | Callable[[], Array],
     *,
     ridge: float,
     max_iter: int,
@@ -67,8 +67,8 @@ def learn_functions(
 ) -> list[tuple[Array, list[float]]]:
     """Algorithm 1, lines 9-12, for codes of one or several lengths. Returns F and its trace for each.
 
-    ``inverse`` is (ΦᵀΦ + ρI)⁻¹. A trace holds the objective after each iteration and never rises; its last value
-    belongs to the F that is returned.
+    ``inverse`` is (ΦᵀΦ + ρI)⁻¹, or a function that waits for it: the first pass over the data does not need it yet. A
+    trace holds the objective after each iteration and never rises; its last value belongs to the F that is returned.
     """
     if tol > 0 and len(codes) > 1:  # each ends at an iteration of its own
         learn = partial(
@@ -97,7 +97,7 @@ def learn_functions(
         if accelerated and step:
             plane.add(at.F - last.F, last.gradient - at.gradient)
         F, gradient = plane.lowest(at.F, at.gradient)
-        F = F + product(inverse, gradient)  # Eq. (26) with the best M of Eq. (27)
+        F = F + product(inverse() if callable(inverse) else inverse, gradient)  # Eq. (26) with the best M of Eq. (27)
     F = at.F
     ends = np.cumsum([B.shape[1] for B in codes])[:-1]
     traces = [[float(step.sum()) for step in steps] for steps in zip(*(np.split(t, ends) for t in trace), strict=True)]

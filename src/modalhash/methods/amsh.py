@@ -245,7 +245,7 @@ class AMSH(CrossModalHasher):
                             "n_iter_": {"codes": len(trace), "functions": {}},
                         }
                 own = [codes[n_bits].pop(name) for n_bits in lengths]
-                functions = self._hash_functions(name, blocks, own, inverse(), ridge[name], report)
+                functions = self._hash_functions(name, blocks, own, inverse, ridge[name], report)
                 del blocks, inverse  # before those of the next modality are made
                 for n_bits, (F, steps) in zip(lengths, functions, strict=True):
                     learned[n_bits]["functions_"][name] = F.astype(self.precision)
@@ -323,7 +323,13 @@ class AMSH(CrossModalHasher):
         return solver, trace, {name: view.B.astype(np.int8)[row] for name, (view, row) in begun.items()}
 
     def _hash_functions(
-        self, name: str, phi: Parts, codes: list[Array], inverse: Array, ridge: float, report: Reporter
+        self,
+        name: str,
+        phi: Parts,
+        codes: list[Array],
+        inverse: Array | Callable[[], Array],
+        ridge: float,
+        report: Reporter,
     ) -> list[tuple[Array, list[float]]]:
         """Algorithm 1, lines 9-12: F and the objective's trace for each of the codes."""
         steps = self._function_steps()
