@@ -36,19 +36,21 @@ def background() -> Iterator[Begin]:
         if pool is None:
             yield _at_once
             return
-        begun: list[Future[Any]] = []
+        begun: set[Future[Any]] = set()
 
         def begin(function: Callable[..., T], *args: Any) -> Callable[[], T]:
             future = pool.submit(function, *args)
-            begun.append(future)
+            begun.add(future)
+            future.add_done_callback(begun.discard)  # whose value is kept by whoever wants it
             return future.result
 
         try:
             yield begin
         finally:
-            for future in begun:
+            left = list(begun)
+            for future in left:
                 future.cancel()
-            wait(begun)
+            wait(left)
 
 
 def _at_once(function: Callable[..., T], *args: Any) -> Callable[[], T]:
