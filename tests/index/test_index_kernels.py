@@ -13,10 +13,21 @@ from slow_search import table_of
 
 from modalhash.codes import pack
 from modalhash.index import _kernels
-from modalhash.index._chunk_kernels import MAX_SUM
+from modalhash.index._chunk_kernels import MAX_SUM, chunk_below, codes_below
 from modalhash.index._layout import CHUNK, NO_STARTS, pack_words, to_chunks
+from modalhash.kernels import compiled
 
 N_BITS = (1, 7, 9, 16, 17, 32, 33, 64, 65, 128, 129, 192, 250, 256, 300, 520)
+
+
+@compiled()
+def ask(chunks, c, query, limit, ahead):
+    return chunk_below(chunks, c, query, limit, ahead)
+
+
+@compiled()
+def ask_which(chunks, c, query, limit, out):
+    codes_below(chunks, c, query, limit, out)
 
 
 @st.composite
@@ -89,14 +100,41 @@ def test_pairs_of_chunks_with_a_distance_below_a_limit(rng, n_chunks):
     chunks, n_pairs = to_chunks(codes, n_chunks), n_chunks // 2
     least = np.bitwise_count(codes).sum(axis=1, dtype=np.int64).reshape(n_chunks, CHUNK).min(axis=1)
     first, second = least[:n_pairs], least[n_chunks - n_pairs :]
-    found = np.empty(2, np.int64)
+    found, n_found = np.empty((2, 2), np.int64), np.empty(2, np.int64)
     for limit in (*least.tolist(), 0, 129):
         for other in (*least.tolist(), 0, 129):
             for start in range(n_pairs + 1):
-                below = start + np.flatnonzero((first[start:] < limit) | (second[start:] < other))
-                expected = below[:2].tolist(), below[1] + 1 if len(below) > 1 else n_pairs
-                n_found, stop = _kernels.next_pairs_below(query, chunks, start, limit, other, found)
-                assert (found[:n_found].tolist(), stop) == expected
+                lists: list[list[int]] = [[], []]
+                stop = start
+                while stop < n_pairs and max(map(len, lists)) < 2:
+                    lists[0] += [stop] if first[stop] < limit else []
+                    lists[1] += [n_chunks - n_pairs + stop] if second[stop] < other else []
+                    stop += 1
+                assert _kernels.next_pairs_below(query, chunks, start, limit, other, found, n_found) == stop
+                assert [row[:n].tolist() for row, n in zip(found, n_found, strict=True)] == lists
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_words=st.sampled_from([1, 2, 3, 4, 5, 17]),
+    share=st.sampled_from([0.02, 0.5, 0.98]),
+    above=st.integers(-2, 3),
+    place=st.integers(0, CHUNK - 1),
+)
+def test_codes_of_a_chunk_below_a_limit(seed, n_words, share, above, place):
+    rng = np.random.default_rng(seed)
+    bits = rng.random((3 * CHUNK, 64 * n_words)) < share
+    codes = pack_words(pack(bits), 64 * n_words)
+    chunks, query = to_chunks(codes, 3), codes[CHUNK] ^ np.uint64(seed)
+    distances = np.bitwise_count(codes ^ query).sum(axis=1, dtype=np.int64)
+    limit = int(distances[place]) + above
+    below = np.empty(CHUNK // 64, np.uint64)
+    for c in range(3):
+        near = distances[c * CHUNK : (c + 1) * CHUNK] < limit
+        for ahead in (c, c + 1, c + 100):  # beyond the last chunk too
+            assert ask(chunks, c, query, limit, ahead) == near.any()
+        ask_which(chunks, c, query, limit, below)
+        np.testing.assert_array_equal(np.unpackbits(below.view(np.uint8), bitorder="little"), near)
 
 
 @pytest.mark.parametrize("n_bits", [MAX_SUM - 63, MAX_SUM + 1, MAX_SUM + 65])
@@ -122,11 +160,11 @@ def test_halves_in_turn(case, share, more, weights):
     starts = np.concatenate([[0], np.cumsum(rng.integers(1, 5, table.n))]) if weights else NO_STARTS
     k = max(1, int(share * table.n))
     most = k + more
-    capacity, scratch = min(table.n, 2 * most + _kernels.EXTRA_CANDIDATES), np.empty(CHUNK, np.uint64)
+    capacity = min(table.n, 2 * most + _kernels.EXTRA_CANDIDATES)
     for query, own_distances in zip(queries, distances, strict=True):
         rows, near, counts = np.empty(capacity, np.int64), np.empty(capacity, np.int32), np.zeros(n_bits + 1, np.int64)
         size, inside, limit = _kernels.scan_halves(
-            query, table.words, table.n, starts, k, most, rows, near, counts, n_bits, scratch
+            query, table.words, table.n, starts, k, most, rows, near, counts, n_bits
         )
         order = np.argsort(own_distances, kind="stable")
         items = np.cumsum(np.diff(starts)[order] if weights else np.ones(table.n, np.int64))
@@ -143,7 +181,7 @@ def test_halves_in_turn(case, share, more, weights):
 
 
 @pytest.mark.parametrize("kind", ["any", "repeated"])
-@pytest.mark.parametrize("n_words", [1, 2])
+@pytest.mark.parametrize("n_words", [1, 2, 3, 4])
 def test_a_database_that_is_scanned_by_halves(rng, kind, n_words):
     n = _kernels.MIN_BYTES_FOR_HALVES // (8 * n_words) + 77
     codes = rng.integers(0, 2**64, (n, n_words), dtype=np.uint64)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.index._chunk_kernels import chunk_below
+from modalhash.index._chunk_kernels import chunk_below, codes_below
 from modalhash.index._layout import CHUNK
 from modalhash.index._planes import (
     GROUP,
@@ -46,7 +46,7 @@ MIN_SAMPLED, MAX_SAMPLED = (
 SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
 GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
 MIN_BYTES_FOR_HALVES = 2**23  # of codes, below which these are in a cache, or soon
-PAIRS_AT_ONCE = 8  # chunks of each half that are looked at together: by then they are still in a cache
+CHUNKS_AT_ONCE = 8  # of each half that are looked at together: by then they are still in a cache
 MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
 LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
 
@@ -66,13 +66,21 @@ def chunk_distances(query: Array, chunk: Array, out: Array) -> None:
             out[j] += popcount(query_w ^ words_w[j])
 
 
+@compiled(inline="always")  # a call would count references to its arrays
+def distance_to(query: Array, words: Array, row: int) -> np.int64:
+    """Return the distance from one query to one row."""
+    distance = np.int64(0)
+    for w in range(query.shape[0]):
+        distance += np.int64(popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK]))
+    return distance
+
+
 @compiled()
 def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached: bool) -> int:
     """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length if none has.
 
-    Zeros past the last row of the database count too: callers compare the filled rows again. Where all words of a code
-    fit registers, a block that is ``cached`` need not be read in the order of memory: of 256 bits that takes a tenth
-    less.
+    Zeros past the last row of the database count too: callers compare the filled rows again. A block that is
+    ``cached`` need not be read in the order of memory, nor ahead: of 256 bits that takes a tenth less.
     """
     if VECTOR_POPCOUNT and cached and block.itemsize == 8 and block.shape[1] == 4:
         query_0, query_1, query_2, query_3 = query[0], query[1], query[2], query[3]
@@ -88,7 +96,7 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
         return block.shape[0]
     if block.itemsize == 8:
         for c in range(start, block.shape[0]):
-            if chunk_below(block, c, query, limit):
+            if chunk_below(block, c, query, limit, c if cached else c + 1):
                 return c
         return block.shape[0]
     query_0 = query[0]
@@ -104,21 +112,23 @@ def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached:
 
 @compiled()
 def next_pairs_below(
-    query: Array, chunks: Array, start: int, limit: int, other_limit: int, found: Array
-) -> tuple[int, int]:
-    """Write which chunks of two halves have to be looked at, from the ``start``-th of each on, until ``found`` is full.
+    query: Array, chunks: Array, start: int, limit: int, other_limit: int, found: Array, n_found: Array
+) -> int:
+    """Write which chunks of two halves have to be looked at, from the ``start``-th of each on, until a row is full.
 
-    In the first half these have a distance below ``limit``, in the second below ``other_limit``: a number stands for
-    one chunk in each. Returns how many were found, and where to go on. It does not stop at the first one: what is read
-    ahead would be lost. Words have 64 bits; the last chunk of an odd number is left out.
+    Those of the first half have a distance below ``limit``, those of the second below ``other_limit``. Each half has a
+    row of ``found``, and its number in ``n_found``. Returns where to go on. It does not stop at the first one: what is
+    read ahead would be lost. Words have 64 bits; the last chunk of an odd number is left out.
     """
     second = (chunks.shape[0] + 1) // 2
-    n_found, c = 0, start
-    while c < chunks.shape[0] // 2 and n_found < found.shape[0]:
-        found[n_found] = c
-        n_found += chunk_below(chunks, c, query, limit) | chunk_below(chunks, second + c, query, other_limit)
+    n_first, n_second, c = 0, 0, start
+    while c < chunks.shape[0] // 2 and max(n_first, n_second) < found.shape[1]:
+        found[0, n_first], found[1, n_second] = c, second + c
+        n_first += chunk_below(chunks, c, query, limit, c + 1)
+        n_second += chunk_below(chunks, second + c, query, other_limit, second + c + 1)
         c += 1
-    return n_found, c
+    n_found[0], n_found[1] = n_first, n_second
+    return c
 
 
 @compiled()
@@ -187,10 +197,14 @@ def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratc
     wanted = SAMPLE_MARGIN + 1.25 * k * (n_sampled * CHUNK) / n
     limit, below = n_bits + 1, 0
     for i in range(n_sampled):
-        block = words[i * stride : i * stride + 1]
-        if next_chunk_below(query, block, 0, limit, True) == 1:
+        c = i * stride
+        if words.itemsize == 8:
+            near = chunk_below(words, c, query, limit, c + stride)
+        else:
+            near = next_chunk_below(query, words[c : c + 1], 0, limit, True) == 0
+        if not near:
             continue
-        chunk_distances(query, block[0], scratch)
+        chunk_distances(query, words[c], scratch)
         for j in range(CHUNK):
             distance = np.int64(scratch[j])
             if distance < limit:
@@ -273,7 +287,7 @@ def scan_nearest(
     n_chunks = (n + CHUNK - 1) // CHUNK
     if halves_pay(words, n_chunks, n_queries):
         sizes[0], insides[0], limits[0] = scan_halves(
-            queries[0], words, n, starts, k, most, rows[0], distances[0], counts[0], limits[0], scratch
+            queries[0], words, n, starts, k, most, rows[0], distances[0], counts[0], limits[0]
         )
         return
     begin = 0
@@ -323,7 +337,6 @@ def scan_halves(
     distances: Array,
     counts: Array,
     limit: int,
-    scratch: Array,
 ) -> tuple[int, int, int]:
     """Fill the candidates of one query from both halves of the database in turn; return what :func:`insert` does.
 
@@ -334,31 +347,33 @@ def scan_halves(
     n_pairs, second = chunks.shape[0] // 2, (chunks.shape[0] + 1) // 2
     half_rows, half_distances = np.empty((2, rows.shape[0]), np.int64), np.empty((2, rows.shape[0]), np.int32)
     levels, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
-    bounds, found = np.empty(2, np.int64), np.empty(PAIRS_AT_ONCE, np.int64)
+    found, n_found = np.empty((2, CHUNKS_AT_ONCE), np.int64), np.empty(2, np.int64)
+    bounds, below = np.empty(2, np.int64), np.empty(CHUNK // 64, np.uint64)
     inside, begin = 0, 0
     while begin < second:
         for part in range(2):
             bounds[part] = bound_of(limit, inside, most, counts, levels[part])
-        n_found, begin = next_pairs_below(query, chunks, begin, bounds[0], bounds[1], found)
-        if n_found == 0 and begin == n_pairs:
-            found[0], n_found, begin = n_pairs, second - n_pairs, second  # the last chunk of the longer first half
+        begin = next_pairs_below(query, chunks, begin, bounds[0], bounds[1], found, n_found)
+        if begin == n_pairs and max(n_found[0], n_found[1]) == 0:
+            found[0, 0], n_found[0], begin = n_pairs, second - n_pairs, second  # the last chunk of a longer first half
         for part in range(2):
             own_rows, own_distances, own_levels = half_rows[part], half_distances[part], levels[part]
             size, bound = sizes[part], bound_of(limit, inside, most, counts, own_levels)
-            for i in range(n_found):
-                c = found[i] + part * second
-                if c == chunks.shape[0] or not chunk_below(chunks, c, query, bound):
-                    continue
-                chunk_distances(query, chunks[c], scratch)
-                row = c * CHUNK
-                for j in range(min(CHUNK, n - row)):
-                    distance = np.int64(scratch[j])
-                    if distance < bound:
-                        size, inside, limit = insert(
-                            row + j, distance, starts, k, most, own_rows, own_distances, counts, own_levels, size,
-                            inside, limit,
-                        )  # fmt: skip
-                        bound = bound_of(limit, inside, most, counts, own_levels)
+            for i in range(n_found[part]):
+                c = found[part, i]
+                codes_below(chunks, c, query, bound, below)
+                for lane in range(CHUNK // 64):
+                    bits = below[lane]
+                    while bits:
+                        row = c * CHUNK + 64 * lane + lowest_bit(bits)
+                        bits &= bits - np.uint64(1)
+                        distance = distance_to(query, chunks, row)
+                        if distance < bound and row < n:  # the bound falls while candidates come in
+                            size, inside, limit = insert(
+                                row, distance, starts, k, most, own_rows, own_distances, counts, own_levels, size,
+                                inside, limit,
+                            )  # fmt: skip
+                            bound = bound_of(limit, inside, most, counts, own_levels)
             sizes[part] = size
     size = 0
     for part in range(2):
@@ -441,9 +456,7 @@ def take_below(
         while bits:
             row = first + lowest_bit(bits)
             bits &= bits - np.uint64(1)
-            distance = np.int64(0)
-            for w in range(query.shape[0]):
-                distance += np.int64(popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK]))
+            distance = distance_to(query, words, row)
             if distance < bound:  # it falls while candidates come in
                 size, inside, limit = insert(
                     row, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels, size, inside, limit
