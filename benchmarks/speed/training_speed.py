@@ -211,10 +211,10 @@ def path(quick: bool) -> Iterator[Row]:
     training = parts("mirflickr25k", 0.1 if quick else 1.0).training
     X, Y, anchors = dict(training.features), dict(training.labels), 300 if quick else 1500
     common = {"n_anchors": anchors, "random_state": 0}
-    amsh, rlh = {"init": "pca", "function_iter": STEPS, **common}, RLH(**common)
+    amsh, rlh = AMSH(function_iter=STEPS, **common), RLH(**common)
     few = {name: (len(values) + 2) // 3 for name, values in X.items()}  # a third: nothing is kept, all of it takes long
     small = [{name: values[: few[name]] for name, values in given.items()} for given in (X, Y)]
-    yield path_row("fit-path", f"AMSH.fit_path, MIRFlickr twin, {STEPS} steps", AMSH(**amsh), X, Y, 2)
+    yield path_row("fit-path", f"AMSH.fit_path, MIRFlickr twin, {STEPS} steps", amsh, X, Y, 3)
     yield path_row("fit-path-15", "AMSH.fit_path, MIRFlickr twin, 15 steps", AMSH(function_iter=15, **common), X, Y, 1)
     anew = f"AMSH.fit_path, a third of the MIRFlickr twin, {STEPS} steps, features computed anew"
     yield path_row("fit-path-anew", anew, AMSH(function_iter=STEPS, memory_limit=1, **common), *small, 2)
