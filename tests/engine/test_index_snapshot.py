@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -50,9 +52,14 @@ def engine_ids(engine):
 
 
 def without_snapshot(folder, tmp_path):
-    """What an engine answers that reads everything from its store."""
+    """What an engine answers that reads everything from its store, while others may be writing there."""
     copy = tmp_path / "without"
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("index.snapshot"))
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*index.snapshot*", "items.sqlite*"))
+    with (
+        closing(sqlite3.connect(folder / "items.sqlite")) as ours,
+        closing(sqlite3.connect(copy / "items.sqlite")) as new,
+    ):
+        ours.backup(new)
     with Engine.open(copy, read_only=True) as engine:
         assert engine._snapshots._saved is None
         return answers(engine)
