@@ -71,8 +71,8 @@ class MicroBatcher(Generic[Job, Result]):
             loop.call_soon(self._start, loop)  # what else arrived in the same moment comes along
         return await future
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin the jobs that wait."""
+    def _start(self, loop: asyncio.AbstractEventLoop, *, after_others: bool = False) -> None:
+        """Begin the jobs that wait; ``after_others`` if somebody has a result by now and should get it first."""
         batch = self._next_batch()
         self._busy = bool(batch)
         if not batch:
@@ -80,7 +80,10 @@ class MicroBatcher(Generic[Job, Result]):
         if self._on_batch is not None:
             self._on_batch(len(batch))
         if self._is_quick([job for job, _ in batch]):
-            loop.call_soon(self._run_here, batch, loop)  # after whoever has a result by now
+            if after_others:
+                loop.call_soon(self._run_here, batch, loop)
+            else:
+                self._run_here(batch, loop)
             return
         try:
             self._executor.submit(self._run, batch, loop)
@@ -120,7 +123,7 @@ class MicroBatcher(Generic[Job, Result]):
                 future.set_exception(result)
             else:
                 future.set_result(result)
-        self._start(loop)
+        self._start(loop, after_others=True)
 
     def _next_batch(self) -> list[tuple[Job, asyncio.Future[Result]]]:
         batch: list[tuple[Job, asyncio.Future[Result]]] = []
