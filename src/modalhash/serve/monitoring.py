@@ -118,13 +118,13 @@ class BackgroundHandler(logging.Handler):
                 self._changed.wait_for(lambda: self._lines)
                 self._is_idle = False
                 lines = self._next_lines()
-                self._n_writing = len(lines)
+                self._n_writing, more_wait = len(lines), bool(self._lines)
             with contextlib.suppress(Exception):
                 self._write("\n".join(lines) + "\n")
             with self._changed:
                 self._n_writing = 0
                 self._changed.notify_all()
-                if not self._lines:
+                if not more_wait:
                     self._changed.wait_for(lambda: self._is_flushed, PAUSE_SECONDS)
 
     def _next_lines(self) -> list[str]:
