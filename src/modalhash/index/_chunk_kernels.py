@@ -8,7 +8,7 @@ are enough for a distance, so that a chunk's fill eight vectors, and nothing is 
 With AVX2 alone, counting bits takes longer than reading. There short codes are compared with all their words together
 after all: the counts of a code are added before anything else is done with them, and all that is kept is the least
 distance in each lane. The chunk that comes next is asked for meanwhile, line by line in the order of memory. Where one
-instruction counts the bits of several words, these requests come too late, and reading in order is three times as fast.
+instruction counts the bits of several words, reading in order is three times as fast, however far ahead one asks.
 
 Vectors are as in :mod:`._planes`; twice as long ones make fewer instructions, but are read from memory more slowly.
 Importing this module loads numba, so others import it inside the functions that need it.
