@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from threadpoolctl import threadpool_limits
@@ -30,25 +29,20 @@ def test_calls_run_in_other_threads_with_a_blas_of_one_thread():
         assert begin(threading.get_ident)() == threading.get_ident()  # one thread asked for, one used
 
 
-def test_calls_and_blocks_take_the_workers_in_turn():
-    """Never more of them at work than BLAS had threads, else each would wait for a core in the middle of its work."""
-    busy, most, lock = 0, 0, threading.Lock()
+def test_calls_and_blocks_share_the_workers():
+    """As many threads as BLAS had, else each would wait for a core in the middle of its work; and no fewer."""
+    two_at_work, threads = threading.Barrier(2, timeout=60), set()
 
     def work(_):
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        time.sleep(0.01)
-        with lock:
-            busy -= 1
+        threads.add(threading.get_ident())
+        two_at_work.wait()
 
     with threadpool_limits(2, user_api="blas"), background() as begin:
         waits = [begin(work, number) for number in range(3)]
-        list(parallel_map(work, range(6)))
+        list(parallel_map(work, range(5)))
         for wait in waits:
             wait()
-    assert most == 2
+    assert len(threads) == 2
 
 
 def test_a_block_within_workers_leaves_them_running_and_drops_its_own_calls():

@@ -1,8 +1,8 @@
 """Micro-batching: jobs that wait while the worker is busy go into its next call together.
 
 Nothing is delayed: a job that comes alone starts at once, and those that come meanwhile form the next batch. Under
-load the batches grow by themselves, up to a bound. A batch that takes no longer than the way to a thread and back is
-worth is done in the event loop itself.
+load the batches grow by themselves, up to a bound. A batch that takes but some milliseconds is done in the event loop
+itself: the way to a thread and back would cost more than it saves.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ class Searcher:
 
 
 def _is_light(job: SearchJob) -> bool:
-    """Tell whether a search costs about as much as others like it, and not as much as somebody asks for."""
+    """Tell whether a search is of the usual size, so that it takes about as long as others did."""
     options, query = job.options, job.query
     if isinstance(query, TextQuery) and len(query.text) > QUICK_CHARACTERS:
         return False

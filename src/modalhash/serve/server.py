@@ -43,7 +43,7 @@ that have nothing to do wait in a loop, and take the cores from other requests a
 LINGER_SECONDS = 2.0
 """The time for a client to notice that it was refused, before the connection is cut."""
 ACCEPT_RETRY_SECONDS = 1.0
-ACCEPT_LAST_SECONDS = 0.002
+ACCEPT_WAIT_SECONDS = 0.002
 """How long a worker with more connections than another leaves a new one to that."""
 RETIRE = "retire"
 """What a worker is told when another one has taken its place."""
@@ -285,7 +285,7 @@ class Acceptor:
     def _accept(self) -> None:
         if not self._has_waited and self._seat.has_more_connections(len(self._tasks)):
             self._has_waited = True
-            self._listen_later(ACCEPT_LAST_SECONDS)
+            self._listen_later(ACCEPT_WAIT_SECONDS)
             return
         self._has_waited = False
         try:
