@@ -35,7 +35,7 @@ them: they get the same items, but are not told which ones belong together. Ever
 parameters on every data set, on the official split. The numbers are mAP over the full ranking, with ties in
 expectation, as mean ± standard deviation over {seeds}.
 
-AMSH and RLH were measured with 15 and 5 iterations of step 2, their defaults until November 2026. Five and three of
+AMSH and RLH were measured with 15 and 5 iterations of step 2, their defaults until November 2026. Four and two of
 today's, which are accelerated otherwise, were level with them on folds of training items ([training](../training.md)).
 
 There are three kinds of database. A **learned** database holds the training items with the codes that training gave
@@ -79,7 +79,7 @@ This page compares every method that needs no pairs, on data that have none: the
 shuffled separately, and anew for every seed. The methods run with their default parameters on the official split, with
 the training items as the database. The numbers are mAP, as mean ± standard deviation over {seeds}.
 
-AMSH was measured with 15 iterations of step 2, its default until November 2026. Five of today's, which are accelerated
+AMSH was measured with 15 iterations of step 2, its default until November 2026. Four of today's, which are accelerated
 otherwise, were level with them on folds of training items ([training](../training.md)).
 
 A **learned** database holds the codes that training made, which come from labels if the method is supervised; a

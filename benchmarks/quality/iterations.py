@@ -31,7 +31,7 @@ from modalhash.methods._amsh_functions import learn_functions
 from record import RESULTS, write
 from rlh_choices import DATA, DATABASES, fitted, folds, measure
 
-STEPS = (2, 3, 4, 5, 6, 8, 15)
+STEPS = (1, 2, 3, 4, 5, 8, 15)
 PLAIN = "15 plain"
 
 

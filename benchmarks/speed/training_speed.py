@@ -41,7 +41,7 @@ from reference import amsh as textbook
 from speed_rows import best, in_turn, middle, ratio_spread, rounded, row, show, timed
 
 Row = dict[str, Any]
-STEPS = 5
+STEPS = 4
 """Accelerated iterations of step 2, AMSH's default, that reach the objective of the textbook's 15; checked here."""
 LENGTHS = (16, 32, 64, 128)
 

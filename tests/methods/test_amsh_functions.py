@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from modalhash.features import AnchorKernel, Linear
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_functions import _Plane, _Point, hinge_pass, learn_functions
+from modalhash.methods._amsh_functions import SAMPLE, _Point, _Sample, hinge_pass, learn_functions, sample_rows
 from reference import amsh as reference
 
 
@@ -92,27 +94,27 @@ def hinge(phi, b, f, ridge):
 
 
 def accelerated_bit(phi, b, ridge, n_steps):
-    """The accelerated iteration written out for one bit: F, and the hinge after each step."""
+    """The accelerated iteration written out for one bit, its sample being all items: F, and the hinge after each."""
     inverse = np.linalg.inv(phi.T @ phi + ridge * np.eye(phi.shape[1]))
-    f, value, steps, falls, trace = np.zeros(phi.shape[1]), float(len(b)), [], [], []
-    g = phi.T @ b
-    for _ in range(n_steps):
-        start, ahead = f, g
-        span = 0 if not steps or not steps[0] @ falls[0] > 0 else len(steps)
-        while span:
-            D, Y = np.array(steps[:span]).T, np.array(falls[:span]).T
-            A = D.T @ Y
-            if span == 1 or (A[1, 1] > 0 and np.linalg.det(A) > 1e-6 * A[0, 0] * A[1, 1]):
-                c = np.linalg.solve(A, D.T @ g)
-                start, ahead = f + D @ c, g - Y @ c
-                break
-            span -= 1
-        new = start + inverse @ ahead
-        new_g = phi.T @ (b * np.maximum(0, 1 - b * (phi @ new))) - ridge * new
+    f, value, trace = np.zeros(phi.shape[1]), float(len(b)), []
+    directions = np.zeros((phi.shape[1], 1))
+    for step in range(n_steps):
+        p = inverse @ (phi.T @ (b * np.maximum(0, 1 - b * (phi @ f))) - ridge * f)
+        last = directions[:, -1]
+        plane = np.stack([p, last], axis=1) if last.any() else p[:, None]
+        c = np.eye(plane.shape[1])[0]
+        went_back = step > 0 and not last.any()
+        for _ in range(0 if went_back else 3):
+            new = f + plane @ c
+            R = np.maximum(0, 1 - b * (phi @ new))
+            Z = phi @ plane
+            slope = Z.T @ (b * R) - ridge * plane.T @ new
+            c = c + np.linalg.solve(Z[R > 0].T @ Z[R > 0] + ridge * plane.T @ plane, slope)
+        new = f + plane @ c
         if not hinge(phi, b, new, ridge) <= value:
-            new, new_g = f, g
-        steps, falls = [new - f, *steps[:1]], [g - new_g, *falls[:1]]
-        f, g, value = new, new_g, hinge(phi, b, new, ridge)
+            new = f
+        directions = (new - f)[:, None]
+        f, value = new, hinge(phi, b, new, ridge)
         trace.append(value)
     return f, trace
 
@@ -126,29 +128,97 @@ def test_accelerated_iterations_are_those_of_each_bit_by_itself(seed):
     np.testing.assert_allclose(trace, np.sum([values for _, values in one_by_one], axis=0), rtol=1e-7)
 
 
+def sampled(n, *, r=3):
+    """A sample, a point with its last one, a plain step from there, and the pieces to check them with."""
+    X, B, kernel = problem(7, n=n, r=r)
+    phi = kernel.fit_blocks(X)
+    inverse = RidgeFactor(phi.gram(), 0.01).inverse()
+    few, points = _Sample(phi, B.astype(np.int8), sample_rows(n), 0.01), []
+    for steps in (1, 2):
+        F, _ = learn_functions(phi, [B], inverse, ridge=0.01, max_iter=steps, tol=0.0, accelerated=False)[0]
+        gradient, values = hinge_pass(phi, B.astype(np.int8), F)
+        Z = phi.take(sample_rows(n)) @ F
+        points.append(_Point(F, gradient - 0.01 * F, values + 0.01 * (F**2).sum(axis=0), Z))
+    return few, points[1], inverse @ points[1].gradient, points[0], phi.whole(), B
+
+
+def test_an_iteration_goes_to_the_lowest_point_of_its_plane():
+    few, at, p, last, phi, B = sampled(400)  # no more than the sample holds
+    F, Z = few.lowest(at, p, last)
+    np.testing.assert_allclose(Z, phi[sample_rows(400)] @ F, rtol=1e-6, atol=1e-8)
+    for bit in range(B.shape[1]):
+        directions = np.stack([p[:, bit], (at.F - last.F)[:, bit]], axis=1)
+
+        def objective(c, bit=bit, directions=directions):
+            return hinge(phi, B[:, bit], at.F[:, bit] + directions @ c, 0.01)
+
+        best = minimize(objective, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).fun
+        assert hinge(phi, B[:, bit], F[:, bit], 0.01) == pytest.approx(best, rel=1e-4)
+
+
+def test_a_sample_finds_nearly_the_point_that_all_items_find():
+    few, at, p, last, phi, B = sampled(6 * SAMPLE)
+    everything = _Sample(Linear(centred=False).fit_blocks(phi), B.astype(np.int8), np.arange(len(B)), 0.01)
+    with_all = [replace(point, Z=phi @ point.F) for point in (at, last)]
+    F, _ = few.lowest(at, p, last)
+    exact, _ = everything.lowest(with_all[0], p, with_all[1])
+    for bit in range(B.shape[1]):
+        found, best, start = (hinge(phi, B[:, bit], f[:, bit], 0.01) for f in (F, exact, at.F))
+        assert found - best < 0.02 * (start - best)
+
+
 def test_a_bit_that_would_rise_goes_back_and_takes_the_plain_step():
-    above, below = (
-        _Point(np.ones((2, 2)), np.ones((2, 2)), np.array([3.0, 1.0])),
-        _Point(*np.zeros((2, 2, 2)), np.full(2, 2.0)),
-    )
+    few, below, p, *_ = sampled(100, r=2)
+    above = _Point(below.F + 1, below.gradient + 1, below.values + np.array([1, -1]), below.Z + 1)
     kept = above.unless_above(below)
-    np.testing.assert_array_equal(kept.values, [2.0, 1.0])
-    np.testing.assert_array_equal(kept.F, [[0.0, 1.0]] * 2)
-    plane = _Plane()
-    plane.add(kept.F - below.F, below.gradient - kept.gradient)
-    start, gradient = plane.lowest(kept.F, kept.gradient)
-    np.testing.assert_array_equal(start[:, 0], below.F[:, 0])
-    np.testing.assert_array_equal(gradient[:, 0], below.gradient[:, 0])
+    np.testing.assert_array_equal(kept.values, below.values - [0, 1])
+    for of_kept, of_below in ((kept.F, below.F), (kept.gradient, below.gradient), (kept.Z, below.Z)):
+        np.testing.assert_array_equal(of_kept, of_below + np.array([0, 1]))
+    F, _ = few.lowest(kept, p, below)
+    np.testing.assert_array_equal(F[:, 0], below.F[:, 0] + p[:, 0])
 
 
-def test_five_accelerated_iterations_go_as_low_as_fifteen_plain_ones():
+def test_a_step_that_explodes_on_the_sample_is_an_error():
+    few, at, p, last, *_ = sampled(100)
+    with pytest.raises(ValueError, match=r"hash functions diverge.*larger ridge"):
+        few.lowest(at, -30 * p / np.abs(few.lowest(at, p, last)[1] - at.Z).max(), last)
+
+
+def test_only_items_with_targets_count_in_the_sample():
+    X, B, kernel = problem(3, n=300)
+    B[::2] = 0  # as items without labels have
+    phi = kernel.fit_blocks(X)
+    inverse = RidgeFactor(phi.gram(), 0.01).inverse()
+    options = {"ridge": 0.01, "max_iter": 6, "tol": 0.0}
+    found, expected = (
+        learn_functions(phi, [B], inverse, sample=rows, **options) for rows in (np.arange(1, 300, 2), None)
+    )
+    np.testing.assert_allclose(found[0][0], expected[0][0], rtol=1e-6, atol=1e-8)
+
+
+def test_four_accelerated_iterations_go_as_low_as_fifteen_plain_ones():
     for seed in range(5):
         X, B, kernel = problem(seed, n=600)
         plain = fast(X, B, kernel, accelerated=False)[1][-1]
         nearly = fast(X, B, kernel, accelerated=False, max_iter=400)[1][-1]
-        assert fast(X, B, kernel, max_iter=5)[1][-1] <= plain
+        assert fast(X, B, kernel, max_iter=4)[1][-1] <= plain
         many = fast(X, B, kernel, max_iter=60)[1][-1]
         assert nearly * (1 - 1e-3) < many <= nearly
+
+
+def test_iterations_end_at_the_lowest_point_of_all_items_not_of_the_sample():
+    X, B, kernel = problem(0, n=4 * SAMPLE)
+    nearly = fast(X, B, kernel, accelerated=False, max_iter=400)[1][-1]
+    assert fast(X, B, kernel, max_iter=20)[1][-1] <= nearly * (1 + 1e-6)
+
+
+def test_rows_of_the_sample_are_evenly_spaced_and_each_comes_once():
+    for n in (1, 5, SAMPLE, SAMPLE + 1, 10 * SAMPLE + 3):
+        rows = sample_rows(n)
+        assert len(rows) == min(n, SAMPLE)
+        assert rows[0] == 0
+        assert rows[-1] < n
+        assert np.ptp(np.diff(rows, append=n)) <= 1
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 299, 300, 1000])

@@ -13,15 +13,17 @@ exactly (put M into Eq. (26) and subtract F = G⁻¹GF). This form needs one pas
 no M, and repairs the rounding of float32 blocks: its fixed point does not depend on the factor's accuracy.
 
 The step is short: it counts all items, though about half of them soon satisfy the margin of a bit and no longer matter
-to it. The last steps, and how far the gradient changed along them, tell the true curvature in the plane that they span.
-An accelerated iteration goes to the lowest point of that plane first and takes the step from there,
+to it. An accelerated iteration goes as far as pays, along this step p and along the last one d of the bit: to the
+lowest point of the plane that they span,
 
-.. math:: F \leftarrow F + Dc + (\Phi^T\Phi + \rho I)^{-1}(g - Yc),\qquad D^TYc = D^Tg
+.. math:: \min_{a,c}\ {-2}\,(ap + cd)^Tg + \tfrac n{|s|}\bigl(h_s(F + ap + cd) - h_s(F) - (ap + cd)^T\nabla h_s(F)\bigr)
+          + \rho\lVert ap + cd\rVert^2
 
-for each bit on its own, where g = ΦᵀR − ρF is the negative gradient, D holds the bit's last two steps and Y how much g
-fell along each. This is Anderson's mixing with a Galerkin condition. It costs no further pass over the data, and five
-iterations go as low as fifteen plain ones. A bit whose objective would rise goes back and takes the plain step, which
-cannot rise.
+where g = ΦᵀR − ρF is half the negative gradient over all items, and h_s the squared hinge of a sample s of a thousand.
+Only how the gradient changes on the way is taken from the sample; what it is at F is exact, so the iterations end where
+those over all items end. A few Newton steps find a and c of each bit without a pass over the data, and four iterations
+go as low as fifteen plain ones. This is a subspace method, as nonlinear conjugate gradients are. A bit whose objective
+would rise goes back and takes the plain step, which cannot rise.
 
 Bits know nothing of each other here. Codes of several lengths for the same items are learned together: each pass over
 the data serves the bits of all of them.
@@ -49,7 +51,10 @@ from modalhash.blocks import Parts, product, row_slices
 
 STRIP_BYTES = 2**21
 """Features worked on at once: from ΦF to ΦᵀR they stay in the cache."""
-PARALLEL = 1e-6
+SAMPLE = 1024
+"""Items on which an iteration finds how far to go; with half as many, iterations reach a few thousandths less."""
+NEWTON_STEPS = 3
+PARALLEL = 1e-4
 """Squared sine of the angle between two steps below which they span no plane worth the name."""
 
 
@@ -63,29 +68,34 @@ def learn_functions(
     tol: float,
     margins: bool = True,
     accelerated: bool = True,
+    sample: Array | None = None,
     report: Callable[[int, float], None] = lambda step, objective: None,
 ) -> list[tuple[Array, list[float]]]:
     """Algorithm 1, lines 9-12, for codes of one or several lengths. Returns F and its trace for each.
 
     ``inverse`` is (ΦᵀΦ + ρI)⁻¹, or a function that waits for it: the first pass over the data does not need it yet. A
     trace holds the objective after each iteration and never rises; its last value belongs to the F that is returned.
+    ``sample`` holds the rows on which accelerated iterations find how far to go, by default :func:`sample_rows`.
     """
     if tol > 0 and len(codes) > 1:  # each ends at an iteration of its own
         learn = partial(
             learn_functions, ridge=ridge, max_iter=max_iter, tol=tol, margins=margins, accelerated=accelerated
         )
-        return [learn(phi, [B], inverse, report=report)[0] for B in codes]
-    if not margins:  # AMSH-m: M = 0, plain ridge regression
-        max_iter = 1
+        return [learn(phi, [B], inverse, sample=sample, report=report)[0] for B in codes]
+    if not margins:  # AMSH-m: M = 0, plain ridge regression, which one plain step solves
+        max_iter, accelerated = 1, False
     B = np.asarray(codes[0] if len(codes) == 1 else np.hstack(codes), dtype=np.int8)
-    at = _Point(np.zeros((phi.width, B.shape[1])), np.zeros(0), np.full(B.shape[1], np.inf))
-    F, plane = at.F, _Plane()
+    few = _Sample(phi, B, sample_rows(phi.n) if sample is None else sample, ridge) if accelerated else None
+    at = _Point(np.zeros((phi.width, B.shape[1])), np.zeros(0), np.full(B.shape[1], np.inf), np.zeros((0, B.shape[1])))
+    F, Z = at.F, at.Z if few is None else np.zeros_like(few.B)
     trace: list[Array] = []
     for step in range(max_iter + 1):
         gradient, values = hinge_pass(phi, B, F, margins=margins, first=step == 0, gradient=step < max_iter)
         gradient -= ridge * F
-        new = _Point(F, gradient, _checked(values + ridge * _squares(F), phi.n, plane.used))
-        at, last = new.unless_above(at) if accelerated else new, at
+        new = _Point(F, gradient, values + ridge * _squares(F), Z)
+        if few is None:
+            _check(new.values, phi.n)
+        at, last = new if few is None else new.unless_above(at), at
         if step:
             trace.append(at.values)
             report(step, float(at.values.sum()))
@@ -94,10 +104,11 @@ def learn_functions(
                 break
         if step == max_iter:
             break
-        if accelerated and step:
-            plane.add(at.F - last.F, last.gradient - at.gradient)
-        F, gradient = plane.lowest(at.F, at.gradient)
-        F = F + product(inverse() if callable(inverse) else inverse, gradient)  # Eq. (26) with the best M of Eq. (27)
+        change = product(inverse() if callable(inverse) else inverse, at.gradient)  # Eq. (26), best M of Eq. (27)
+        if few is None:
+            F = at.F + change
+        else:
+            F, Z = few.lowest(at, change, last if step else None)
     F = at.F
     ends = np.cumsum([B.shape[1] for B in codes])[:-1]
     traces = [[float(step.sum()) for step in steps] for steps in zip(*(np.split(t, ends) for t in trace), strict=True)]
@@ -141,62 +152,82 @@ def _squares(X: Array) -> Array:
     return _dots(X, X)
 
 
-def _checked(values: Array, start: int, accelerated: Array | bool) -> Array:
-    """The objective of each bit, unless a plain step left that at F = 0 behind: then the factor is no majoriser."""
-    if not np.all(accelerated | (values <= 2 * start)):
+def _check(values: Array, start: int) -> None:
+    """Raise where a plain step left the objective at F = 0 behind: then the factor is no majoriser."""
+    if not np.all(values <= 2 * start):
         raise ValueError(
             "the hash functions diverge: features are nearly dependent and the ridge is too small for their "
             "precision; pass a larger ridge, or precision='float64'"
         )
-    return values
 
 
 @dataclass(frozen=True)
 class _Point:
-    """Functions, the negative gradient there, and the objective of each bit."""
+    """Functions, the negative gradient there, the objective of each bit, and ΦF of the sample."""
 
     F: Array
     gradient: Array
     values: Array
+    Z: Array
 
     def unless_above(self, last: _Point) -> _Point:
         """Return this point, with the last one in the bits that were lower there."""
         above = ~(self.values <= last.values)  # what is not a number is above too
         if not above.any():
             return self
-        pairs = ((last.F, self.F), (last.gradient, self.gradient), (last.values, self.values))
+        pairs = ((last.F, self.F), (last.gradient, self.gradient), (last.values, self.values), (last.Z, self.Z))
         return _Point(*(np.where(above, *pair) for pair in pairs))
 
 
-class _Plane:
-    """The last two steps of each bit, and how far the negative gradient fell along each."""
+def sample_rows(n: int) -> Array:
+    """Return :data:`SAMPLE` of ``n`` rows, evenly spaced; all of them where there are no more."""
+    count = min(n, SAMPLE)
+    return np.arange(count) * n // count
 
-    def __init__(self) -> None:
-        self.used: Array | bool = False
-        """The bits whose last step began elsewhere than where they were."""
-        self._steps: list[Array] = []
-        self._falls: list[Array] = []
 
-    def add(self, step: Array, fall: Array) -> None:
-        """Remember a step; a bit that went back has a step of zeros, which spans nothing."""
-        self._steps, self._falls = [step, *self._steps[:1]], [fall, *self._falls[:1]]
+class _Sample:
+    """A few items, which tell how the gradient of each bit changes on the way from a point."""
 
-    def lowest(self, F: Array, gradient: Array) -> tuple[Array, Array]:
-        """Return the lowest point of each bit in its plane through F, by the curvature seen, and the gradient there."""
-        if not self._steps:
-            return F, gradient
-        D, Y = self._steps, self._falls
-        a, u = _dots(D[0], Y[0]), _dots(D[0], gradient)
-        self.used = a > 0
-        c = np.divide(u, a, out=np.zeros_like(a), where=self.used)  # the newest step alone
-        if len(D) == 1:
-            return F + D[0] * c, gradient - Y[0] * c
-        b, d, e, v = _dots(D[0], Y[1]), _dots(D[1], Y[0]), _dots(D[1], Y[1]), _dots(D[1], gradient)
-        area = a * e - b * d
-        both = self.used & (e > 0) & (area > PARALLEL * a * e)
-        area = np.where(both, area, 1.0)
-        c, second = np.where(both, (e * u - b * v) / area, c), np.where(both, (a * v - d * u) / area, 0.0)
-        return F + (D[0] * c + D[1] * second), gradient - (Y[0] * c + Y[1] * second)
+    def __init__(self, phi: Parts, B: Array, rows: Array, ridge: float) -> None:
+        self._features, self.B = phi.take(rows), B[rows].astype(phi.dtype)
+        counted, all_of_them = (int(codes.any(axis=1).sum()) for codes in (self.B, B))  # items that have targets
+        self._weight = all_of_them / max(1, counted)
+        self._ridge = ridge
+
+    def lowest(self, at: _Point, p: Array, last: _Point | None) -> tuple[Array, Array]:
+        """Return the lowest point of each bit in the plane of p and its last step, and ΦF of the sample there.
+
+        A bit that went back has no last step: it takes p as it is.
+        """
+        d, Zd = (np.zeros_like(p), np.zeros_like(self.B)) if last is None else (at.F - last.F, at.Z - last.Z)
+        went_back = False if last is None else ~d.any(axis=0)
+        Zp = self._features @ p.astype(self.B.dtype)
+        A, C, M = self.B * Zp, self.B * Zd, 1 - self.B * at.Z
+        pp, pd, dd = (self._ridge * _dots(*pair) for pair in ((p, p), (p, d), (d, d)))
+        zeros, weight = np.zeros(len(pp), dtype=M.dtype), self._weight
+        R = np.maximum(M, zeros)
+        u, v = _dots(p, at.gradient) - weight * _dots(A, R), _dots(d, at.gradient) - weight * _dots(C, R)
+        a, c = np.ones(len(pp)), np.zeros(len(pp))  # the plain step
+        for newton in range(NEWTON_STEPS):
+            R = M - A * a.astype(M.dtype)
+            if last is not None:
+                R -= C * c.astype(M.dtype)
+            np.maximum(R, zeros, out=R)
+            if not newton:
+                _check(_squares(R), len(R))
+            active = R > 0
+            inA, inC = A * active, C * active
+            aa, ac, cc = (weight * _dots(*pair) + own for pair, own in (((inA, A), pp), ((inA, C), pd), ((inC, C), dd)))
+            down_p = u + weight * _dots(A, R) - (a * pp + c * pd)
+            down_d = v + weight * _dots(C, R) - (a * pd + c * dd)
+            area = aa * cc - ac**2
+            both = area > PARALLEL * aa * cc
+            area = np.where(both, area, 1.0)
+            alone = np.divide(down_p, aa, out=np.zeros_like(aa), where=aa > 0)
+            a += np.where(both, (cc * down_p - ac * down_d) / area, alone)
+            c += np.where(both, (aa * down_d - ac * down_p) / area, 0.0)
+        a, c = np.where(went_back, 1.0, a), np.where(went_back, 0.0, c)
+        return at.F + (p * a + d * c), at.Z + (Zp * a.astype(M.dtype) + Zd * c.astype(M.dtype))
 
 
 def _dots(X: Array, Y: Array) -> Array:

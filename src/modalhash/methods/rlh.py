@@ -45,7 +45,7 @@ from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
 from modalhash.items import Items
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_functions import learn_functions
+from modalhash.methods._amsh_functions import learn_functions, sample_rows
 from modalhash.methods._rlh_codes import LABELS, Model, Relevance, Schedule, Source, Weights, kinds_of, learn
 from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, inverse_deviation, unit_label_rows
 from modalhash.progress import Callback, Reporter
@@ -231,7 +231,7 @@ class RLH(CrossModalHasher):
         n_anchors: PerModality[int] = 1500,
         bandwidth: PerModality[float | str] = "anchors",
         ridge: PerModality[float] = 0.003,
-        function_iter: int = 3,
+        function_iter: int = 2,
         tol: float = 0.0,
         precision: str = "float32",
         memory_limit: int | str | None = "2GB",
@@ -436,7 +436,7 @@ class RLH(CrossModalHasher):
                 own = part.modality.phi.project(part.code_functions(model))
                 clear = np.abs(own) >= CLEAR * np.abs(own).mean(dtype=np.float64)
                 np.copyto(B, (np.sign(own) * clear).astype(np.int8), where=(member < 0)[:, None])
-        steps = check_int(self.function_iter, "function_iter", at_least=1)
+        steps, folds = check_int(self.function_iter, "function_iter", at_least=1), part.modality.folds
         return learn_functions(
             part.modality.phi,
             targets,
@@ -445,6 +445,7 @@ class RLH(CrossModalHasher):
             max_iter=steps,
             tol=check_number(self.tol, "tol"),
             margins=self.margins,
+            sample=sample_rows(folds.n if part.W is None else len(member)),  # rows with targets, which stand by content
             report=lambda step, value: report(f"functions: {name}", step, steps, value),
         )
 
