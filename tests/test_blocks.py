@@ -207,5 +207,7 @@ def test_float32_gram_is_good_beside_one_large_direction(rng):
 def test_the_memory_limit_holds(rng):
     X = rng.normal(size=(1000, 128))  # 1 MB; blocks of a MiB at least
     assert blocks(X).cached == 1
+    assert blocks(X).held
+    assert not blocks(X, block_rows=10, memory_limit=X.nbytes // 2).held
     assert blocks(X, block_rows=10, memory_limit=100).cached == 0
     assert 0.3 < blocks(X, block_rows=10, memory_limit=X.nbytes // 2).cached <= 0.5

@@ -92,6 +92,11 @@ class Parts(ABC):
     width: int
     dtype: np.dtype[Any]
 
+    @property
+    def held(self) -> bool:
+        """Whether all features stay in memory, so that a pass over them computes none anew."""
+        return False
+
     @abstractmethod
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
         """Return the sum of the work's results over all blocks, in float64 and in a fixed order.
@@ -290,6 +295,11 @@ class FeatureBlocks(Parts):
     def take(self, rows: Array) -> Array:
         """Return the features of a few rows, in the order given."""
         return self._compute(self._X, rows)
+
+    @property
+    def held(self) -> bool:
+        """Whether all blocks stay in memory."""
+        return self.cached == 1
 
     @property
     def cached(self) -> float:

@@ -17,6 +17,7 @@ from modalhash.evaluation import mean_average_precision
 from modalhash.features import AnchorKernel, Linear
 from modalhash.items import Items
 from modalhash.methods import _rlh_codes as codes
+from modalhash.methods._amsh_functions import learn_functions
 from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, label_patterns, leading_directions
 from modalhash.methods.label_oracle import LabelOracle
 from reference import rlh as reference
@@ -337,7 +338,9 @@ def test_threads_and_memory_change_nothing(data):
         np.testing.assert_array_equal(limited.transform(data.X)[name], whole.transform(data.X)[name])
 
 
-@pytest.mark.parametrize("parameters", [{}, {"functions": "posterior"}, {"tol": 1e-3}, {"kernel": None}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"functions": "posterior"}, {"tol": 1e-3}, {"kernel": None}, {"memory_limit": 1}]
+)
 def test_a_path_is_what_separate_fits_give(data, parameters):
     model = small(**parameters)
     path = model.fit_path(data.X, data.Y, n_bits=(6, 20, 12))
@@ -351,6 +354,19 @@ def test_a_path_is_what_separate_fits_give(data, parameters):
         for name in data.X:
             np.testing.assert_array_equal(found.codes_[name], alone.codes_[name])
             np.testing.assert_allclose(found.functions_[name], alone.functions_[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("memory_limit", "together"), [(None, [[20], [6, 12]]), (1, [[6, 20, 12]])])
+def test_lengths_share_every_pass_only_where_features_are_made_anew(data, monkeypatch, memory_limit, together):
+    seen = []
+
+    def watched(phi, codes, *args, **options):
+        seen.append([B.shape[1] for B in codes])
+        return learn_functions(phi, codes, *args, **options)
+
+    monkeypatch.setattr("modalhash.methods.rlh.learn_functions", watched)
+    small(steps=5, memory_limit=memory_limit).fit_path(data.X, data.Y, n_bits=(6, 20, 12))
+    assert seen == [lengths for lengths in together for _ in data.X]
 
 
 def test_a_path_takes_items_and_refuses_wrong_lengths(data):

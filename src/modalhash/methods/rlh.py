@@ -27,8 +27,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import repeat
+from itertools import repeat, zip_longest
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +36,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from modalhash._parallel import parallel_map, worker_threads
+from modalhash._parallel import parallel_map
 from modalhash._typing import Array, Codes, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import row_slices
@@ -46,6 +45,7 @@ from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_moda
 from modalhash.items import Items
 from modalhash.linalg import RidgeFactor
 from modalhash.methods._amsh_functions import learn_functions, sample_rows
+from modalhash.methods._background import background
 from modalhash.methods._rlh_codes import LABELS, Model, Relevance, Schedule, Source, Weights, kinds_of, learn
 from modalhash.methods._rlh_posteriors import Folds, LabelSpace, Modality, inverse_deviation, unit_label_rows
 from modalhash.progress import Callback, Reporter
@@ -102,6 +102,19 @@ class _Begun:
     label_mean: Array
     relevance: Relevance
     seeds: list[int]  # of step 1's draws
+
+    def learned(self, model: Model) -> tuple[dict[str, Any], Array]:
+        """What step 1 learned of one length, as attributes of the estimator; and which bits of every pattern are 1."""
+        A = self.space.in_classes(model.A * np.float32(self.label_scale))
+        b = model.b - self.label_mean @ model.A
+        positive = _code_signs(self.space.Lt, A, b)
+        codes = pack_signs(positive)
+        return {
+            "codes_": {name: codes[member] for name, member in self.space.members.items()},
+            "label_functions_": A,
+            "bias_": b,
+            "relevance_": self.calibration(model),
+        }, positive
 
     def calibration(self, model: Model) -> dict[str, Array]:
         """γ and δ of every kind of pair, by the names of its sources."""
@@ -277,9 +290,10 @@ class RLH(CrossModalHasher):
     ) -> dict[int, Self]:
         """Return one fitted model for each code length; features, Gram matrices and posteriors are made once for all.
 
-        All lengths see the same batches in step 1 and share every pass over the features in step 2. The models are
-        those that :meth:`fit` gives at each length with the same int as ``random_state``. This estimator itself stays
-        as it was.
+        All lengths see the same batches in step 1. Where the features stay in memory, step 2 of the longest codes goes
+        beside step 1 of the others; else all lengths share every pass over the data, in which features are made anew.
+        The models are those that :meth:`fit` gives at each length with the same int as ``random_state``. This estimator
+        itself stays as it was.
 
         Parameters
         ----------
@@ -331,45 +345,56 @@ class RLH(CrossModalHasher):
         weights, schedule = self._weights(), self._schedule()
         seed = root_seed(self.random_state)
         maps = self._feature_maps(data, seed)
-        with worker_threads():
-            begun = self._begin(data, maps, seed, report)
-        tasks: list[Callable[[], Any]] = [partial(self._learn_codes, begun, weights, schedule, lengths, report)]
-        if self.functions == "margin":  # step 1 is one thread's work: what step 2 needs of the features is made beside
-            tasks += [part.inverse for part in begun.parts.values()]
-        results, *done = parallel_map(lambda task: task(), tasks)
-        inverses = dict(zip(begun.parts, done, strict=False))
         learned: dict[int, dict[str, Any]] = {}
-        codes: dict[int, tuple[Model, Array]] = {}
-        for n_bits, (model, trace) in zip(lengths, results, strict=True):
-            A = begun.space.in_classes(model.A * np.float32(begun.label_scale))
-            b = model.b - begun.label_mean @ model.A
-            positive = _code_signs(begun.space.Lt, A, b)  # B of every pattern
-            learned[n_bits] = {
-                "codes_": {name: pack_signs(positive)[member] for name, member in begun.space.members.items()},
-                "functions_": {},
-                "maps_": maps,
-                "label_functions_": A,
-                "bias_": b,
-                "relevance_": begun.calibration(model),
-                "objective_": {"codes": np.array(trace), "functions": {}},
-                "n_iter_": {"codes": schedule.steps, "functions": {}},
-            }
-            codes[n_bits] = model, positive
-        for name, X in data.X.items():
-            part, chosen = begun.parts.pop(name), [codes[n_bits] for n_bits in lengths]
-            with worker_threads():
-                functions = self._hash_functions(name, part, inverses.pop(name, None), chosen, report)
-            rows = part.modality.folds.order[part.modality.folds.n :]
-            del part  # features of this modality: the next may need their memory
-            for n_bits, (F, steps) in zip(lengths, functions, strict=True):
-                found, F = learned[n_bits], F.astype(self.precision)
-                found["functions_"][name] = F
-                if self.functions == "margin":
-                    found["objective_"]["functions"][name] = np.array(steps)
-                    found["n_iter_"]["functions"][name] = len(steps)
-                for some in row_slices(len(rows), UNLABELLED_ROWS):  # no labels to take a code from
-                    found["codes_"][name][rows[some]] = pack_signs(maps[name].map(X[rows[some]]) @ F)
+        with background() as begin:
+            begun = self._begin(data, maps, seed, report)
+            groups = self._groups(begun, lengths)
+            step_1 = begin(self._learn_codes, begun, weights, schedule, groups[0], report)
+            inverses: dict[str, Callable[[], Array]] = {}
+            if self.functions == "margin":  # step 1 is one thread's work: what step 2 needs is made beside
+                inverses = {name: begin(part.inverse) for name, part in begun.parts.items()}
+            for group, following in zip_longest(groups, groups[1:]):
+                results = step_1()
+                if following:  # beside this group's step 2
+                    step_1 = begin(self._learn_codes, begun, weights, schedule, following, report)
+                codes: list[tuple[Model, Array]] = []
+                for n_bits, (model, trace) in zip(group, results, strict=True):
+                    learned[n_bits], positive = begun.learned(model)
+                    learned[n_bits] |= {
+                        "functions_": {},
+                        "maps_": maps,
+                        "objective_": {"codes": np.array(trace), "functions": {}},
+                        "n_iter_": {"codes": schedule.steps, "functions": {}},
+                    }
+                    codes.append((model, positive))
+                for name, X in data.X.items():
+                    part = begun.parts[name]
+                    functions = self._hash_functions(name, part, inverses.get(name), codes, report)
+                    rows = part.modality.folds.order[part.modality.folds.n :]
+                    del part
+                    if not following:  # features of this modality: the next may need their memory
+                        del begun.parts[name]
+                    for n_bits, (F, steps) in zip(group, functions, strict=True):
+                        found, F = learned[n_bits], F.astype(self.precision)
+                        found["functions_"][name] = F
+                        if self.functions == "margin":
+                            found["objective_"]["functions"][name] = np.array(steps)
+                            found["n_iter_"]["functions"][name] = len(steps)
+                        for some in row_slices(len(rows), UNLABELLED_ROWS):  # no labels to take a code from
+                            found["codes_"][name][rows[some]] = pack_signs(maps[name].map(X[rows[some]]) @ F)
         return learned
+
+    def _groups(self, begun: _Begun, lengths: list[int]) -> list[list[int]]:
+        """Return the lengths that go through step 2 together.
+
+        The longest goes first, so that step 1 of the others has its step 2 to go beside; unless every pass over the
+        data has features to make, which is then done for all lengths at once.
+        """
+        longest = max(lengths)
+        others = [n_bits for n_bits in lengths if n_bits != longest]
+        if not others or not all(part.modality.phi.held for part in begun.parts.values()):
+            return [lengths]
+        return [[longest], others]
 
     def _begin(self, data: Training, maps: dict[str, FeatureMap], seed: int, report: Reporter) -> _Begun:
         """Everything that does not depend on the code length: label space, features, their sums, posteriors."""
@@ -422,9 +447,14 @@ class RLH(CrossModalHasher):
             )
 
     def _hash_functions(
-        self, name: str, part: _Part, inverse: Array | None, codes: list[tuple[Model, Array]], report: Reporter
+        self,
+        name: str,
+        part: _Part,
+        inverse: Callable[[], Array] | None,
+        codes: list[tuple[Model, Array]],
+        report: Reporter,
     ) -> list[tuple[Array, list[float]]]:
-        """Step 2 for the codes of all lengths: F and the objective's trace for each."""
+        """Step 2 for codes of some lengths: F and the objective's trace for each."""
         if inverse is None:  # functions="posterior"
             return [(part.code_functions(model), []) for model, _ in codes]
         member = part.modality.member
