@@ -108,11 +108,11 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     "index": [
         "_kernel_use _sections base",
         "_layout",
-        "_bucket_kernels _hit_kernels _numpy_search _planes _vector_kernels sharded",
+        "_bucket_kernels _changing_tables _cluster_kernels _hit_kernels _numpy_search _planes _vector_kernels sharded",
         "_chunk_kernels",
         "_kernels",
         "_scan vectors",
-        "multi_index",
+        "clusters multi_index",
         "hamming",
         "faiss snapshot",
         "backends",

@@ -147,6 +147,18 @@ def test_limits_and_their_defaults_are_those_of_the_service(engine, monkeypatch)
     assert seen[1].trusted_proxies == ("10.0.0.0/8",)
 
 
+@pytest.mark.parametrize(("options", "expected"), [((), False), (("--clusters",), True)])
+def test_clusters_are_made_where_they_are_asked_for(engine, monkeypatch, options, expected):
+    from modalhash.cli import serve
+
+    seen = []
+    monkeypatch.setattr(
+        serve, "serve_until_stopped", lambda engine, *_, **__: seen.append(engine.index._clusters.is_built)
+    )
+    assert run("serve", engine, "--port", 0, *options).exit_code == 0
+    assert seen == [expected]
+
+
 def test_filters_of_search(engine):
     red = [
         line.split("\t")

@@ -414,3 +414,24 @@ def test_an_approximate_index_does_without_a_damaged_snapshot(folder, tmp_path, 
     with Engine.open(folder, read_only=True) as engine:
         assert engine._snapshots._saved == engine._revision  # a new one was written
         assert answers(engine) == wanted
+
+
+@pytest.fixture
+def clusters(monkeypatch):
+    """Let clusters be made of few codes, and whether they pay or not."""
+    monkeypatch.setattr("modalhash.index.clusters.MIN_ROWS", 1)
+    monkeypatch.setattr("modalhash.index.clusters.ShellTables.pays", True)
+
+
+def test_an_index_with_clusters_answers_as_any_other_also_after_changes(world, tmp_path, clusters):
+    Engine.train(world / "items.csv", tmp_path / "engine", n_bits=48).close()
+    with Engine.open(tmp_path / "engine") as engine:
+        engine.save_snapshot()
+    for late in (False, True):
+        with Engine.open(tmp_path / "engine", backend="clusters") as engine, Engine.open(tmp_path / "engine") as other:
+            assert set(engine.index._clusters._tables) == set(engine.index.groups), "clusters of every modality"
+            if late:
+                engine.add([{"id": "late", "text": "a red kite", "labels": ["red"]}])
+                engine.remove([engine_ids(engine)[3]], modality="image")
+                assert "late" in {hit.id for hit in engine.search(text="a red kite", k=20)}
+            assert answers(engine) == answers(other)

@@ -191,6 +191,25 @@ def cut_ties(hits: Hits, k: int, most: int) -> Hits:
     return Hits(np.concatenate(ids), np.concatenate(distances), offsets_of(np.array(sizes, dtype=np.int64)))
 
 
+def padded_hits(hits: Hits, k: int) -> Hits:
+    """Return flat hits, at most k of each query, as arrays (queries, k)."""
+    assert hits.offsets is not None
+    sizes = np.diff(hits.offsets)
+    filled = np.arange(k) < sizes[:, None]
+    ids = np.full(filled.shape, PADDING, dtype=np.int64)
+    distances = np.full(filled.shape, PADDING, dtype=np.int32)
+    ids[filled], distances[filled] = hits.ids, hits.distances
+    return Hits(ids, distances)
+
+
+def for_all_queries(part: RadiusPart, chosen: Array) -> RadiusPart:
+    """Return the hits of the chosen queries as those of all, none for the others."""
+    ids, distances, offsets = part
+    counts = np.zeros(len(chosen), dtype=np.int64)
+    counts[chosen] = np.diff(offsets)
+    return ids, distances, offsets_of(counts)
+
+
 def offsets_of(counts: Array) -> Array:
     """Return where each query's hits begin in a flat array, and where the last one's end."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

@@ -15,8 +15,8 @@ How many substrings are best depends on the number of rows: few long ones take m
 many short ones take few lookups in full buckets. Where lookups and candidates together would take longer than a scan,
 which is known of a radius beforehand and of a query after its lookups, the query gets the scan.
 
-This module follows that order: how codes are cut, the tables of rows that never change, the tables of a group that goes
-on changing, and the radius search over all groups of an index.
+This module follows that order: how codes are cut, the tables of rows that never change, and the radius search over all
+groups of an index.
 
 Reference: M. Norouzi, A. Punjani, D. J. Fleet. Fast search in Hamming space with multi-index hashing. CVPR 2012.
 """
@@ -27,21 +27,19 @@ from collections.abc import Mapping
 from functools import lru_cache
 from itertools import repeat
 from math import ceil, comb, log2
-from typing import NamedTuple
 
 import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
+from modalhash.index._changing_tables import ChangingTables, View
 from modalhash.index._layout import CodeTable, GroupRows, Table, word_type
 from modalhash.index._scan import AnyTable, scan_within, stack_tiles, tiles_of
-from modalhash.index.base import RadiusPart, offsets_of
+from modalhash.index.base import RadiusPart, for_all_queries, offsets_of
 
 MAX_SUBSTRINGS = 4  # each takes 4 bytes per row
 MAX_SUBSTRING_BITS = 26  # a table takes 4 bytes for each value of its substring
 SCANNED_PER_LOOKUP = 256  # codes of 64 bits that a scan passes in the time of one lookup or candidate; more if shorter
-REBUILD_SHARE = 32  # tables are rebuilt once more than one row in 32 has changed, but …
-MIN_CHANGES_FOR_REBUILD = 4096  # … not before so many changes: to scan these rows takes no time
 MIN_TILES_FOR_THREADS = 4  # lookups of fewer tiles of queries take less time than handing them to threads
 
 
@@ -181,48 +179,6 @@ class SubstringTables:
         return rows, (hits >> ROW_BITS).astype(np.int32), offsets, left_out
 
 
-# -- tables of a group that goes on changing
-
-
-class _View(NamedTuple):
-    """One state of a group: tables, the ids in them that no longer count (ascending), and the rows that came since."""
-
-    tables: SubstringTables
-    stale_ids: Array
-    added: Table
-
-
-class _GroupTables:
-    """Tables of a group as it was once, and the ids that have changed since, whose rows are scanned instead."""
-
-    def __init__(self, source: Table, n_bits: int, radius: int) -> None:
-        self.tables = SubstringTables(source, n_bits, radius)
-        self._n_changed = 0
-        self._changed: list[Array] = []
-        self._view: _View | None = None
-
-    @property
-    def outdated(self) -> bool:
-        """Whether so much has changed that the tables should be rebuilt."""
-        return self._n_changed > max(MIN_CHANGES_FOR_REBUILD, self.tables.source.n // REBUILD_SHARE)
-
-    def record_changes(self, ids: Array) -> None:
-        """Take note of ids that were added or removed."""
-        self._changed.append(ids)
-        self._view = None
-        self._n_changed += len(ids)
-        if len(self._changed) > 1000:
-            self._changed = [np.concatenate(self._changed)]
-
-    def view(self, current: Table) -> _View:
-        """Return what to search in order to find the rows of ``current``."""
-        if self._view is None:
-            ids = np.unique(np.concatenate([np.empty(0, np.int64), *self._changed]))
-            stale_ids = ids[self.tables.source.contains(ids)]
-            self._changed, self._view = [ids], _View(self.tables, stale_ids, current.select(ids))
-        return self._view
-
-
 # -- radius search over the groups of an index
 
 
@@ -235,7 +191,7 @@ class MultiIndex:
     def __init__(self, n_bits: int) -> None:
         self.radius: int | None = None
         self._n_bits = n_bits
-        self._tables: dict[int, _GroupTables | None] = {}  # None: a scan of that group is faster
+        self._tables: dict[int, ChangingTables[SubstringTables] | None] = {}  # None: a scan of that group is faster
 
     def build(self, groups: Mapping[int, GroupRows], radius: int | None) -> int:
         """Build the tables of all groups, or drop them if ``radius`` is None; return the bytes they take."""
@@ -251,9 +207,9 @@ class MultiIndex:
         if built is not None and len(ids):
             built.record_changes(ids)
 
-    def views(self, groups: Mapping[int, GroupRows]) -> list[_View | AnyTable]:
+    def views(self, groups: Mapping[int, GroupRows]) -> list[View[SubstringTables] | AnyTable]:
         """Return what to search for each group: tables, rebuilt if much has changed, or rows to scan."""
-        views: list[_View | AnyTable] = []
+        views: list[View[SubstringTables] | AnyTable] = []
         for group, rows in groups.items():
             built = self._tables.get(group)
             current = rows.tables()
@@ -266,7 +222,12 @@ class MultiIndex:
         return views
 
     def search(
-        self, queries: Array, views: list[_View | AnyTable], radius: int, *, n_threads: int | None = None
+        self,
+        queries: Array,
+        views: list[View[SubstringTables] | AnyTable],
+        radius: int,
+        *,
+        n_threads: int | None = None,
     ) -> list[RadiusPart]:
         """Return all items within ``radius`` of each query, in several parts."""
 
@@ -275,25 +236,25 @@ class MultiIndex:
 
         if not len(queries):
             return []
-        parts = scan(queries, [view for view in views if not isinstance(view, _View)])
+        parts = scan(queries, [view for view in views if not isinstance(view, View)])
         for view in views:
-            if not isinstance(view, _View):
+            if not isinstance(view, View):
                 continue
             part, left_out = _look_up(queries, view.tables, radius, n_threads)
             from_tables = [part]
             if left_out.any():
                 scanned = scan(queries[left_out], [view.tables.source])
-                from_tables += [_for_all_queries(part, left_out) for part in scanned]
+                from_tables += [for_all_queries(part, left_out) for part in scanned]
             parts += [_without(part, view.stale_ids) for part in from_tables]
             parts += scan(queries, [view.added])
         return [part for part in parts if len(part[0])] or parts[:1]
 
-    def _build_group(self, group: int, rows: list[AnyTable]) -> _GroupTables | None:
+    def _build_group(self, group: int, rows: list[AnyTable]) -> ChangingTables[SubstringTables] | None:
         """Build the tables of a group, unless its codes are so few that all of them are scanned."""
         self._tables[group] = None  # drop the old ones first: both together might not fit
         source = rows[0]
         if isinstance(source, Table) and self.radius is not None and _worthwhile(source.n, self._n_bits, self.radius):
-            self._tables[group] = _GroupTables(source, self._n_bits, self.radius)
+            self._tables[group] = ChangingTables(SubstringTables(source, self._n_bits, self.radius))
         return self._tables[group]
 
 
@@ -304,14 +265,6 @@ def _look_up(queries: Array, tables: SubstringTables, radius: int, n_threads: in
     results = pool_map(tables.search, tiles, repeat(radius), n_threads=n_threads)
     hits = [(tables.source.ids[rows], distances, offsets) for rows, distances, offsets, _ in results]
     return stack_tiles(hits), np.concatenate([left_out for *_, left_out in results])
-
-
-def _for_all_queries(part: RadiusPart, chosen: Array) -> RadiusPart:
-    """Return the hits of the chosen queries as those of all, none for the others."""
-    ids, distances, offsets = part
-    counts = np.zeros(len(chosen), dtype=np.int64)
-    counts[chosen] = np.diff(offsets)
-    return ids, distances, offsets_of(counts)
 
 
 def _without(part: RadiusPart, stale_ids: Array) -> RadiusPart:

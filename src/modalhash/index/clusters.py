@@ -1,0 +1,259 @@
+"""Clusters and shells: the exact nearest codes without a scan of all, where codes lie around centres (iDistance).
+
+Codes of items with like labels lie near each other. They are therefore put into clusters, each around a centre, and in
+each cluster into shells, by their distance from the centre. The triangle inequality bounds the distance of a query q
+from a code x by those from the centre c, which are known:
+
+    |d(q, c) − d(x, c)| ≤ d(q, x)
+
+So where the k nearest codes so far are within t of the query, only shells d(q, c) − t to d(q, c) + t of a cluster can
+hold a nearer one. The nearest clusters come first, after which t is small, and most of the others are passed over at
+one look. What is found is exactly what a scan finds, in the same order.
+
+This pays where codes lie around centres, and the more codes there are, the more: then the k nearest are nearer. Of
+random codes every shell is as near as any other. Whether it pays is tried when the clusters are made, and a query that
+would have to compare an eighth of all codes gets the scan.
+
+A centre is the majority of each bit over its cluster, learned from a sample of the codes; there are up to 2,048. Which
+centre a code belongs to does not matter to what is found, only to how fast.
+
+Reference: H. V. Jagadish, B. C. Ooi, K.-L. Tan, C. Yu, R. Zhang. iDistance: an adaptive B⁺-tree based indexing method
+for nearest neighbor search. ACM Transactions on Database Systems 30(2), 2005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import repeat
+from math import isqrt
+
+import numpy as np
+
+from modalhash._parallel import numba_threads, pool_map
+from modalhash._typing import Array
+from modalhash.index._changing_tables import ChangingTables, View
+from modalhash.index._layout import GroupRows, Table, to_rows, word_type
+from modalhash.index._scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
+from modalhash.index.base import RadiusPart, for_all_queries
+
+MIN_ROWS = 2**18  # codes below which a scan takes no longer
+MAX_CLUSTERS = 2048  # or twice the root of the number of codes if that is less
+SAMPLED_PER_CLUSTER = 32  # codes from which centres are learned
+MAJORITY_STEPS = 3
+ASSIGNED_AT_ONCE = 2**16  # codes that are one thread's work
+SCANNED_SHARE = 8  # one code in so many may be compared with a query before it gets the scan
+TRIED_QUERIES, TRIED_K = 64, 100  # codes of the group that tell whether clusters pay
+TILE = 16  # queries that are one thread's work
+MIN_TILES_FOR_THREADS = 4
+NOTHING = np.empty(0, np.int64)
+
+
+def worth_trying(n: int, n_bits: int) -> bool:
+    """Return whether clusters may pay: of few codes, or of codes shorter than a word, they do not."""
+    return n >= MIN_ROWS and np.dtype(word_type(n_bits)).itemsize == 8
+
+
+class ShellTables:
+    """The rows of a table by cluster and shell.
+
+    Parameters
+    ----------
+    source : Table
+        The rows, at least one, of words of 64 bits.
+    n_bits : int
+        Length of the codes.
+    n_threads : int, optional
+        Threads that assign codes to clusters.
+    """
+
+    def __init__(self, source: Table, n_bits: int, *, n_threads: int | None = None) -> None:
+        from modalhash.index._cluster_kernels import assign, fill_shells
+
+        self.source, self._n_bits = source, n_bits
+        codes = to_rows(source.words, source.n)
+        centres = _learn_centres(codes, min(MAX_CLUSTERS, 2 * isqrt(source.n)))
+        clusters, distances = np.empty((2, source.n), np.uint16)
+        parts = [slice(start, start + ASSIGNED_AT_ONCE) for start in range(0, source.n, ASSIGNED_AT_ONCE)]
+        pool_map(
+            lambda part: assign(codes[part], centres, clusters[part], distances[part]),
+            parts,
+            n_threads=n_threads,
+        )
+        row_type = np.uint32 if source.n < 2**32 else np.uint64
+        n_clusters, n_shells = centres.shape[1], n_bits + 1
+        self._starts = np.zeros(n_clusters * n_shells + 2, dtype=row_type)
+        self._codes = np.empty((codes.shape[1], source.n), dtype=codes.dtype)
+        self._rows = np.empty(source.n, dtype=row_type)
+        fill_shells(codes, clusters, distances, n_shells, self._starts, self._codes, self._rows)
+        self._centres = centres
+        sizes = np.diff(self._starts[:-1].astype(np.int64)).reshape(n_clusters, n_shells)
+        self._radii = np.where(sizes.any(axis=1), n_bits - (sizes[:, ::-1] > 0).argmax(axis=1), -1)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the tables, without that of the rows they were built from."""
+        arrays = (self._starts, self._codes, self._rows, self._centres, self._radii)
+        return sum(array.nbytes for array in arrays)
+
+    @property
+    def pays(self) -> bool:
+        """Whether most queries like the codes themselves need no scan."""
+        rows = np.linspace(0, self.source.n - 1, TRIED_QUERIES).astype(np.int64)
+        *_, left_out = self.search(to_rows(self.source.words, self.source.n)[rows], TRIED_K, TRIED_K)
+        return bool(left_out.mean() <= 1 / 4)
+
+    def search(
+        self, queries: Array, k: int, most: int, gone: Array = NOTHING, *, budget: int | None = None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return rows, distances and offsets of the k nearest and their ties, and which queries a scan has to answer.
+
+        Parameters
+        ----------
+        queries : (queries, words)
+            Codes.
+        k, most : int
+            How many rows at least, and with the tie of the k-th at most.
+        gone : int64, optional
+            Rows that do not count any more, ascending.
+        budget : int, optional
+            Codes that a query may be compared with before it is left to the scan, by default an eighth of all.
+        """
+        from modalhash.index._cluster_kernels import ROW_BITS, nearest_in_shells
+
+        hits, offsets, left_out = nearest_in_shells(
+            queries,
+            self._centres,
+            self._radii,
+            self._starts,
+            self._codes,
+            self._rows,
+            gone,
+            k,
+            most,
+            self._n_bits,
+            self.source.n // SCANNED_SHARE if budget is None else budget,
+        )
+        rows = (hits & ((np.uint64(1) << ROW_BITS) - np.uint64(1))).astype(np.int64)
+        return rows, (hits >> ROW_BITS).astype(np.int32), offsets, left_out
+
+
+def _learn_centres(codes: Array, n: int) -> Array:
+    """Return ``n`` centres, (words, n), each the majority of those codes of a sample that are nearest to it."""
+    from modalhash.index._cluster_kernels import assign
+
+    rng = np.random.default_rng(0)
+    sample = codes[np.sort(rng.choice(len(codes), min(len(codes), SAMPLED_PER_CLUSTER * n), replace=False))]
+    centres = sample[rng.choice(len(sample), n, replace=len(sample) < n)].T.copy()
+    bits = np.unpackbits(sample.view(np.uint8), axis=1)
+    members, distances = np.empty((2, len(sample)), np.uint16)
+    for _ in range(MAJORITY_STEPS):
+        assign(sample, centres, members, distances)
+        sizes = np.bincount(members, minlength=n)
+        filled = np.flatnonzero(sizes)
+        ascending = bits[np.argsort(members, kind="stable")]
+        ones = np.add.reduceat(ascending, (np.cumsum(sizes) - sizes)[filled], axis=0, dtype=np.int64)
+        centres[:, filled] = np.packbits(2 * ones > sizes[filled, None], axis=1).view(codes.dtype).T
+    return centres
+
+
+class ClusterIndex:
+    """Clusters for each group of an index, and searches of the nearest that use them where that is faster than a scan.
+
+    The index holds its lock around every method but :meth:`search`, which works on views that never change.
+    """
+
+    def __init__(self, n_bits: int) -> None:
+        self.is_built = False
+        self._n_bits = n_bits
+        self._tables: dict[int, ChangingTables[ShellTables]] = {}
+        self._n_tried: dict[int, int] = {}
+        """Rows of the groups for which clusters did not pay when it was tried."""
+
+    def build(self, groups: Mapping[int, GroupRows], *, n_threads: int | None) -> int:
+        """Build the clusters of all groups for which they pay; return the bytes that they take."""
+        self.drop()
+        self.is_built = True
+        for group, rows in groups.items():
+            self._build_group(group, rows.tables(), n_threads)
+        return sum(built.tables.nbytes for built in self._tables.values())
+
+    def drop(self) -> None:
+        """Forget all clusters."""
+        self.is_built, self._tables, self._n_tried = False, {}, {}
+
+    def record_changes(self, group: int, ids: Array) -> None:
+        """Take note of ids of a group that were added or removed."""
+        built = self._tables.get(group)
+        if built is not None and len(ids):
+            built.record_changes(ids)
+
+    def views(self, groups: Mapping[int, GroupRows], *, n_threads: int | None) -> list[View[ShellTables] | AnyTable]:
+        """Return what to search for each group: clusters, rebuilt if much has changed, or rows to scan."""
+        views: list[View[ShellTables] | AnyTable] = []
+        for group, rows in groups.items():
+            current = rows.tables()
+            built = self._tables.get(group)
+            if built is None or built.outdated or not isinstance(current[0], Table):
+                built = self._build_group(group, current, n_threads)
+            if built is None or not isinstance(current[0], Table):
+                views += current
+            else:
+                views.append(built.view(current[0]))
+        return views
+
+    def search(
+        self,
+        queries: Array,
+        views: list[View[ShellTables] | AnyTable],
+        k: int,
+        most: int,
+        *,
+        n_threads: int | None = None,
+    ) -> list[RadiusPart]:
+        """Return the k nearest of each query and all as near as the k-th, up to ``most``, in several parts."""
+
+        def scan(queries: Array, tables: list[AnyTable]) -> list[RadiusPart]:
+            return scan_with_ties(queries, tables, k, most, self._n_bits, n_threads=n_threads)
+
+        if not len(queries):
+            return []
+        scanned = [view for view in views if not isinstance(view, View) and view.n]
+        parts = scan(queries, scanned) if scanned else []
+        for view in views:
+            if not isinstance(view, View):
+                continue
+            part, left_out = _look_up(queries, view, k, most, n_threads)
+            parts.append(part)
+            for chosen, table in ((left_out, view.current), (~left_out, view.added)):
+                if table.n and chosen.any():
+                    parts += [for_all_queries(part, chosen) for part in scan(queries[chosen], [table])]
+        return parts
+
+    def _build_group(
+        self, group: int, rows: list[AnyTable], n_threads: int | None
+    ) -> ChangingTables[ShellTables] | None:
+        """Build the clusters of a group, unless its codes are few or lie anywhere; try again when it has doubled."""
+        self._tables.pop(group, None)  # the old ones first: both together might not fit
+        source = rows[0]
+        if not isinstance(source, Table) or not worth_trying(source.n, self._n_bits):
+            return None
+        if source.n < 2 * self._n_tried.get(group, 0):
+            return None
+        tables = ShellTables(source, self._n_bits, n_threads=n_threads)
+        if not tables.pays:
+            self._n_tried[group] = source.n
+            return None
+        self._tables[group] = ChangingTables(tables)
+        return self._tables[group]
+
+
+def _look_up(
+    queries: Array, view: View[ShellTables], k: int, most: int, n_threads: int | None
+) -> tuple[RadiusPart, Array]:
+    """Return the hits from clusters, and which queries are left to a scan."""
+    tables = view.tables
+    tiles = tiles_of(queries, TILE)
+    n_threads = 1 if len(tiles) < MIN_TILES_FOR_THREADS else n_threads or numba_threads()
+    results = pool_map(tables.search, tiles, repeat(k), repeat(most), repeat(view.stale_rows), n_threads=n_threads)
+    hits = [(tables.source.ids[rows], distances, offsets) for rows, distances, offsets, _ in results]
+    return stack_tiles(hits), np.concatenate([left_out for *_, left_out in results])
