@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from modalhash.encoders.combined import CombinedTextEncoder as CombinedTextEncoder
     from modalhash.encoders.encode import Encoded as Encoded
     from modalhash.encoders.encode import Failure as Failure
+    from modalhash.encoders.encode import encode_batch as encode_batch
     from modalhash.encoders.encode import encode_dataset as encode_dataset
     from modalhash.encoders.encode import encode_items as encode_items
     from modalhash.encoders.encode import encoding_seconds as encoding_seconds
@@ -48,7 +49,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "_pictures": ["read_whole_picture"],
         "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State", "fit_encoder"],
         "combined": ["CombinedTextEncoder"],
-        "encode": ["Encoded", "Failure", "encode_dataset", "encode_items", "encoding_seconds"],
+        "encode": ["Encoded", "Failure", "encode_batch", "encode_dataset", "encode_items", "encoding_seconds"],
         "huggingface": ["HuggingFaceImage", "HuggingFaceText"],
         "image": ["ImageEncoder"],
         "lookup": [

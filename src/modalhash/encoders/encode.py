@@ -124,6 +124,18 @@ def encode_items(
     return Encoded(_stacked(parts, dim), np.array(ok, dtype=np.int64), failures)
 
 
+def encode_batch(encoder: Encoder, items: Sequence[Any]) -> Matrix:
+    """Return the features of a few items, float32 (items, dim); raise if any of them cannot be read.
+
+    Examples
+    --------
+    >>> from modalhash.encoders import get_encoder
+    >>> encode_batch(get_encoder("hashing", columns=64), ["a red boat", "two boats"]).shape
+    (2, 64)
+    """
+    return _checked(encoder, read_members(items), encoder.dim)
+
+
 def encoding_seconds(encoder: Encoder, n: int, seconds_each: float, *, workers: int | None = None) -> float:
     """Return how long :func:`encode_items` takes for ``n`` items, about, if one core takes ``seconds_each`` for one.
 

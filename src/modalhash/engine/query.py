@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -14,7 +15,7 @@ from modalhash._typing import Array, Codes, Matrix
 from modalhash.blocks import has_features
 from modalhash.codes import n_bytes, pack_signs
 from modalhash.store import KINDS, Comparison, Filter, Key, Record, all_of
-from modalhash.validation import check_choice, check_int, check_sparse
+from modalhash.validation import check_choice, check_int
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -299,8 +300,6 @@ def encode_features(
     confidence: Confidence | None = None,
 ) -> QueryBatch:
     """Encode queries given as rows of features; one row need not be a matrix."""
-    if sparse.issparse(features):
-        check_sparse(features, repr(modality))
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
@@ -351,9 +350,12 @@ def encode_records(
 
 def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:
     """Return the features of queries, or raise an error that says which of them is bad."""
-    from modalhash.encoders import encode_items
+    from modalhash.encoders import encode_batch, encode_items
 
     serial = len(contents) <= MAX_SERIAL_QUERIES
+    if serial:
+        with suppress(ValueError, OSError):  # of one of them: the longer way says which
+            return encode_batch(encoder, contents)
     encoded = encode_items(encoder, contents, workers=1 if serial else None)
     if encoded.failures:
         first = encoded.failures[0]
