@@ -33,15 +33,16 @@ def by_size(results: Results) -> Series:
     series: Series = {}
     names = {
         "flat": "FAISS flat",
-        "lists": "FAISS inverted lists, recall about 0.95",
-        "HNSW": "FAISS HNSW, recall about 0.95",
+        "lists": "FAISS inverted lists, recall at least 0.95",
+        "HNSW": "FAISS HNSW, recall at least 0.95",
     }
     for name, line in rows_of(results, "growth_faiss").items():
-        if found := re.fullmatch(r"growth-(\d+)-(flat|lists|HNSW)-alone", name):
-            if found[2] == "flat":
-                series.setdefault("HammingIndex (exact)", []).append((float(found[1]), line["ours"]))
-            if line["theirs"] is not None:
-                series.setdefault(names[found[2]], []).append((float(found[1]), line["theirs"]))
+        if found := re.fullmatch(r"growth-(\d+)-(clusters-)?(flat|lists|HNSW)-alone", name):
+            if found[3] == "flat":
+                ours = "HammingIndex with clusters (exact)" if found[2] else "HammingIndex (exact)"
+                series.setdefault(ours, []).append((float(found[1]), line["ours"]))
+            if line["theirs"] is not None and not found[2]:
+                series.setdefault(names[found[3]], []).append((float(found[1]), line["theirs"]))
     return {name: sorted(points) for name, points in series.items()}
 
 
@@ -82,9 +83,9 @@ def draw_size(results: Results) -> bytes | None:
         for name, points in series.items():
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set(xscale="log", yscale="log", xlabel="codes of 64 bits", ylabel="ms for one query")
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
-    return as_svg(plot, "size")
+    return as_svg(plot, "size", width=9)
 
 
 def draw_training(results: Results) -> bytes | None:
