@@ -34,7 +34,7 @@ from modalhash.evaluation import mean_average_precision
 from modalhash.features import AnchorKernel, Linear
 from modalhash.linalg import RidgeFactor
 from modalhash.methods._amsh_codes import Start, Weights
-from modalhash.methods._amsh_functions import learn_functions
+from modalhash.methods._amsh_functions import learn_functions, sample_rows
 from modalhash.progress import Reporter
 from record import RESULTS, write
 from reference import amsh as textbook
@@ -174,7 +174,7 @@ def solver_maps(solver: str, seeds: int) -> list[float]:
 
 def all_of_step_2(model: AMSH, blocks: Parts, codes: np.ndarray) -> None:
     inverse = RidgeFactor(blocks.gram(), 0.01).inverse()
-    model._hash_functions("", blocks, [codes], inverse, 0.01, Reporter(None))
+    model._hash_functions("", blocks, [codes], inverse, 0.01, sample_rows(blocks.n), Reporter(None))
 
 
 def step_2_floor(quick: bool) -> Iterator[Row]:

@@ -32,7 +32,7 @@ import numpy as np
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
 from modalhash.index._changing_tables import ChangingTables, View
-from modalhash.index._layout import GroupRows, Table, to_rows, word_type
+from modalhash.index._layout import CHUNK, GroupRows, Table, to_rows, word_type
 from modalhash.index._scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, for_all_queries
 
@@ -98,8 +98,8 @@ class ShellTables:
     @property
     def pays(self) -> bool:
         """Whether most queries like the codes themselves need no scan."""
-        rows = np.linspace(0, self.source.n - 1, TRIED_QUERIES).astype(np.int64)
-        *_, left_out = self.search(to_rows(self.source.words, self.source.n)[rows], TRIED_K, TRIED_K)
+        chunks, columns = np.divmod(np.linspace(0, self.source.n - 1, TRIED_QUERIES).astype(np.int64), CHUNK)
+        *_, left_out = self.search(self.source.words[chunks, :, columns], TRIED_K, TRIED_K)
         return bool(left_out.mean() <= 1 / 4)
 
     def search(
