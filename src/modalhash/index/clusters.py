@@ -12,7 +12,7 @@ one look. What is found is exactly what a scan finds, in the same order.
 
 This pays where codes lie around centres, and the more codes there are, the more: then the k nearest are nearer. Of
 random codes every shell is as near as any other. Whether it pays is tried when the clusters are made, and a query that
-would have to compare an eighth of all codes gets the scan.
+would have to be compared with an eighth of all codes gets the scan.
 
 A centre is the majority of each bit over its cluster, learned from a sample of the codes; there are up to 2,048. Which
 centre a code belongs to does not matter to what is found, only to how fast.
