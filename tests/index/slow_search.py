@@ -35,6 +35,30 @@ def check(hits: Hits, expected, *, k=None, radius=None):
             assert (hits.distances[q, len(ids) :] == -1).all()
 
 
+def change_alike(what, seed, plain, fast, draw_bits):
+    """Add, replace or remove some items, or search for nothing, in both of two indexes; return the ids."""
+    rng = np.random.default_rng(seed)
+    some = rng.choice(3500, rng.integers(1, 40), replace=False)
+    codes = pack(draw_bits(rng, len(some)))
+    if what == "add":
+        new = ~plain.contains(some)
+        some, codes = some[new], codes[new]
+    for index in (plain, fast):
+        if what == "remove":
+            index.remove(some, missing="ignore")
+        elif what != "search":
+            index.add(some, codes, group=some % 3, replace=what == "replace")
+    return some
+
+
+def same(left: Hits, right: Hits):
+    np.testing.assert_array_equal(left.ids, right.ids)
+    np.testing.assert_array_equal(left.distances, right.distances)
+    assert (left.offsets is None) == (right.offsets is None)
+    if left.offsets is not None:
+        np.testing.assert_array_equal(left.offsets, right.offsets)
+
+
 def table_of(codes, n_bits) -> Table:
     """Codes in the layout that kernels read, with their row as id."""
     words = pack_words(codes, n_bits)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_search import brute_force, check, table_of
+from slow_search import brute_force, change_alike, check, same, table_of
 
 from modalhash.codes import pack
 from modalhash.index import HammingIndex, clusters, make_index
@@ -99,17 +99,7 @@ def test_changes_after_building(steps, n_bits):
         index.add(ids, codes, group=groups)
     assert fast.build_clusters() > 0
     for what, seed in [*steps, ("search", 1)]:
-        rng = np.random.default_rng(seed)
-        some = rng.choice(3500, rng.integers(1, 40), replace=False)
-        codes = pack(drawn("near", rng, len(some), n_bits))
-        if what == "add":
-            new = ~plain.contains(some)
-            some, codes = some[new], codes[new]
-        for index in (plain, fast):
-            if what == "remove":
-                index.remove(some, missing="ignore")
-            elif what != "search":
-                index.add(some, codes, group=some % 3, replace=what == "replace")
+        some = change_alike(what, seed, plain, fast, lambda rng, n: drawn("near", rng, n, n_bits))
         if what == "search":
             stored = plain.dump()[1]
             for group in (None, 1, (0, 2), 7):
@@ -139,14 +129,6 @@ def test_clusters_are_made_anew_when_much_has_changed(rng, monkeypatch):
         index.add(range(6000, 12_000), codes[6000:])
     same(plain.search(codes[::100], k=5), fast.search(codes[::100], k=5))
     assert len(made) == 2
-
-
-def same(left, right):
-    np.testing.assert_array_equal(left.ids, right.ids)
-    np.testing.assert_array_equal(left.distances, right.distances)
-    assert (left.offsets is None) == (right.offsets is None)
-    if left.offsets is not None:
-        np.testing.assert_array_equal(left.offsets, right.offsets)
 
 
 def around_centres(rng, n, n_bits=64):

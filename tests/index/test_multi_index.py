@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_search import brute_force, table_of
+from slow_search import brute_force, change_alike, same, table_of
 
 from modalhash.codes import pack
 from modalhash.index import HammingIndex
@@ -80,17 +80,7 @@ def test_changes_after_building(steps, n_bits):
         index.add(ids, codes, group=groups)
     fast.build_radius(2)
     for what, seed in [*steps, ("search", 1)]:
-        rng = np.random.default_rng(seed)
-        some = rng.choice(3500, rng.integers(1, 40), replace=False)
-        codes = pack(drawn("near", rng, len(some), n_bits))
-        if what == "add":
-            new = ~plain.contains(some)
-            some, codes = some[new], codes[new]
-        for index in (plain, fast):
-            if what == "remove":
-                index.remove(some, missing="ignore")
-            elif what != "search":
-                index.add(some, codes, group=some % 3, replace=what == "replace")
+        some = change_alike(what, seed, plain, fast, lambda rng, n: drawn("near", rng, n, n_bits))
         if what == "search":
             stored = plain.dump()[1]
             for radius in (0, 1, 2, 5):
@@ -100,12 +90,6 @@ def test_changes_after_building(steps, n_bits):
                         fast.search(stored[:5], radius=radius, group=group),
                     )
             same(plain.search(stored[:5], radius=2, ids=some), fast.search(stored[:5], radius=2, ids=some))
-
-
-def same(left, right):
-    np.testing.assert_array_equal(left.ids, right.ids)
-    np.testing.assert_array_equal(left.distances, right.distances)
-    np.testing.assert_array_equal(left.offsets, right.offsets)
 
 
 @pytest.fixture

@@ -13,10 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.index._layout import CHUNK
+from modalhash.index._layout import CHUNK, ROW_BITS
 from modalhash.kernels import compiled, popcount
-
-ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
 
 
 @compiled()

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from modalhash._typing import Array
+from modalhash.index._layout import ROW_BITS
 from modalhash.kernels import compiled, popcount
 
-ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
-CLUSTER_BITS = np.uint64(16)  # of a cluster beside its distance, likewise
+CLUSTER_BITS = np.uint64(16)  # of a cluster below its distance, so that the least of both is the nearest cluster
 BLOCK = 64  # codes that are compared before any is looked at
 MIN_BUFFER = 4096  # hits of a query that are held before those that no longer count are dropped
 

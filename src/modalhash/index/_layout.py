@@ -20,6 +20,7 @@ from modalhash._typing import Array, Codes
 from modalhash.index._kernel_use import use_kernels
 
 CHUNK = 128  # codes that a kernel compares together
+ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
 MIN_DEFERRED = 4096  # rows out of order that may be held beside the arrays, or an eighth of the group if that is more
 MIN_NUMBERED = 16384  # rows below which a scan of all of them takes no time
 ITEMS_PER_CODE = 16  # in the mean, from which codes are held once: then a CodeTable takes no more memory than a Table
@@ -422,6 +423,12 @@ def write_rows(words: Array, start: int, rows: Array) -> None:
     words[chunk : chunk + full] = rows[head:stop].reshape(full, CHUNK, rows.shape[1]).transpose(0, 2, 1)
     if stop < len(rows):
         words[chunk + full, :, : len(rows) - stop] = rows[stop:].T
+
+
+def decode_hits(hits: Array) -> tuple[Array, Array]:
+    """Return the rows and the distances of hits that a kernel has encoded, see :data:`ROW_BITS`."""
+    rows = hits & ((np.uint64(1) << ROW_BITS) - np.uint64(1))
+    return rows.astype(np.int64), (hits >> ROW_BITS).astype(np.int32)
 
 
 def find_sorted(ascending: Array, wanted: Array) -> tuple[Array, Array]:

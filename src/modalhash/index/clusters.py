@@ -32,7 +32,7 @@ import numpy as np
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
 from modalhash.index._changing_tables import ChangingTables, View
-from modalhash.index._layout import CHUNK, GroupRows, Table, to_rows, word_type
+from modalhash.index._layout import CHUNK, GroupRows, Table, decode_hits, to_rows, word_type
 from modalhash.index._scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, for_all_queries
 
@@ -118,7 +118,7 @@ class ShellTables:
         budget : int, optional
             Codes that a query may be compared with before it is left to the scan, by default an eighth of all.
         """
-        from modalhash.index._cluster_kernels import ROW_BITS, nearest_in_shells
+        from modalhash.index._cluster_kernels import nearest_in_shells
 
         hits, offsets, left_out = nearest_in_shells(
             queries,
@@ -133,8 +133,7 @@ class ShellTables:
             self._n_bits,
             self.source.n // SCANNED_SHARE if budget is None else budget,
         )
-        rows = (hits & ((np.uint64(1) << ROW_BITS) - np.uint64(1))).astype(np.int64)
-        return rows, (hits >> ROW_BITS).astype(np.int32), offsets, left_out
+        return *decode_hits(hits), offsets, left_out
 
 
 def _learn_centres(codes: Array, n: int) -> Array:

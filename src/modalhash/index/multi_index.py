@@ -33,7 +33,7 @@ import numpy as np
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
 from modalhash.index._changing_tables import ChangingTables, View
-from modalhash.index._layout import CodeTable, GroupRows, Table, word_type
+from modalhash.index._layout import CodeTable, GroupRows, Table, decode_hits, word_type
 from modalhash.index._scan import AnyTable, scan_within, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, for_all_queries, offsets_of
 
@@ -152,7 +152,7 @@ class SubstringTables:
         A query is left to the scan if it takes more than ``budget`` lookups and candidates, by default as many as take
         as long as the scan. No hits are returned for it.
         """
-        from modalhash.index._bucket_kernels import ROW_BITS, probe_buckets
+        from modalhash.index._bucket_kernels import probe_buckets
 
         budget = _scan_cost(self.source.n, self._n_bits) if budget is None else budget
         radii = _substring_radii(radius, self.lengths)
@@ -175,8 +175,7 @@ class SubstringTables:
             self._rows,
             budget - n_lookups,
         )
-        rows = (hits & ((np.uint64(1) << ROW_BITS) - np.uint64(1))).astype(np.int64)
-        return rows, (hits >> ROW_BITS).astype(np.int32), offsets, left_out
+        return *decode_hits(hits), offsets, left_out
 
 
 # -- radius search over the groups of an index
