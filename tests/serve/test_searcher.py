@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 from serve_tools import Held, ask
+
+from modalhash.engine import SearchOptions
+from modalhash.serve.searcher import Searcher, SearchJob, TextQuery
+from modalhash.serve.settings import Limits
 
 
 def test_searches_of_many_clients_share_a_scan(serve, engine, until):
@@ -92,6 +97,20 @@ def test_searches_that_may_take_long_do_not_hold_up_the_event_loop(serve, engine
         searches.clear()
         assert ask(server.port, {"text": "a red ball"})[0] == 200
         assert searches == ["search"]
+
+
+def test_a_search_counts_by_its_processor_time_wherever_it_is_made(engine, monkeypatch):
+    """On the clock it takes longer in the thread, and would be left there long after a burst."""
+    ticks = count(0.0, 0.004)
+    monkeypatch.setattr("modalhash.serve.searcher.process_time", lambda: next(ticks))
+    searcher = Searcher(engine, Limits(), lambda stage, size: None)
+    jobs = [SearchJob(TextQuery(text, "text"), SearchOptions(k=3)) for text in ("a red ball", "a blue box")]
+    results = searcher._search_batch(jobs)
+    searcher.close()
+    assert [len(result.hits) for result in results] == [3, 3]
+    assert searcher._expected_seconds == pytest.approx(0.002)
+    assert searcher._is_quick(10 * jobs[:1])
+    assert not searcher._is_quick(11 * jobs[:1])
 
 
 def test_an_engine_is_at_rest_until_another_process_changes_it(engine):
