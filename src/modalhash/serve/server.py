@@ -32,6 +32,7 @@ from modalhash.serve.connections import ConnectionTable
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.monitoring import ERROR_HANDLER
 from modalhash.serve.seats import Seat
+from modalhash.serve.service import freeze_garbage_collector
 from modalhash.serve.settings import Limits, Settings
 
 SWITCH_INTERVAL = 0.0005
@@ -442,7 +443,9 @@ def run(
         logging.getLogger().addHandler(ERROR_HANDLER)
     with threadpool_limits(BLAS_THREADS, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about a query are part of its response
-        make_server(engine, settings, on_ready, seat, control).run(sockets=[sock])
+        server = make_server(engine, settings, on_ready, seat, control)
+        freeze_garbage_collector()  # here, where the process serves and does nothing else
+        server.run(sockets=[sock])
 
 
 def _allow_open_files(n: int) -> None:
