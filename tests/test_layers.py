@@ -112,6 +112,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "_chunk_kernels",
         "_kernels",
         "_scan vectors",
+        "_group_tables",
         "clusters multi_index",
         "hamming",
         "faiss snapshot",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slow_search import brute_force, change_alike, check, same, table_of
 
 from modalhash.codes import pack
-from modalhash.index import HammingIndex, clusters, make_index
+from modalhash.index import HammingIndex, _changing_tables, clusters, make_index
 from modalhash.index._layout import CHUNK, CodeTable, pack_words
 from modalhash.index.clusters import ShellTables
 
@@ -81,7 +81,14 @@ def small(monkeypatch):
     monkeypatch.setattr(ShellTables, "pays", True)
 
 
-@pytest.mark.usefixtures("small")
+@pytest.fixture
+def restless(monkeypatch):
+    """Take 20 changes for many, so that clusters are built beside many of the searches."""
+    monkeypatch.setattr(_changing_tables, "MIN_CHANGES_FOR_REBUILD", 20)
+    monkeypatch.setattr(_changing_tables, "REBUILD_SHARE", 1000)
+
+
+@pytest.mark.usefixtures("small", "restless")
 @settings(max_examples=40)
 @given(
     steps=st.lists(
@@ -110,6 +117,11 @@ def test_changes_after_building(steps, n_bits):
                         fast.shortlist(queries, 10, most=25, group=group),
                     )
             same(plain.search(stored[:5], k=4, ids=some), fast.search(stored[:5], k=4, ids=some))
+        elif seed % 2:
+            fast._finish_builds()
+    fast._finish_builds()
+    same(plain.search(stored[:5], k=30), fast.search(stored[:5], k=30))
+    fast._finish_builds()
 
 
 @pytest.mark.usefixtures("small")
@@ -127,8 +139,10 @@ def test_clusters_are_made_anew_when_much_has_changed(rng, monkeypatch):
     assert len(made) == 1
     for index in (plain, fast):
         index.add(range(6000, 12_000), codes[6000:])
-    same(plain.search(codes[::100], k=5), fast.search(codes[::100], k=5))
-    assert len(made) == 2
+    for _ in range(2):  # with the old clusters, and with the new ones
+        same(plain.search(codes[::100], k=5), fast.search(codes[::100], k=5))
+        fast._finish_builds()
+        assert [source.n for source, _ in made] == [3000, 12_000]
 
 
 def around_centres(rng, n, n_bits=64):
@@ -169,7 +183,9 @@ def test_codes_that_lie_anywhere_are_tried_once(rng, monkeypatch):
         check(index.search(codes[:2], k=7), brute_force(codes[:2], np.arange(70_000), codes[:70_000]), k=7)
     assert len(made) == 1
     index.add(np.arange(70_000, 140_000), codes[70_000:])
-    check(index.search(codes[:2], k=7), brute_force(codes[:2], np.arange(140_000), codes), k=7)
+    for _ in range(3):
+        check(index.search(codes[:2], k=7), brute_force(codes[:2], np.arange(140_000), codes), k=7)
+        index._finish_builds()
     assert len(made) == 2
 
 

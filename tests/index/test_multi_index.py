@@ -134,6 +134,8 @@ def test_tables_are_rebuilt_when_much_has_changed(large, rng):
             index.add(np.arange(start, start + 2000), codes)
             index.remove(np.arange(start - 40_000, start - 40_000 + 500))
         same(plain.search(queries, radius=2), fast.search(queries, radius=2))
+        fast._finish_builds()
+        same(plain.search(queries, radius=2), fast.search(queries, radius=2))
     assert fast._multi_index._tables[0] is not before
     assert fast.build_radius(None) == 0
     assert not fast._multi_index._tables

@@ -81,7 +81,8 @@ def serve(
         typer.Option(
             "--clusters",
             help="For millions of items: find without comparing all, as exactly, where their codes lie around centres. "
-            "Takes half a second per million to start, and 12 bytes an item in each worker.",
+            "Takes half a second per million to start, and 12 bytes an item in each worker; twice that while it "
+            "rebuilds after many changes.",
         ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No access log.")] = False,

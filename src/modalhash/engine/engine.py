@@ -228,7 +228,8 @@ class Engine:
         ----------
         path : its folder
         backend : ``"exact"``; ``"clusters"``, which is as exact and faster for millions of items, but takes half a
-            second per million to open and 12 bytes an item; or ``"faiss-ivf"`` for many millions (extra ``faiss``)
+            second per million to open and 12 bytes an item, twice that while they are rebuilt beside the searches; or
+            ``"faiss-ivf"`` for many millions (extra ``faiss``)
         n_threads : the number of threads of one large search
         trust : import encoders of other packages if the engine names some; that runs their code
         read_only : never write into the folder, which may then lie on a read-only disk; changes raise

@@ -43,10 +43,10 @@ class View(NamedTuple, Generic[Tables]):
 class ChangingTables(Generic[Tables]):
     """Tables of a group as it was once, and the ids that have changed since, whose rows are scanned instead."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, changed: list[Array]) -> None:
         self.tables = tables
-        self._n_changed = 0
-        self._changed: list[Array] = []
+        self._n_changed = sum(map(len, changed))
+        self._changed = changed
         self._view: View[Tables] | None = None
 
     @property

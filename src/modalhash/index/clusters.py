@@ -31,7 +31,8 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._changing_tables import ChangingTables, View
+from modalhash.index._changing_tables import View
+from modalhash.index._group_tables import GroupTables
 from modalhash.index._layout import CHUNK, GroupRows, Table, decode_hits, to_rows, word_type
 from modalhash.index._scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, for_all_queries
@@ -155,50 +156,15 @@ def _learn_centres(codes: Array, n: int) -> Array:
     return centres
 
 
-class ClusterIndex:
+class ClusterIndex(GroupTables[ShellTables]):
     """Clusters for each group of an index, and searches of the nearest that use them where that is faster than a scan.
 
     The index holds its lock around every method but :meth:`search`, which works on views that never change.
     """
 
-    def __init__(self, n_bits: int) -> None:
-        self.is_built = False
-        self._n_bits = n_bits
-        self._tables: dict[int, ChangingTables[ShellTables]] = {}
-        self._n_tried: dict[int, int] = {}
-        """Rows of the groups for which clusters did not pay when it was tried."""
-
     def build(self, groups: Mapping[int, GroupRows], *, n_threads: int | None) -> int:
         """Build the clusters of all groups for which they pay; return the bytes that they take."""
-        self.drop()
-        self.is_built = True
-        for group, rows in groups.items():
-            self._build_group(group, rows.tables(), n_threads)
-        return sum(built.tables.nbytes for built in self._tables.values())
-
-    def drop(self) -> None:
-        """Forget all clusters."""
-        self.is_built, self._tables, self._n_tried = False, {}, {}
-
-    def record_changes(self, group: int, ids: Array) -> None:
-        """Take note of ids of a group that were added or removed."""
-        built = self._tables.get(group)
-        if built is not None and len(ids):
-            built.record_changes(ids)
-
-    def views(self, groups: Mapping[int, GroupRows], *, n_threads: int | None) -> list[View[ShellTables] | AnyTable]:
-        """Return what to search for each group: clusters, rebuilt if much has changed, or rows to scan."""
-        views: list[View[ShellTables] | AnyTable] = []
-        for group, rows in groups.items():
-            current = rows.tables()
-            built = self._tables.get(group)
-            if built is None or built.outdated or not isinstance(current[0], Table):
-                built = self._build_group(group, current, n_threads)
-            if built is None or not isinstance(current[0], Table):
-                views += current
-            else:
-                views.append(built.view(current[0]))
-        return views
+        return self._build_all(groups, n_threads=n_threads)
 
     def search(
         self,
@@ -228,22 +194,12 @@ class ClusterIndex:
                     parts += [for_all_queries(part, chosen) for part in scan(queries[chosen], [table])]
         return parts
 
-    def _build_group(
-        self, group: int, rows: list[AnyTable], n_threads: int | None
-    ) -> ChangingTables[ShellTables] | None:
-        """Build the clusters of a group, unless its codes are few or lie anywhere; try again when it has doubled."""
-        self._tables.pop(group, None)  # the old ones first: both together might not fit
-        source = rows[0]
-        if not isinstance(source, Table) or not worth_trying(source.n, self._n_bits):
-            return None
-        if source.n < 2 * self._n_tried.get(group, 0):
-            return None
+    def _may_pay(self, n: int) -> bool:
+        return worth_trying(n, self._n_bits)
+
+    def _make(self, source: Table, *, n_threads: int | None) -> ShellTables | None:
         tables = ShellTables(source, self._n_bits, n_threads=n_threads)
-        if not tables.pays:
-            self._n_tried[group] = source.n
-            return None
-        self._tables[group] = ChangingTables(tables)
-        return self._tables[group]
+        return tables if tables.pays else None
 
 
 def _look_up(

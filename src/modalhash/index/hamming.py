@@ -10,6 +10,7 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
+from modalhash.index._group_tables import Builder
 from modalhash.index._layout import FrozenRows, GroupRows, Table, pack_words, to_rows, word_type
 from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 from modalhash.index.base import (
@@ -58,9 +59,10 @@ class HammingIndex:
         self.n_bits = check_int(n_bits, "n_bits", at_least=1)
         self.n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
         self._groups: dict[int, GroupRows] = {}
-        self._multi_index = MultiIndex(self.n_bits)
-        self._clusters, self._build_clusters = ClusterIndex(self.n_bits), clusters
         self._lock = threading.RLock()
+        self._builder = Builder(self._lock)
+        self._multi_index = MultiIndex(self.n_bits, self._builder)
+        self._clusters, self._build_clusters = ClusterIndex(self.n_bits, self._builder), clusters
 
     def __len__(self) -> int:
         with self._lock:
@@ -180,10 +182,14 @@ class HammingIndex:
         This is multi-index hashing (:mod:`modalhash.index.multi_index`): codes within the radius share at least one of
         a few substrings, nearly or exactly, so only items that do are compared. A query with so many of these that a
         scan would be faster (more than a 256th of the group) gets the scan. Later additions and removals are
-        respected; once a 32nd of a group has changed, the next radius search rebuilds the tables of that group.
+        respected; once a 32nd of a group has changed, a radius search starts to rebuild its tables in a thread. Until
+        the new ones are there, searches use the old ones, and both take memory.
         """
         radius = None if radius is None else min(check_int(radius, "radius", at_least=0), self.n_bits)
         with self._lock:
+            if radius is None:
+                self._multi_index.drop()
+                return 0
             return self._multi_index.build(self._groups, radius)
 
     def build_clusters(self, *, drop: bool = False) -> int:
@@ -206,7 +212,9 @@ class HammingIndex:
         This is iDistance (:mod:`modalhash.index.clusters`), for :meth:`search` with ``k`` and :meth:`shortlist`: the
         triangle inequality tells which clusters can hold nearer codes than were found. A query that an eighth of the
         codes might be near to gets the scan. Later additions and removals are respected; once a 32nd of a group has
-        changed, the next search rebuilds its clusters, which takes about half a second per million items.
+        changed, a search starts to rebuild its clusters in a thread, which takes about half a second per million items.
+        Until the new ones are there, searches use the old ones, and both take memory: another 12 bytes per item. If
+        that fails, there is a RuntimeWarning, and the group is scanned until it has doubled or this is called again.
 
         Examples
         --------
@@ -287,7 +295,7 @@ class HammingIndex:
             nearest = scan_nearest(queries, self._tables(ids, group), k, self.n_bits, n_threads=self.n_threads)
             return merge_nearest(nearest, len(queries), k)
         radius = min(check_int(radius, "radius", at_least=0), self.n_bits)
-        if self._multi_index.radius is None or ids is not None:
+        if not self._multi_index.is_built or ids is not None:
             parts = scan_within(queries, self._tables(ids, group), radius, self.n_bits, n_threads=self.n_threads)
         else:
             with self._lock:
@@ -366,9 +374,14 @@ class HammingIndex:
         self._multi_index.record_changes(group, ids)
         self._clusters.record_changes(group, ids)
 
+    def _finish_builds(self) -> None:
+        """Wait for tables that are being built beside the searches: for tests."""
+        with self._lock:
+            self._builder.wait()
+
     def _in_clusters(self, queries: Array, k: int, most: int, group: int | Collection[int] | None) -> list[RadiusPart]:
         with self._lock:
-            views = self._clusters.views(self._chosen(group), n_threads=self.n_threads)
+            views = self._clusters.views(self._chosen(group))
         return self._clusters.search(queries, views, k, most, n_threads=self.n_threads)
 
     def _tables(self, ids: Any, group: int | Collection[int] | None) -> list[AnyTable]:

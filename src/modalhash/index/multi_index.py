@@ -32,8 +32,9 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._changing_tables import ChangingTables, View
-from modalhash.index._layout import CodeTable, GroupRows, Table, decode_hits, word_type
+from modalhash.index._changing_tables import View
+from modalhash.index._group_tables import GroupTables
+from modalhash.index._layout import GroupRows, Table, decode_hits, word_type
 from modalhash.index._scan import AnyTable, scan_within, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, for_all_queries, offsets_of
 
@@ -181,44 +182,18 @@ class SubstringTables:
 # -- radius search over the groups of an index
 
 
-class MultiIndex:
+class MultiIndex(GroupTables[SubstringTables]):
     """Hash tables for each group of an index, and radius searches that use them where that is faster than a scan.
 
     The index holds its lock around every method but :meth:`search`, which works on views that never change.
     """
 
-    def __init__(self, n_bits: int) -> None:
-        self.radius: int | None = None
-        self._n_bits = n_bits
-        self._tables: dict[int, ChangingTables[SubstringTables] | None] = {}  # None: a scan of that group is faster
+    _radius = 0
 
-    def build(self, groups: Mapping[int, GroupRows], radius: int | None) -> int:
-        """Build the tables of all groups, or drop them if ``radius`` is None; return the bytes they take."""
-        self.radius, self._tables = radius, {}
-        if radius is not None:
-            for group, rows in groups.items():
-                self._build_group(group, rows.tables())
-        return sum(built.tables.nbytes for built in self._tables.values() if built is not None)
-
-    def record_changes(self, group: int, ids: Array) -> None:
-        """Take note of ids of a group that were added or removed."""
-        built = self._tables.get(group)
-        if built is not None and len(ids):
-            built.record_changes(ids)
-
-    def views(self, groups: Mapping[int, GroupRows]) -> list[View[SubstringTables] | AnyTable]:
-        """Return what to search for each group: tables, rebuilt if much has changed, or rows to scan."""
-        views: list[View[SubstringTables] | AnyTable] = []
-        for group, rows in groups.items():
-            built = self._tables.get(group)
-            current = rows.tables()
-            if built is None or built.outdated or isinstance(current[0], CodeTable):
-                built = self._build_group(group, current)
-            if built is None or not isinstance(current[0], Table):
-                views += current
-            else:
-                views.append(built.view(current[0]))
-        return views
+    def build(self, groups: Mapping[int, GroupRows], radius: int) -> int:
+        """Build the tables of all groups in which they are faster than a scan; return the bytes that they take."""
+        self._radius = radius
+        return self._build_all(groups)
 
     def search(
         self,
@@ -248,13 +223,11 @@ class MultiIndex:
             parts += scan(queries, [view.added])
         return [part for part in parts if len(part[0])] or parts[:1]
 
-    def _build_group(self, group: int, rows: list[AnyTable]) -> ChangingTables[SubstringTables] | None:
-        """Build the tables of a group, unless its codes are so few that all of them are scanned."""
-        self._tables[group] = None  # drop the old ones first: both together might not fit
-        source = rows[0]
-        if isinstance(source, Table) and self.radius is not None and _worthwhile(source.n, self._n_bits, self.radius):
-            self._tables[group] = ChangingTables(SubstringTables(source, self._n_bits, self.radius))
-        return self._tables[group]
+    def _may_pay(self, n: int) -> bool:
+        return _worthwhile(n, self._n_bits, self._radius)
+
+    def _make(self, source: Table, *, n_threads: int | None) -> SubstringTables:
+        return SubstringTables(source, self._n_bits, self._radius)
 
 
 def _look_up(queries: Array, tables: SubstringTables, radius: int, n_threads: int | None) -> tuple[RadiusPart, Array]:
