@@ -105,7 +105,7 @@ def test_fast_step_1_is_the_papers(rng, margins):
     np.testing.assert_allclose(trace, slow, rtol=1e-6)
     for view, codes, latent in zip(views, B, slow_V, strict=True):
         r = latent.shape[0]
-        margin = np.abs(latent.T + 1e-3 * r * view.Lt @ view.C)  # what sgn is taken of
+        margin = np.abs(latent.T + 1e-3 * r * view.Ls @ view.C)  # what sgn is taken of
         np.testing.assert_array_equal(view.B[margin > 1e-8], codes.T[margin > 1e-8])
         assert (margin > 1e-8).mean() > 0.999
 
