@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -12,6 +14,7 @@ import pytest
 from serve_tools import Held, ask, body_of, status_of
 
 from modalhash.serve import Settings, check_exposure
+from modalhash.serve import server as server_module
 from modalhash.serve.seats import Seat
 from modalhash.serve.server import Acceptor
 
@@ -124,6 +127,27 @@ def test_warm_up_compiles_what_refined_searches_need(engine, monkeypatch):
     service.warm_up()
     service.close()
     assert {request.modality for request in asked if request.refined} == set(engine.modalities)
+
+
+def test_a_service_logs_what_threads_warn_of_and_spares_garbage_collection_what_stays(engine, monkeypatch):
+    events = []
+
+    class Server:
+        def run(self, sockets):
+            events.append(gc.get_freeze_count() > 10_000)
+            for _ in range(2):
+                warnings.warn("tables could not be built", RuntimeWarning, stacklevel=1)
+            warnings.warn("no item has these words", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(server_module, "make_server", lambda *arguments: Server())
+    monkeypatch.setattr(server_module, "log_event", events.append)
+    before = sys.getswitchinterval()
+    try:
+        server_module.run(engine, Settings(), None, on_ready=lambda: None)
+    finally:
+        sys.setswitchinterval(before)
+        gc.unfreeze()
+    assert events == [True, "tables could not be built"]
 
 
 def test_a_worker_with_more_connections_lets_another_go_first_and_takes_what_that_leaves():

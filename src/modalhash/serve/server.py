@@ -30,7 +30,7 @@ from modalhash.serve.app import make_app
 from modalhash.serve.clients import TrustedProxies, client_key
 from modalhash.serve.connections import ConnectionTable
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
-from modalhash.serve.monitoring import ERROR_HANDLER
+from modalhash.serve.monitoring import ERROR_HANDLER, log_event
 from modalhash.serve.seats import Seat
 from modalhash.serve.service import freeze_garbage_collector
 from modalhash.serve.settings import Limits, Settings
@@ -443,9 +443,16 @@ def run(
         logging.getLogger().addHandler(ERROR_HANDLER)
     with threadpool_limits(BLAS_THREADS, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about a query are part of its response
+        warnings.simplefilter("default", RuntimeWarning)  # what a thread could not do, once each
+        warnings.showwarning = _log_warning
         server = make_server(engine, settings, on_ready, seat, control)
         freeze_garbage_collector()  # here, where the process serves and does nothing else
         server.run(sockets=[sock])
+
+
+def _log_warning(message: Warning | str, *where: object, **more: object) -> None:
+    """Tell the operator of a warning, in the place of :func:`warnings.showwarning`."""
+    log_event(str(message))
 
 
 def _allow_open_files(n: int) -> None:
