@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,7 +13,6 @@ from little_world import make_world
 from modalhash import Engine, _files
 from modalhash.engine import EngineError
 from modalhash.serve import Settings
-from modalhash.serve import service as service_module
 from modalhash.serve.errors import HTTPError
 from modalhash.serve.service import Service
 
@@ -131,26 +128,6 @@ def test_a_service_closes_what_it_opened_and_leaves_the_callers_engine(engine, o
     service.close()
     for closed in (opened, engine):
         assert wait_for(lambda closed=closed: closed.store._closed)
-
-
-def test_an_engine_that_was_replaced_is_freed_though_it_was_exempt_from_garbage_collection(
-    engine, little_engine, other, monkeypatch
-):
-    monkeypatch.setattr(service_module, "LET_GO_SECONDS", 0.01)
-    service = Service(engine, Settings())
-    put(other, engine.path)
-    service.follow()
-    opened = weakref.ref(service.engine)
-    try:
-        service_module.freeze_garbage_collector()
-        assert opened() is not None
-        put(little_engine, engine.path)
-        service.follow()
-        assert wait_for(lambda: opened() is None)
-        assert wait_for(gc.get_freeze_count)  # what is left is exempt again
-    finally:
-        gc.unfreeze()
-        service.close()
 
 
 def test_while_an_engine_is_replaced_nothing_that_was_acknowledged_is_lost(serve, engine, little_engine, other):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import logging
 import signal
@@ -32,7 +33,6 @@ from modalhash.serve.connections import ConnectionTable
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.monitoring import ERROR_HANDLER, log_event
 from modalhash.serve.seats import Seat
-from modalhash.serve.service import freeze_garbage_collector
 from modalhash.serve.settings import Limits, Settings
 
 SWITCH_INTERVAL = 0.0005
@@ -446,8 +446,19 @@ def run(
         warnings.simplefilter("default", RuntimeWarning)  # what a thread could not do, once each
         warnings.showwarning = _log_warning
         server = make_server(engine, settings, on_ready, seat, control)
-        freeze_garbage_collector()  # here, where the process serves and does nothing else
+        _spare_garbage_collection()
         server.run(sockets=[sock])
+
+
+def _spare_garbage_collection() -> None:
+    """Exempt all objects that there are now from garbage collection, after a last one.
+
+    Nearly all are modules and compiled functions, which stay for good. To look through them takes a tenth of a second,
+    in which no request is answered, and Python would do so every few thousand searches. The engine is its opener's to
+    free; those that may take its place come later and are not exempt.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _log_warning(message: Warning | str, *where: object, **more: object) -> None:

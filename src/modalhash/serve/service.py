@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,8 +35,6 @@ RETRY_SECONDS = 5.0
 """The time after which an engine that could not be opened is tried again."""
 MAX_REPLACEMENTS = 3
 """How often a change follows to another engine before it gives up."""
-LET_GO_SECONDS = 1.0
-"""The time after which nobody refers any more to an engine that was closed."""
 
 
 class ServedEngine:
@@ -79,9 +76,6 @@ class Service:
         self._served = ServedEngine(engine, settings, self.metrics, is_own=False)
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._follow_after = 0.0
-        self._retired: list[ServedEngine] = []
-        """Engines that were replaced and that nobody uses any more, to be closed."""
-        self._is_closing = threading.Event()
         self.thumbnails = Thumbnails(max_bytes=self.limits.thumbnails, max_pixels=self.limits.pixels)
         self._executors: dict[Pool, ThreadPoolExecutor] = {
             "items": ThreadPoolExecutor(2, thread_name_prefix="items"),
@@ -196,14 +190,7 @@ class Service:
             if not served.is_retired or served.n_requests:
                 return
             served.n_requests = -1  # once
-            self._retired.append(served)
-        threading.Thread(target=self._close_retired, name="close").start()
-
-    def _close_retired(self) -> None:
-        """Close an engine that was replaced, and free it also where it was exempted from garbage collection."""
-        self._retired.pop().close()
-        if gc.get_freeze_count() and not self._is_closing.wait(LET_GO_SECONDS):
-            freeze_garbage_collector()
+        threading.Thread(target=served.close, name="close").start()
 
     @staticmethod
     def _log(event: str, message: str) -> None:
@@ -215,21 +202,9 @@ class Service:
 
     def close(self) -> None:
         """End the threads when their work is done, and close the engine if the service opened it itself."""
-        self._is_closing.set()
         for executor in self._executors.values():
             executor.shutdown(wait=True, cancel_futures=True)
         self._served.close()
-
-
-def freeze_garbage_collector() -> None:
-    """Collect garbage, and exempt all objects that are left from later collections.
-
-    Most of them are modules and compiled functions, which stay for good. To look through them takes a tenth of a
-    second, in which no request is answered, and Python would do so every few thousand searches.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 class LeaseMiddleware:
