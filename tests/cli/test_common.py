@@ -124,7 +124,7 @@ def test_a_data_set_is_a_file_a_name_or_a_folder(tmp_path, monkeypatch):
         open_dataset("nosuch")
     with pytest.raises(FileNotFoundError, match=r"nosuch\.mat: no such file"):
         open_dataset("nosuch.mat")
-    with pytest.raises(FileNotFoundError, match="wiki: data/wiki does not hold"):
+    with pytest.raises(FileNotFoundError, match=r"wiki: no wiki\.npz .* in data/wiki; set root"):
         open_dataset("wiki")
     put(tmp_path / "wiki" / "wiki.npz", 3)
     assert open_dataset("wiki").sizes == {"image": 3}

@@ -16,20 +16,30 @@ def write(path: Path, content: str, encoding: str = "utf-8") -> None:
     path.write_bytes(content.encode(encoding))
 
 
-def mirflickr(root: Path, *, n: int = 12, edges: bool = True, pictures: bool = False) -> Path:
-    """Image k has the tags ``common<k % 3>`` and ``rare<k>``; every fifth has none; k % 4 == 0 has no label."""
+def picture(path: Path, k: int, mode: str = "RGB", size: tuple[int, int] = (48, 40)) -> None:
+    """Noise, another for each k."""
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(k).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
+
+
+def mirflickr(root: Path, *, n: int = 12, edges: bool = False, pictures: bool = True) -> Path:
+    """Image k has the tags ``common<k % 3>`` and ``rare<k>``, and ``odd`` if k is; every fifth has none.
+
+    Images with k % 4 == 0 have no label.
+    """
     for k in range(1, n + 1):
-        tags = "" if k % 5 == 0 else f"common{k % 3}\nrare{k}\nstraße\n"
+        tags = "" if k % 5 == 0 else f"common{k % 3}\nrare{k}\nstraße\n" + ("odd\n" if k % 2 else "")
         write(root / "mirflickr/meta/tags" / f"tags{k}.txt", tags)
         write(root / "mirflickr/meta/tags_raw" / f"tags{k}.txt", tags.upper())
         if edges:
             lines = "\n".join(str(k + i / 1000) for i in range(150))
             write(root / "features_edgehistogram" / "0" / f"{k - 1}.txt", lines + "\n")
         if pictures:
-            from PIL import Image
-
-            Image.new("L" if k % 2 else "RGB", (20, 30), color=k).save(root / "mirflickr" / f"im{k}.jpg")
-    write(root / "mirflickr/doc/common_tags.txt", "common0 40\ncommon1 30\ncommon2   20\n")
+            picture(root / "mirflickr" / f"im{k}.jpg", k, "L" if k % 2 else "RGB")
+    write(root / "mirflickr/doc/common_tags.txt", "common0 40\ncommon1 30\ncommon2   20\nodd 20\n")
     folder = root / "mirflickr25k_annotations_v080"
     for column, name in enumerate(MIR_LABELS):
         numbers = [k for k in range(1, n + 1) if k % 4 and k % len(MIR_LABELS) == column]
@@ -77,13 +87,13 @@ def nuswide(root: Path, *, n: int = 30, halves: bool = False, bad_label: bool = 
     return root
 
 
-def iapr(root: Path, *, n: int = 12, pictures: bool = False) -> Path:
+def iapr(root: Path, *, n: int = 12) -> Path:
     """Image k has the region labels 1 and 1 + k % 3; its caption says so, in cp1252, sometimes not as XML."""
     names = {1: "sky", 2: "man", 3: "", 5: "never"}
     write(root / "benchmark/wlist.txt", "".join(f"{number}\t{name}\n" for number, name in names.items()))
     regions: dict[str, list[str]] = {"00": [], "01": []}
-    for k in range(1, n + 1):
-        folder = "00" if k <= n // 2 else "01"
+    for k in (*range(1, n), 1000):
+        folder = f"{k // 1000:02}"
         broken = " & <b" if k == 2 else ""
         caption = f"a café number{k % 3} in the sun – really;{broken}"
         body = (
@@ -91,15 +101,10 @@ def iapr(root: Path, *, n: int = 12, pictures: bool = False) -> Path:
             f"<DESCRIPTION>{caption}</DESCRIPTION>\n<NOTES></NOTES>\n<LOCATION>Peru</LOCATION>\n"
             f"<IMAGE>images/{folder}/{k}.jpg</IMAGE>\n</DOC>\n"
         )
-        if k != n:  # one image has labels and no caption
+        if k != n - 1:  # one image has labels and no caption
             write(root / "iaprtc12/annotations_complete_eng" / folder / f"{k}.eng", body, "cp1252")
         regions[folder] += [f"{k}\t1\t1", f"{k} 2 {1 + k % 3}"]
-        if pictures:
-            from PIL import Image
-
-            path = root / "iaprtc12/images" / folder / f"{k}.jpg"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (40, 30), color=(k, 0, 0)).save(path)
+        picture(root / "iaprtc12/images" / folder / f"{k}.jpg", k)
     for folder, lines in regions.items():
         write(root / "benchmark/saiapr_tc-12" / folder / "labels.txt", "\n".join([*lines, "7"]) + "\n")
     return root

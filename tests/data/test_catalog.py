@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,20 @@ from typer.testing import CliRunner
 
 from modalhash._imports import MissingExtraError, install_line
 from modalhash.cli.datasets import app
-from modalhash.data import NAMED, NamedDataset, convert, is_present, load_dataset, read
+from modalhash.data import (
+    NAMED,
+    NamedDataset,
+    ReadError,
+    convert,
+    found_at,
+    is_present,
+    load_dataset,
+    lookup,
+    read,
+    write_npz,
+)
+from modalhash.data.catalog import Variant
+from modalhash.experiments import Input
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name != "openmoji"])
@@ -40,7 +54,7 @@ def test_root_from_the_environment_and_the_working_folder(tmp_path, monkeypatch)
     monkeypatch.delenv("MODALHASH_DATA")
     monkeypatch.chdir(tmp_path)
     assert load_dataset("mirflickr25k").sizes == data.sizes
-    with pytest.raises(TypeError, match="mirflickr25k has no option 'text'; it has none"):
+    with pytest.raises(TypeError, match="mirflickr25k has no option 'text'; it has layout"):
         load_dataset("mirflickr25k", text="de")
 
 
@@ -102,8 +116,9 @@ def test_a_data_set_is_one_module_and_one_row(tiny):
     listed = runner.invoke(app, ["list"]).output
     assert "Two sounds" in listed
     assert "tiny: Record two sounds." in listed
-    with pytest.raises(FileNotFoundError, match=r"does not hold tiny\.txt\. Record two sounds\."):
+    with pytest.raises(FileNotFoundError, match=r"tiny: no tiny\.txt in .*tiny; set root") as caught:
         load_dataset("tiny")
+    assert caught.value.__notes__ == ["Record two sounds."]
     tiny.mkdir(parents=True)
     (tiny / "tiny.txt").write_text("1 2\n3 4\n")
     assert load_dataset("tiny", scale=10).features["sound"].tolist() == [[10, 20], [30, 40]]
@@ -132,6 +147,54 @@ def test_a_row_without_a_module_is_read_as_it_is(tmp_path, monkeypatch):
     assert load_dataset("plain", tmp_path).provenance["licence"] == "CC0"
     with pytest.raises(ValueError, match="no converter for 'plain'"):
         convert("plain", tmp_path)
+
+
+def test_a_variant_is_part_of_the_name(tiny):
+    tiny.mkdir(parents=True)
+    (tiny / "tiny.txt").write_text("1 2\n3 4\n")
+    with pytest.raises(ValueError, match="no data set is called 'tiny:2'; there is only tiny"):
+        load_dataset("tiny:2")
+    row = replace(NAMED["tiny"], variant="scale", variants={"1": Variant("as it is"), "twice": Variant("", ("b.txt",))})
+    NAMED["tiny"] = row  # the fixture puts the old one back
+    assert lookup("tiny:twice") == (row, {"scale": "twice"})
+    with pytest.raises(ValueError, match="no data set is called 'tiny:thrice'; there is tiny:1, tiny:twice"):
+        load_dataset("tiny:thrice")
+    with pytest.raises(TypeError, match="'tiny:1' chooses the scale already"):
+        load_dataset("tiny:1", scale=1)
+    assert is_present("tiny")
+    assert not is_present("tiny:twice")
+    with pytest.raises(FileNotFoundError, match=r"tiny:twice: no b\.txt in"):
+        load_dataset("tiny:twice")
+
+
+def test_a_data_set_may_be_in_one_of_several_folders(tmp_path, monkeypatch):
+    row = NamedDataset("plain", "Plain", "CC0", "Write it.", files=("plain.mat",), folders=("plain", "other"))
+    monkeypatch.setitem(NAMED, "plain", row)
+    (tmp_path / "other").mkdir()
+    savemat(tmp_path / "other" / "plain.mat", parts())
+    assert found_at("plain", tmp_path) == tmp_path / "other" / "plain.mat"
+    assert load_dataset("plain", tmp_path).name == "plain"
+
+
+def test_what_data_are_is_declared_and_never_guessed(tmp_path, monkeypatch):
+    folder = tmp_path / "mirflickr25k"
+    folder.mkdir()
+    savemat(folder / "mirflickr25k.mat", parts())
+    data = load_dataset("mirflickr25k", tmp_path)
+    assert data.kind == "not stated"
+    (folder / "provenance.json").write_text('{"kind": "original", "notes": ["from the authors"]}')
+    assert load_dataset("mirflickr25k", tmp_path).kind == "original"
+    assert Input("mine", files=["mirflickr25k"]).load(tmp_path).kind == "original"
+    assert load_dataset("mirflickr25k", tmp_path).provenance["notes"] == ["from the authors"]
+    (folder / "provenance.json").write_text('{"kind": "genuine"}')
+    with pytest.raises(ReadError, match=r"provenance\.json: .*kind 'genuine'; expected one of original, recomputed"):
+        load_dataset("mirflickr25k", tmp_path)
+    (folder / "provenance.json").write_text('["original"]')
+    with pytest.raises(ReadError, match=r"provenance\.json: a list; expected a JSON object"):
+        load_dataset("mirflickr25k", tmp_path)
+    written = write_npz(replace(data, provenance={"kind": "substitute"}), tmp_path / "mine.npz")
+    assert read(written).kind == "substitute"
+    assert NAMED["wiki"].kind == NAMED["mfeat"].kind == NAMED["openmoji"].kind == "original"
 
 
 @pytest.mark.parametrize("entry", NAMED.values(), ids=lambda entry: entry.name)

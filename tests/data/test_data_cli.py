@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from modalhash.cli.datasets import app
 from modalhash.data import NAMED
+from shared_data import shared_data
 
 
 @pytest.fixture
@@ -30,7 +31,8 @@ def test_list_says_what_is_here_and_how_to_get_the_rest(run, tmp_path):
     savemat(folder / "mirflickr25k.mat", parts())
     result = run("list")
     assert result.exit_code == 0
-    assert "nuswide10: Get the official files and run `modalhash datasets convert nuswide10" in result.output
+    assert "nuswide10: Get Groundtruth, ConceptsList" in result.output
+    assert "modalhash datasets convert nuswide10 SOURCE data/nuswide10/nuswide10.npz" in result.output
     assert "mirflickr25k: Get" not in result.output
 
 
@@ -65,6 +67,44 @@ def test_info_of_a_named_data_set_that_is_here(run, tmp_path):
     result = run("info", "nuswide21")
     assert "yes: data/nuswide21/NUSWIDE21.mat" in result.output
     assert "40 / 9 / 40" in result.output
+
+
+def test_info_of_the_papers_data_shows_table_1(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODALHASH_DATA", str(shared_data("iapr-tc12-paper").parent))
+    shown = run("info", "iapr-tc12-255").output
+    assert "data: recomputed features" in shown
+    assert "no split: each seed draws 2,000 query items at random" in shown
+    lines = [line.replace("│", " ").split() for line in shown.splitlines()]
+    assert ["items", "19,995", "20,000", "-5"] in lines
+    assert ["queries", "2,000", "2,000"] in lines
+    assert ["text", "features", "2,928", "2,912", "+16"] in lines
+    found = json.loads(run("info", "iapr-tc12-255", "--json").output)
+    assert found["table_1"]["training"] == {"here": 17995, "paper": 18000}
+    assert found["contents"]["kind"] == "recomputed features"
+    assert "table_1" not in json.loads(run("info", "iapr-tc12-255:cnn", "--json").output)
+
+
+def test_components_are_shown(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODALHASH_DATA", str(shared_data("mirflickr").parent))
+    shown = run("info", "mirflickr25k").output
+    assert "1386 → 500 components" in shown
+    assert "mirflickr25k:full: 20,015 items" in shown
+    found = json.loads(run("info", "mirflickr25k", "--json").output)
+    assert all(values["here"] == values["paper"] for values in found["table_1"].values())
+    assert found["contents"]["modalities"]["text"]["components"] == 500
+
+
+def test_absent_data_say_in_three_lines_how_to_get_them(run, tmp_path):
+    result = run("encode", "mirflickr25k", "out.npz")
+    assert result.exit_code == 2
+    first, get, convert = result.stderr.splitlines()
+    assert first.startswith("error: mirflickr25k: no features.npz or mirflickr25k.npz or mirflickr25k.mat in data/")
+    assert "mirflickr25k_annotations_v080.zip from https://press.liacs.nl/mirflickr/" in get
+    assert convert.endswith("modalhash datasets convert mirflickr25k SOURCE data/mirflickr25k/features.npz")
+    network = run("encode", "mirflickr25k:cnn", "out.npz").stderr.splitlines()
+    assert "no features.npz and cnn.npz in" in network[0]
+    assert "datasets encode mirflickr25k:full data/mirflickr25k/cnn.npz" in network[3]
+    assert "there is mirflickr25k:paper, mirflickr25k:full" in run("encode", "mirflickr25k:cn", "out.npz").stderr
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -103,11 +143,10 @@ def test_errors_are_one_line_and_exit_code_two(run, tmp_path, arguments, message
 
 def test_convert_and_look(run, tmp_path):
     trees.nuswide(tmp_path / "source")
-    options = ("--option", "n_query=3", "--option", "drop_untagged=true", "--option", "image=BoW_int")
-    result = run("convert", "nuswide10", "source", "data/nuswide10/nuswide10.npz", *options)
+    result = run("convert", "nuswide10", "source", "data/nuswide10/nuswide10.npz")
     assert result.exit_code == 0, result.stderr
     assert "warning: images: got 30, the published count is 269,648" in result.stderr
-    assert "23 / 3 / 23" in result.output
+    assert "nuswide10: paired, 4 classes" in result.output
     assert run("info", "nuswide10").exit_code == 0
 
 

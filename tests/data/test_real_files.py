@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from modalhash.data import load_dataset, read
+from modalhash.data import load_dataset, read, with_split
 from shared_data import shared_data
 
 
@@ -54,11 +54,64 @@ def test_iapr(text):
     assert len(data.class_names) == 291
     assert data.raw["image"][0].endswith(".jpg")
     assert any("not comparable" in note for note in data.provenance["notes"])
+    assert data.kind == "substitute"
+    assert data.name == ("iapr-tc12" if text == "de" else "iapr-tc12:en")
 
 
 def test_iapr_refuses_another_language():
     with pytest.raises(ValueError, match="'fr'; expected one of 'de', 'en'"):
         load_dataset("iapr-tc12", shared_data("iapr-tc12").parent, text="fr")
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "text", "parts", "classes"),
+    [
+        ("mirflickr25k", 150, 500, (15902, 836, 15902), 24),
+        ("mirflickr25k:full", 512, 1386, (18015, 2000, 18015), 24),
+        ("mirflickr25k:cnn", 1280, 1386, (10000, 2000, 18015), 24),
+        ("iapr-tc12-255", 512, 2928, (17995, 2000, 17995), 255),
+        ("iapr-tc12-255:cnn", 1280, 2928, (17995, 2000, 17995), 255),
+    ],
+)
+def test_the_papers_data(name, image, text, parts, classes):
+    folder = "mirflickr" if name.startswith("mir") else "iapr-tc12-paper"
+    data = load_dataset(name, shared_data(folder).parent)
+    assert data.name == name
+    assert data.kind == "recomputed features"
+    assert data.widths == {"image": image, "text": text}
+    found = with_split(data, seed=0).parts()
+    for part, n in zip(found, parts, strict=True):
+        assert part.sizes == {"image": n, "text": n}
+        assert {key: (values.shape, values.dtype) for key, values in part.features.items()} == {
+            "image": ((n, image), np.float32),
+            "text": ((n, text), np.float32),
+        }
+    assert len(data.class_names) == classes
+    assert (found.training is found.database) == (parts[0] == parts[2])
+
+
+def test_paper_rows_follow_from_the_number_of_tags():
+    folder = shared_data("mirflickr")
+    with np.load(folder / "features.npz") as file:
+        stored = file["image_id"][file["paper_rows"]]
+    np.testing.assert_array_equal(load_dataset("mirflickr25k", folder.parent).ids["text"], stored)
+
+
+def test_usable_rows_have_a_word_and_a_label():
+    folder = shared_data("iapr-tc12-paper")
+    with np.load(folder / "features.npz") as file:
+        stored, counts = file["image_id"][file["usable_rows"]], file["text_counts"]
+    data = load_dataset("iapr-tc12-255", folder.parent)
+    np.testing.assert_array_equal(data.ids["text"], stored)
+    assert data.features["text"].data.max() == counts.max() > 1
+
+
+def test_network_features_are_put_back_from_bytes():
+    folder = shared_data("mirflickr")
+    data = load_dataset("mirflickr25k", folder.parent, layout="cnn")
+    with np.load(folder / "cnn.npz") as file:
+        row = file["low"] + file["step"] * file["values"][3].astype(np.float32)
+    np.testing.assert_array_equal(data.features["image"][3], row)
 
 
 def test_manifest_of_captions():

@@ -2,56 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import official_trees as trees
 import pytest
 from scipy import sparse
 
-from modalhash.data import ReadError, convert, read
-from modalhash.data.sets import nuswide
+from modalhash.data import ReadError, convert, load_dataset, read, write_npz
+from modalhash.data.sets import iapr255, nuswide
+from shared_data import shared_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*published count")
 
 
 def test_mirflickr(tmp_path):
     source = trees.mirflickr(tmp_path / "source")
+    out = tmp_path / "data" / "mirflickr25k" / "features.npz"
     with pytest.warns(UserWarning, match="images: got 12, the published count is 25,000"):
-        data = convert("mirflickr25k", source, tmp_path / "out" / "mir.npz", n_query=2)
+        paper = convert("mirflickr25k", source, out)
     kept = [k for k in range(1, 13) if k % 4 and k % 5]
+    data = load_dataset("mirflickr25k:full", tmp_path / "data")
     assert data.ids["image"].tolist() == kept
     assert data.class_names == tuple(trees.MIR_LABELS)
     np.testing.assert_array_equal(data.labels["image"].argmax(axis=1), [k % 3 for k in kept])
     assert isinstance(data.features["text"], sparse.csr_array)
-    np.testing.assert_array_equal(data.features["text"].toarray().argmax(axis=1), [k % 3 for k in kept])
-    np.testing.assert_allclose(data.features["image"][:, 0], kept)  # image k has the edges of file k−1
-    assert data.raw["text"][0] == "common1 rare1 straße"
-    back = read(tmp_path / "out" / "mir.npz")
-    assert back.sizes == data.sizes
-    assert back.split.query["image"].tolist() == data.split.query["image"].tolist()
-    assert any("20,015" in note for note in back.provenance["notes"])
+    expected = [[k % 3 == 0, k % 3 == 1, k % 3 == 2, k % 2 == 1] for k in kept]
+    np.testing.assert_array_equal(data.features["text"].toarray(), expected)
+    assert any("20,015" in note for note in data.provenance["notes"])
+    assert (data.kind, data.split, data.split_sizes) == ("recomputed features", None, {"query": 2000})
+    assert data.features["image"].shape == (7, 512)
+    two_tags = [k for k in kept if k % 2]
+    for same in (paper, load_dataset("mirflickr25k", tmp_path / "data")):
+        assert same.ids["text"].tolist() == two_tags
+        assert same.features["image"].shape == (len(two_tags), 150)
+        assert same.components == {"text": 500}
+        assert same.raw["image"][0] == "im1.jpg"
 
 
-def test_mirflickr_options(tmp_path):
-    source = trees.mirflickr(tmp_path, edges=False)
-    data = convert("mirflickr25k", source, keep_untagged=True, min_tag_count=1, n_query=1)
-    assert data.ids["text"].tolist() == [k for k in range(1, 13) if k % 4]
-    assert len(data.provenance["vocabulary"]) == 3 + 10 + 1
-    assert "image" not in data.features
-    assert data.raw["image"][0] == "im1.jpg"
-    assert convert("mirflickr25k", source, text_width=2, n_query=1).features["text"].shape[1] == 2
-    relevant = convert("mirflickr25k", source, labels="relevant", n_query=1, keep_untagged=True, image="paths", seed=1)
-    assert relevant.class_names == ("sky",)
+def test_mirflickr_takes_the_edge_histograms_of_the_distribution(tmp_path):
+    data = convert("mirflickr25k", trees.mirflickr(tmp_path / "source", edges=True))
+    np.testing.assert_allclose(data.features["image"][:, 0], data.ids["image"])  # image k has the edges of file k−1
+    assert data.kind == "original"
+    assert any("unverified" in note for note in data.provenance["notes"])
 
 
-def test_mirflickr_pictures_even_grey_ones(tmp_path):
-    data = convert("mirflickr25k", trees.mirflickr(tmp_path, edges=False, pictures=True), n_query=1)
-    assert data.features["image"].shape == (7, 737)
+def test_mirflickr_without_pictures(tmp_path):
+    source = trees.mirflickr(tmp_path / "source", edges=True, pictures=False)
+    convert("mirflickr25k", source, tmp_path / "mirflickr" / "features.npz")
+    assert load_dataset("mirflickr25k", tmp_path).kind == "original"
+    with pytest.raises(ReadError, match=r"features\.npz: no variable 'gist'"):
+        load_dataset("mirflickr25k:full", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"neither im1\.jpg nor features_edgehistogram"):
+        convert("mirflickr25k", trees.mirflickr(tmp_path / "other", pictures=False))
+
+
+def test_network_features_of_a_conversion(tmp_path):
+    """``modalhash datasets encode`` makes ``cnn.npz`` of the pictures."""
+    folder = tmp_path / "mirflickr25k"
+    convert("mirflickr25k", trees.mirflickr(tmp_path / "source"), folder / "features.npz")
+    full = load_dataset("mirflickr25k:full", tmp_path)
+    made = replace(full, features={**full.features, "image": np.eye(7, 5)})
+    write_npz(made.select({name: np.arange(7)[::-1] for name in made.modalities}), folder / "cnn.npz")
+    np.testing.assert_array_equal(load_dataset("mirflickr25k:cnn", tmp_path).features["image"], np.eye(7, 5))
+    write_npz(made.select({name: np.arange(3) for name in made.modalities}), folder / "cnn.npz")
+    with pytest.raises(ReadError, match=r"cnn\.npz: image__ids: 4 of 7 ids are not in"):
+        load_dataset("mirflickr25k:cnn", tmp_path)
 
 
 @pytest.mark.parametrize("halves", [False, True])
 def test_nuswide(tmp_path, halves):
     source = trees.nuswide(tmp_path / "source", halves=halves)
-    data = convert("nuswide10", source, tmp_path / "nus.npz", n_query=3)
+    data = convert("nuswide10", source, tmp_path / "nus.npz")
     kept = [k for k in range(30) if k % 10]
     assert data.ids["text"].tolist() == kept
     assert data.class_names == ("sky", "water", "lake", "actor")
@@ -68,17 +90,14 @@ def test_nuswide(tmp_path, halves):
 
 def test_nuswide_selection_and_untagged(tmp_path):
     source = trees.nuswide(tmp_path)
-    two = convert("nuswide10", source, n_query=3, drop_untagged=True, image=None)
-    assert 3 not in two.ids["text"]
-    assert "image" not in two.features
-    assert convert("nuswide21", source, n_query=3).name == "nuswide21"
-    assert nuswide.convert(source, n_concepts=2, n_query=3).class_names == ("sky", "water")
+    assert convert("nuswide21", source).name == "nuswide21"
+    assert nuswide.convert(source, n_concepts=2).class_names == ("sky", "water")
 
 
 def test_nuswide_bad_label_is_reported(tmp_path):
     source = trees.nuswide(tmp_path, halves=True, bad_label=True)
     with pytest.warns(UserWarning, match=r"Labels_lake_Train\.txt, line 1: the label is '-1130179'"):
-        convert("nuswide10", source, n_query=3)
+        convert("nuswide10", source)
 
 
 @pytest.mark.parametrize(
@@ -95,24 +114,47 @@ def test_nuswide_broken_files(tmp_path, file, content, message):
     source = trees.nuswide(tmp_path / "source")
     trees.write(source / file, content)
     with pytest.raises(ValueError, match=message):
-        convert("nuswide10", source, tmp_path / "out.npz", n_query=3)
+        convert("nuswide10", source, tmp_path / "out.npz")
     assert not (tmp_path / "out.npz").exists()
 
 
-@pytest.mark.parametrize("pictures", [False, True])
-def test_iapr(tmp_path, pictures):
-    source = trees.iapr(tmp_path / "source", pictures=pictures)
+def test_iapr(tmp_path):
+    source = trees.iapr(tmp_path / "source")
     with pytest.warns(UserWarning, match="classes: got 3, the published count is 255"):
-        data = convert("iapr-tc12", source, tmp_path / "iapr.npz", n_query=2, min_count=2)
-    assert data.ids["text"].tolist() == list(range(1, 12))
+        data = convert("iapr-tc12-255", source, tmp_path / "iapr-tc12-255" / "features.npz")
+    numbers = [*range(1, 11), 1000]
+    assert data.ids["text"].tolist() == numbers
     assert data.class_names == ("sky", "man", "label 3")  # one name of the list is blank
-    np.testing.assert_array_equal(data.labels["text"][:, 1], [k % 3 == 1 for k in range(1, 12)])
+    np.testing.assert_array_equal(data.labels["text"][:, 1], [k % 3 == 1 for k in numbers])
     assert data.labels["text"][:, 0].all()
-    assert "café" in data.provenance["vocabulary"]
-    assert data.raw["text"][0] == "Plaza a café number1 in the sun – really;"
-    assert data.raw["image"][0] == "images/00/1.jpg"
-    assert ("image" in data.features) == pictures
-    assert read(tmp_path / "iapr.npz").class_names == data.class_names
+    assert data.raw["image"][[0, -1]].tolist() == ["00/1.jpg", "01/1000.jpg"]
+    assert data.features["image"].shape == (11, 512)
+    with np.load(tmp_path / "iapr-tc12-255" / "features.npz") as file:
+        assert file["words"].tolist() == ["café"[:3], "number", "really", "sun"]
+        assert file["ehd"].shape == (11, 150)
+    back = load_dataset("iapr-tc12-255", tmp_path)
+    np.testing.assert_array_equal(back.features["text"].toarray(), np.ones((11, 4)))
+    np.testing.assert_array_equal(back.features["image"], data.features["image"])
+    assert (back.kind, back.split_sizes) == ("recomputed features", {"query": 2000})
+
+
+def test_the_words_are_those_of_the_prepared_file():
+    """Every description of the collection gives the counts in the prepared file."""
+    captions = read(shared_data("iapr-tc12") / "items.jsonl", image="image", text="caption_en")
+    with np.load(shared_data("iapr-tc12-paper") / "features.npz") as file:
+        words, ids = file["words"].tolist(), file["image_id"].tolist()
+        counts, columns, starts = file["text_counts"], file["text_indices"], file["text_indptr"]
+    made, matrix = iapr255.bag_of_words(captions.raw["text"].tolist())
+    assert len(set(made) - set(words)) == 0
+    assert len(made) > 0.97 * len(words)  # the file has descriptions of 374 more photographs
+    row_of = {number: row for row, number in enumerate(ids)}
+    for row, name in enumerate(captions.raw["image"].tolist()[:2000]):
+        own = row_of[int(name.split("/")[1].removesuffix(".jpg"))]
+        part = slice(starts[own], starts[own + 1])
+        stored = {words[column]: n for column, n in zip(columns[part], counts[part], strict=True)}
+        found = matrix[[row]].tocoo()
+        mine = {made[column]: n for column, n in zip(found.coords[1], found.data, strict=True)}
+        assert mine == {word: n for word, n in stored.items() if word in made}
 
 
 def test_wiki(tmp_path):
@@ -138,7 +180,7 @@ def test_wiki_refuses_a_class_from_zero_and_other_lengths(tmp_path):
 
 
 def test_refuses(tmp_path):
-    with pytest.raises(ValueError, match="no converter for 'coco'; there are wiki, iapr-tc12"):
+    with pytest.raises(ValueError, match="no converter for 'coco'; there are wiki, iapr-tc12-255"):
         convert("coco", tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         convert("wiki", tmp_path / "nowhere")
@@ -146,10 +188,8 @@ def test_refuses(tmp_path):
         convert("wiki", tmp_path)
     with pytest.raises(ValueError, match=r"ends in \.npz"):
         convert("wiki", tmp_path, tmp_path / "out.mat")
-    with pytest.raises(TypeError, match="no option 'colour'; it has image, drop_untagged"):
+    with pytest.raises(TypeError, match="no option 'colour'; it has none"):
         convert("nuswide10", tmp_path, colour=1)
-    with pytest.raises(ValueError, match="n_query is 99; there are 27 items"):
-        convert("nuswide10", trees.nuswide(tmp_path), n_query=99)
 
 
 def _thin(path):
@@ -181,7 +221,7 @@ def test_pictures_of_official_files_are_bounded(tmp_path, write, reason):
 
     write(tmp_path / "im1.jpg")
     with pytest.raises(ReadError, match=rf"im1\.jpg: .*{reason}"):
-        features_of_files([tmp_path / "im1.jpg"], 1)
+        features_of_files([tmp_path / "im1.jpg"])
 
 
 def test_a_picture_of_official_files_that_takes_too_long(tmp_path, monkeypatch):
@@ -190,7 +230,7 @@ def test_a_picture_of_official_files_that_takes_too_long(tmp_path, monkeypatch):
     from modalhash.data.sets._official import features_of_files
 
     Image.effect_noise((300, 300), 90).convert("RGB").save(tmp_path / "im1.jpg", progressive=True)
-    assert features_of_files([tmp_path / "im1.jpg"], 1).any()
+    assert features_of_files([tmp_path / "im1.jpg"])["gist"].any()
     monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", -1.0)
     with pytest.raises(ReadError, match=r"im1\.jpg: .*not decoded in"):
-        features_of_files([tmp_path / "im1.jpg"], 1)
+        features_of_files([tmp_path / "im1.jpg"])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from scipy import sparse
 
-from modalhash.data import RECIPES, twin
+from modalhash.data import RECIPES, ReadError, twin
+from shared_data import shared_data
 
 TABLE_I = {  # query, training, image, text, classes
     "mirflickr25k": (836, 15902, 150, 500, 24),
     "nuswide10": (2000, 184577, 500, 1000, 10),
-    "iapr-tc12": (2000, 18000, 512, 2912, 255),
+    "iapr-tc12-255": (2000, 18000, 512, 2912, 255),
 }
 
 
@@ -24,8 +27,9 @@ def test_recipes_are_table_one(name):
 
 @pytest.mark.parametrize("name", TABLE_I)
 def test_small_twins(name):
-    data = twin(name, scale=0.05, seed=1)
+    data = twin(name, scale=0.05, seed=1, root="nowhere")
     recipe = RECIPES[name]
+    assert (data.kind, data.provenance["labels"]) == ("twin", "drawn")
     n_query, n_training = round(0.05 * recipe.n_query), round(0.05 * recipe.n_training)
     assert data.parts().query.sizes == {"image": n_query, "text": n_query}
     assert data.parts().training.sizes == {"image": n_training, "text": n_training}
@@ -67,6 +71,36 @@ def test_seeded():
     np.testing.assert_array_equal(first.features["image"], again.features["image"])
     assert (first.features["text"] != again.features["text"]).nnz == 0
     assert not np.array_equal(first.features["image"], other.features["image"])
+
+
+def test_the_twin_of_nuswide_has_real_labels_where_they_are():
+    root = shared_data("nuswide").parent
+    data = twin("nuswide10", root=root, scale=0.1)
+    assert data.provenance["labels"] == "real"
+    with np.load(root / "nuswide" / "labels.npz") as file:
+        labels, concepts = file["labels"].astype(bool), file["concepts"]
+    counts = labels.sum(axis=0)
+    top = [list(concepts).index(name) for name in data.class_names]
+    assert sorted(counts[top], reverse=True) == sorted(counts, reverse=True)[:10]
+    real = labels[:, top][labels[:, top].any(axis=1)]
+    assert len(real) == 186577 == sum(RECIPES["nuswide10"].__dict__[size] for size in ("n_query", "n_training"))
+    np.testing.assert_allclose(data.labels["image"].mean(axis=0), real.mean(axis=0), atol=0.015)
+    np.testing.assert_allclose(real.mean(axis=0), list(RECIPES["nuswide10"].frequencies.values()), atol=1e-6)
+    patterns = {row.tobytes() for row in np.packbits(real, axis=1)}
+    assert {row.tobytes() for row in np.packbits(data.labels["image"], axis=1)} <= patterns
+
+
+def test_an_item_with_real_labels_occurs_once(tmp_path):
+    (tmp_path / "nuswide").mkdir()
+    labels = np.random.default_rng(0).random((600, 12)) < 0.2
+    np.savez(tmp_path / "nuswide" / "labels.npz", labels=labels, concepts=[f"concept {k}" for k in range(12)])
+    data = twin("nuswide10", root=tmp_path, scale=500 / 186577)
+    order = [int(name.split()[1]) for name in data.class_names]
+    assert len(data.ids["text"]) == 500
+    assert not Counter(map(tuple, data.labels["text"].tolist())) - Counter(map(tuple, labels[:, order].tolist()))
+    np.savez(tmp_path / "nuswide" / "labels.npz", labels=labels)
+    with pytest.raises(ReadError, match=r"labels\.npz: no variable concepts"):
+        twin("nuswide10", root=tmp_path, scale=0.001)
 
 
 def test_refuses():

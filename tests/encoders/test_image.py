@@ -7,13 +7,13 @@ import pytest
 from pictures import as_bytes, scene
 from PIL import Image
 
-from modalhash.data.pictures import picture_features
+from modalhash.data.pictures import edge_histogram, picture_features
 from modalhash.encoders import ImageEncoder
 from modalhash.encoders._gist_kernels import LANES, mean_responses, twiddles
 from modalhash.encoders.image import DECODED_TOGETHER, DIRECTIONS, GIST_GRID, SCALES, _even_contrast, features_of, gist
 from reference import gist as reference
 
-EDGES, STRUCTURE, COLOUR = slice(0, 512), slice(512, 1024), slice(1024, 1249)
+GRADIENTS, STRUCTURE, COLOUR = slice(0, 512), slice(512, 1024), slice(1024, 1249)
 
 
 def stripes(cycles: float, degrees: float, size: int = 64) -> np.ndarray:
@@ -90,7 +90,7 @@ def test_a_size_that_has_no_steps():
 
 def test_parts_weigh_alike():
     features = ImageEncoder().encode([as_bytes(scene())])[0]
-    lengths = [np.linalg.norm(features[part]) for part in (EDGES, STRUCTURE, COLOUR)]
+    lengths = [np.linalg.norm(features[part]) for part in (GRADIENTS, STRUCTURE, COLOUR)]
     np.testing.assert_allclose(lengths, 1 / np.sqrt(3), rtol=1e-5)
 
 
@@ -115,9 +115,9 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_edges_are_those_of_the_data_sets(name):
+def test_gradients_are_those_of_the_data_sets(name):
     ours, theirs = features_of(PICTURES[name]), picture_features(PICTURES[name])
-    np.testing.assert_allclose(ours[EDGES] * np.sqrt(3), theirs[:512], atol=1e-6)
+    np.testing.assert_allclose(ours[GRADIENTS] * np.sqrt(3), theirs[:512], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -126,6 +126,34 @@ def test_colours_are_those_of_the_data_sets(name):
     even = "diagonal" in name  # no skew at all: of what rounding leaves, 1e-17, the cube root is 2e-6
     theirs = theirs[512:] / np.linalg.norm(theirs[512:])
     np.testing.assert_allclose(ours[COLOUR] * np.sqrt(3), theirs, atol=1e-5 if even else 1e-6)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_parts_are_chosen(name):
+    pixels = PICTURES[name]
+    default = features_of(pixels)
+    both = np.concatenate([features_of(pixels, ["colours"]), features_of(pixels, ["gradients"])])
+    np.testing.assert_allclose(features_of(pixels, ["colours", "gradients"]) * np.sqrt(2), both, rtol=1e-6)
+    np.testing.assert_allclose(features_of(pixels, ["gist"]), default[STRUCTURE] * np.sqrt(3), atol=1e-7)
+    grey = pixels.astype(np.float64) @ [0.299, 0.587, 0.114]
+    edges, expected = features_of(pixels, ["edges"]), edge_histogram(grey)
+    np.testing.assert_allclose(
+        edges, expected / max(np.linalg.norm(expected), 1e-9), atol=2e-3
+    )  # few blocks at the threshold
+
+
+def test_a_choice_of_parts_is_part_of_the_encoder():
+    encoder = ImageEncoder(parts=["edges", "gist"])
+    assert encoder.dim == 662
+    assert encoder.encode([as_bytes(scene())]).shape == (1, 662)
+    assert ImageEncoder.restore(encoder.state).parts == ("edges", "gist")
+    assert encoder.digest != ImageEncoder().digest
+    assert ImageEncoder(parts=["gradients", "gist", "colours"]).state == ImageEncoder().state
+    assert "parts" not in ImageEncoder().state.config
+    with pytest.raises(ValueError, match="parts is 'shape'; expected one of 'gradients'"):
+        ImageEncoder(parts=["shape"])
+    with pytest.raises(ValueError, match="each once"):
+        ImageEncoder(parts=["gist", "gist"])
 
 
 def test_features_do_not_depend_on_the_layout_in_memory():

@@ -248,12 +248,12 @@ def open_dataset(name: str, root: Path | None = None, mapping: dict[str, Any] | 
     With a mapping, as ``--map`` gives it, it is a file or a folder. With an empty one, where the layout of a file is
     not recognised, the error has the command with a mapping to copy; None is for commands that have no ``--map``.
     """
-    from modalhash.data import NAMED, ReadError, is_present, load_dataset, read
+    from modalhash.data import ReadError, is_named, is_present, load_dataset, read
 
     path = Path(name)
     if mapping:
         return read(name, **mapping)
-    if name in NAMED and not path.is_file() and (is_present(name, root) or not path.exists()):
+    if is_named(name) and not path.is_file() and (is_present(name, root) or not path.exists()):
         return load_dataset(name, root)
     if path.exists() or path.suffix:
         try:
@@ -276,6 +276,21 @@ def import_from_here() -> None:
     """Let ``module:Class`` be a module in the current folder too; what is installed comes first."""
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)
+
+
+def check_drawing(path: Path) -> None:
+    """Refuse a file of curves that could not be written, before anything is fitted."""
+    from modalhash._imports import require
+
+    kinds = (".svg", ".png", ".pdf")
+    if path.suffix.lower() not in kinds:
+        raise ValueError(f"{path}: curves are drawn as {', '.join(kinds)}; expected a name that ends so")
+    require("matplotlib", extra="plot", why="drawing curves")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder; expected the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path}: the folder {path.parent} is not writable; take another one")
 
 
 # -- errors

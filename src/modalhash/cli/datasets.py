@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +48,7 @@ def list_datasets(root: Root = None) -> None:
     """
     from rich.table import Table
 
-    from modalhash.data import NAMED, data_root, is_present
+    from modalhash.data import NAMED, data_root, how_to_get, is_present
 
     out = console()
     present = {name: is_present(name, root) for name in NAMED}
@@ -55,9 +56,9 @@ def list_datasets(root: Root = None) -> None:
     for name, entry in NAMED.items():
         table.add_row(name, "yes" if present[name] else "no", entry.title, entry.licence)
     out.print(table)
-    for name, entry in NAMED.items():
+    for name in NAMED:
         if not present[name]:
-            out.print(f"{name}: {entry.how}", markup=False, soft_wrap=True)
+            out.print(f"{name}: {how_to_get(name, root)}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -73,38 +74,46 @@ def info(
 
     Of a named data set: items, modalities, labels, licence, where to get it, which
     files are looked for and how to read them. Of what is here, and of any file:
-    sizes, features, labels and split as they were read.
+    sizes, features, labels and split as they were read; next to Table I of the
+    AMSH paper where the data set is one of the paper's.
 
     [bold]Examples[/bold]
 
     modalhash datasets info nuswide10
 
+    modalhash datasets info mirflickr25k:full
+
     modalhash datasets info features.mat
 
     modalhash datasets info other.mat --map image=feat_i --map text=feat_t --map labels=gnd
     """
-    from modalhash.data import NAMED, is_present
+    from modalhash.data import is_named, is_present, lookup
 
-    named = name_or_path in NAMED and not Path(name_or_path).is_file() and not mapping
+    named = is_named(name_or_path) and not Path(name_or_path).is_file() and not mapping
     about = _about(name_or_path, root) if named else {}
     there = not named or is_present(name_or_path, root)
     data = open_dataset(name_or_path, root, file_mapping(mapping)) if there else None
+    published = lookup(name_or_path)[0].published if named and ":" not in name_or_path else {}
+    compared = {} if data is None else _compared_with_paper(data, published)
     if as_json:
-        print_json({**about, **({} if data is None else {"contents": _contents(data)})})
+        contents = {} if data is None else {"contents": _contents(data)}
+        print_json({**about, **contents, **({"table_1": compared} if compared else {})})
         return
     if about:
         _show_about(about)
     if data is not None:
         _show(data)
+    if compared:
+        _show_comparison(compared)
 
 
 def _about(name: str, root: Path | None) -> dict[str, Any]:
     """Return what the catalogue knows of a data set, and whether it is here."""
-    from modalhash.data import NAMED, data_root, found_at, is_present
+    from modalhash.data import found_at, how_to_get, is_present, lookup
 
-    entry, here = NAMED[name], is_present(name, root)
+    entry, here = lookup(name)[0], is_present(name, root)
     path = found_at(name, root)
-    files = [str(data_root(root) / name / file) for file in entry.files]
+    files = [str(folder / file) for folder in entry.possible_folders(root) for file in entry.files]
     return {
         "name": name,
         "title": entry.title,
@@ -113,10 +122,11 @@ def _about(name: str, root: Path | None) -> dict[str, Any]:
         "classes": entry.classes,
         "licence": entry.licence,
         "where": entry.where,
-        "how": entry.how,
+        "how": how_to_get(name, root),
         "layout": entry.layout,
         "files": files,
         "any_file": entry.any_file,
+        "variants": {f"{entry.name}:{variant}": one.about for variant, one in entry.variants.items()},
         "packages": list(entry.packages),
         "converter": entry.has_converter,
         "read": f'modalhash.data.load_dataset("{name}"), or as {name} to evaluate, tune, train and in grids',
@@ -148,10 +158,38 @@ def _show_about(about: dict[str, Any]) -> None:
         ("where", about["where"]),
         ("how to get", about["how"]),
         ("layout", about["layout"]),
+        *(("variant", f"{name}: {text}") for name, text in about["variants"].items()),
         ("how to read", about["read"]),
         ("here", here),
     ):
         table.add_row(title, escape(text))
+    console().print(table)
+
+
+def _compared_with_paper(dataset: Dataset, published: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return statistics of a data set next to those of Table I; empty where the paper has none."""
+    items, split = max(dataset.sizes.values()), dataset.split
+    if split is not None:
+        query, training = (max(map(len, part.values())) for part in (split.query, split.training))
+    else:
+        query = dataset.split_sizes.get("query", 0)
+        training = dataset.split_sizes.get("training", items - query)
+    found = {"items": items, "query": query, "training": training, "classes": len(dataset.class_names)}
+    found |= dataset.widths
+    return {name: {"here": found.get(name, 0), "paper": expected} for name, expected in published.items()}
+
+
+def _show_comparison(compared: dict[str, dict[str, int]]) -> None:
+    from rich.table import Table
+
+    names = {"query": "queries", "training": "training items", "image": "image features", "text": "text features"}
+    table = Table("", "here", "Table I", "difference", title="Next to the AMSH paper")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, values in compared.items():
+        difference = values["here"] - values["paper"]
+        numbers = (f"{values['here']:,}", f"{values['paper']:,}", f"{difference:+,}" if difference else "")
+        table.add_row(names.get(name, name), *numbers)
     console().print(table)
 
 
@@ -161,12 +199,14 @@ def _contents(dataset: Dataset) -> dict[str, Any]:
     parts = {} if split is None else {"training": split.training, "query": split.query, "database": split.database}
     return {
         "name": dataset.name,
+        "kind": dataset.kind,
         "paired": dataset.paired,
         "class_names": list(dataset.class_names) if dataset.labels else [],
         "modalities": {
             name: {
                 "items": n,
                 "features": None if name not in dataset.features else list(dataset.features[name].shape[1:]),
+                "components": dataset.components.get(name),
                 "dtype": None if name not in dataset.features else str(dataset.features[name].dtype),
                 "labels_each": None if name not in dataset.labels else float(dataset.labels[name].sum() / max(1, n)),
                 "raw": name in dataset.raw,
@@ -174,7 +214,7 @@ def _contents(dataset: Dataset) -> dict[str, Any]:
             }
             for name, n in dataset.sizes.items()
         },
-        "provenance": {key: value for key, value in dataset.provenance.items() if value and key != "vocabulary"},
+        "provenance": {key: value for key, value in dataset.provenance.items() if value},
     }
 
 
@@ -195,11 +235,13 @@ def convert(
 
     modalhash datasets convert wiki downloads/wiki data/wiki/wiki.npz
 
-    modalhash datasets convert nuswide10 downloads/nuswide data/nuswide10/nuswide10.npz --option n_query=2000
+    modalhash datasets convert mirflickr25k downloads/mirflickr data/mirflickr25k/features.npz
     """
     from modalhash.data import convert as run
 
-    _show(run(name, source, out, **key_any(option, "--option")))
+    with progress_bars() as progress:
+        made = run(name, source, out, progress=progress, **key_any(option, "--option"))
+    _show(made)
     typer.echo(f"written: {out}")
 
 
@@ -258,16 +300,21 @@ def _show(dataset: Dataset) -> None:
             row += ["raw only", "", ""]
         else:
             density = f"{values.nnz / max(1, n):.1f} each" if isinstance(values, sparse.csr_array) else "dense"
-            row += ["×".join(str(size) for size in values.shape[1:]), str(values.dtype), density]
+            shape = "×".join(str(size) for size in values.shape[1:])
+            shape += f" → {dataset.components[name]} components" if name in dataset.components else ""
+            row += [shape, str(values.dtype), density]
         row.append(f"{labels.sum() / max(1, n):.2f}" if labels is not None else "none")
         split = dataset.split
         parts = (split.training, split.query, split.database) if split else ()
         row.append(" / ".join(f"{len(part[name]):,}" for part in parts))
         table.add_row(*row)
     pairing = "paired" if dataset.paired else "not paired"
-    out.print(f"[bold]{dataset.name}[/bold]: {pairing}, {len(dataset.class_names)} classes")
+    out.print(f"[bold]{dataset.name}[/bold]: {pairing}, {len(dataset.class_names)} classes; data: {dataset.kind}")
     out.print(table)
+    if dataset.split is None and dataset.split_sizes:
+        sizes = " and ".join(f"{n:,} {part} items" for part, n in dataset.split_sizes.items())
+        out.print(f"no split: each seed draws {sizes} at random")
     for key, value in dataset.provenance.items():
-        if value and key != "vocabulary":
+        if value and key != "kind":
             text = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
             out.print(f"{key}: {text}", markup=False)

@@ -10,13 +10,18 @@ if TYPE_CHECKING:
     from modalhash.data._errors import ReadError as ReadError
     from modalhash.data._read import guess_mapping as guess_mapping
     from modalhash.data._read import read as read
+    from modalhash.data._root import data_root as data_root
     from modalhash.data.catalog import NAMED as NAMED
     from modalhash.data.catalog import NamedDataset as NamedDataset
     from modalhash.data.catalog import convert as convert
-    from modalhash.data.catalog import data_root as data_root
+    from modalhash.data.catalog import declared as declared
     from modalhash.data.catalog import found_at as found_at
+    from modalhash.data.catalog import how_to_get as how_to_get
+    from modalhash.data.catalog import is_named as is_named
     from modalhash.data.catalog import is_present as is_present
     from modalhash.data.catalog import load_dataset as load_dataset
+    from modalhash.data.catalog import lookup as lookup
+    from modalhash.data.dataset import KINDS as KINDS
     from modalhash.data.dataset import Dataset as Dataset
     from modalhash.data.dataset import Parts as Parts
     from modalhash.data.dataset import Split as Split
@@ -54,8 +59,20 @@ __getattr__, __dir__, __all__ = lazy_exports(
     {
         "_errors": ["ReadError"],
         "_read": ["guess_mapping", "read"],
-        "catalog": ["NAMED", "NamedDataset", "convert", "data_root", "found_at", "is_present", "load_dataset"],
-        "dataset": ["Dataset", "Parts", "Split", "with_split"],
+        "_root": ["data_root"],
+        "catalog": [
+            "NAMED",
+            "NamedDataset",
+            "convert",
+            "declared",
+            "found_at",
+            "how_to_get",
+            "is_named",
+            "is_present",
+            "load_dataset",
+            "lookup",
+        ],
+        "dataset": ["KINDS", "Dataset", "Parts", "Split", "with_split"],
         "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines", "table_format", "usual_fields"],
         "formats.table_format": ["TableFormat"],
         "labels": ["label_matrix", "label_names", "parse_labels"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from modalhash.data.limits import ReadLimits, too_large
 from modalhash.frames import Frame, is_frame
 
 Paths = str | Path | Sequence[str | Path]
+STORED = ("provenance", "split", "split_sizes", "components", "name")
+"""Variables that ``write_npz`` stores next to the arrays."""
 ARRAY_SUFFIXES = (".mat", ".npz", ".npy", ".h5", ".hdf5", ".h5py")
 _HOW_TO_MAP = 'Say which is which, e.g. read(path, image="XAll", text="YAll", labels="LAll")'
 
@@ -112,7 +114,7 @@ def _read_arrays(
             mapping=guess(variables),
         )
     used = layout.used()
-    unused = [key for key in variables if key not in used and key not in ("provenance", "split", "name")]
+    unused = [key for key in variables if key not in used and key not in STORED]
     provenance = {
         "source": "file",
         "files": [file.name for file in files],
@@ -121,6 +123,12 @@ def _read_arrays(
     }
     dataset = assemble(layout, name=label, provenance=provenance, limits=limits)
     return dataset if mapping else _with_stored_facts(dataset, variables, keep_name=keep_name)
+
+
+def read_arrays(path: Path, names: Iterable[str], *, limits: ReadLimits | None = None) -> dict[str, Any]:
+    """Return the variables of a file that have these names: arrays, CSR matrices, or texts as object arrays."""
+    variables = _variables([path], limits or ReadLimits())
+    return {name: variables[name].load() for name in names if name in variables}
 
 
 def guess_mapping(path: Paths, *, limits: ReadLimits | None = None) -> dict[str, str]:
@@ -205,9 +213,12 @@ def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], *, k
     if "provenance" in variables and variables["provenance"].kind == "texts":
         try:
             stored = json.loads(str(variables["provenance"].load()))
-            split = json.loads(str(variables["split"].load())) if "split" in variables else None
+            split, sizes, components = (
+                json.loads(str(variables[name].load())) if name in variables else None
+                for name in ("split", "split_sizes", "components")
+            )
         except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"'provenance' or 'split' is not JSON ({error})") from error
+            raise ValueError(f"'provenance', 'split' or its sizes are not JSON ({error})") from error
         if not isinstance(stored, dict):
             raise ValueError(f"'provenance' is a {type(stored).__name__}; expected a JSON object")
         provenance = {
@@ -221,5 +232,7 @@ def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], *, k
             name=name,
             provenance=provenance,
             split=Split.from_json(split, disjoint=False) if split else dataset.split,
+            split_sizes=sizes or {},
+            components=components or {},
         )
     return dataset

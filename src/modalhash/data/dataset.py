@@ -20,8 +20,13 @@ from modalhash._files import write_atomically
 from modalhash._typing import Array, Matrix
 from modalhash.data._checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
 from modalhash.data._errors import ReadError
+from modalhash.data.principal_components import PrincipalComponents
 from modalhash.origins import Origin, TracedFeatures
 
+KINDS = ("original", "recomputed features", "substitute", "twin", "generated")
+"""What ``provenance["kind"]`` may say of a data set, compared with the one that publications report on."""
+TEST_SHARE = 0.2
+"""Share of the items drawn as queries where a data set has neither a split nor split sizes."""
 _FORMAT, _VERSION = "modalhash-split", 1
 
 
@@ -39,9 +44,13 @@ class Dataset:
     ids : dict from modality to 1-D int or str, each once within its modality; row numbers by default
     class_names : one name per label column; numbers by default
     name : of the data set
-    provenance : where it comes from: ``source``, ``files``, ``sha256``, ``licence``, ``notes`` …
+    provenance : where it comes from: ``source``, ``files``, ``sha256``, ``licence``, ``notes`` …, and ``kind``, one of
+        ``"original"``, ``"recomputed features"``, ``"substitute"``, ``"twin"`` and ``"generated"``
     raw : dict from modality to texts or paths; a modality may have these instead of features
     split : the split that comes with the data
+    split_sizes : number of ``"query"`` and perhaps ``"training"`` items of the literature, for :func:`with_split`
+    components : dict from modality to a number of principal components. :meth:`parts` fits them on the training part
+        and replaces the features of all three parts
     true_labels : the labels that relevance is judged by, where ``labels`` were spoiled on purpose (see
         :mod:`modalhash.data.scenarios`)
     origins : where the items of each modality stand in the files that they were read from, for errors
@@ -62,6 +71,8 @@ class Dataset:
     split: Split | None = None
     true_labels: Mapping[str, Array] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    split_sizes: Mapping[str, int] = field(default_factory=dict)
+    components: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"data set {self.name!r}"
@@ -92,6 +103,12 @@ class Dataset:
         object.__setattr__(self, "class_names", self._clean_class_names())
         if self.split is not None and (unknown := set(self.split.modalities) ^ set(sizes)):
             raise ValueError(f"{where}: split and data disagree about the modalities {shown(sorted(unknown))}")
+        if unknown := set(self.split_sizes) - {"query", "training"}:
+            raise ValueError(f"{where}: split_sizes of {shown(sorted(unknown))}; expected 'query' and 'training'")
+        if unknown := set(self.components) - set(features):
+            raise ValueError(f"{where}: components of {shown(sorted(unknown))}; features are of {shown(features)}")
+        if (kind := self.provenance.get("kind")) is not None and kind not in KINDS:
+            raise ValueError(f"{where}: provenance says kind {kind!r}; expected one of {', '.join(KINDS)}")
 
     def _clean_labels(self, given: Mapping[str, Array], sizes: Mapping[str, int], what: str) -> dict[str, Array]:
         where = f"data set {self.name!r}"
@@ -142,6 +159,16 @@ class Dataset:
         return {name: len(ids) for name, ids in self.ids.items()}
 
     @property
+    def widths(self) -> dict[str, int]:
+        """The number of features by modality, as :meth:`parts` returns them."""
+        return {name: self.components.get(name, values.shape[1]) for name, values in self.features.items()}
+
+    @property
+    def kind(self) -> str:
+        """What the data set says it is, one of :data:`KINDS`, or ``"not stated"``."""
+        return str(self.provenance.get("kind", "not stated"))
+
+    @property
     def paired(self) -> bool:
         """Whether the same row is the same item in every modality, judged by the ids."""
         first, *others = self.ids.values()
@@ -155,7 +182,7 @@ class Dataset:
     def parts(self) -> Parts:
         """Return the training, query and database part by the data set's own split."""
         if self.split is None:
-            raise ValueError(f"data set {self.name!r} has no split; make one with modalhash.data.Split and apply it")
+            raise ValueError(f"data set {self.name!r} has no split; draw one with modalhash.data.with_split")
         return self.split.apply(self)
 
     def select(self, rows: Mapping[str, Any]) -> Dataset:
@@ -173,6 +200,8 @@ class Dataset:
             raw=of(self.raw),
             true_labels=of(self.true_labels),
             split=None,
+            split_sizes={},
+            components={name: n for name, n in self.components.items() if name in rows},
         )
 
     def take(self, ids: Any) -> Dataset:
@@ -189,7 +218,8 @@ class Dataset:
     def only(self, *modalities: str) -> Dataset:
         """Return the data set with these modalities alone, in the order named, and its split."""
         part = self.select({name: slice(None) for name in modalities})
-        return replace(part, split=self.split.only(*modalities) if self.split else None)
+        split = self.split.only(*modalities) if self.split else None
+        return replace(part, split=split, split_sizes=self.split_sizes)
 
     def describe(self) -> str:
         """Say in a few lines what the data set holds and where it comes from."""
@@ -200,11 +230,16 @@ class Dataset:
                 line += f", {'×'.join(str(size) for size in values.shape[1:])} {values.dtype}"
                 if isinstance(values, sparse.csr_array):
                     line += f", {values.nnz / max(1, values.shape[0]):.1f} non-zeros each"
+                if name in self.components:
+                    line += f", reduced to {self.components[name]} principal components of the training items"
             if name in self.labels:
                 line += f", {self.labels[name].sum() / max(1, n):.2f} labels each"
             lines.append(line + (", raw items" if name in self.raw else ""))
         if self.split is not None:
             lines.append(f"  {self.split}")
+        elif self.split_sizes:
+            sizes = ", ".join(f"{n:,} {part} items" for part, n in self.split_sizes.items())
+            lines.append(f"  no split; with_split draws {sizes}")
         lines += [f"  {key}: {value}" for key, value in self.provenance.items() if value]
         return "\n".join(lines)
 
@@ -213,10 +248,10 @@ class Dataset:
             raise ValueError(f"no modality {shown(unknown)}; the data set has {shown(self.modalities)}")
 
     def __repr__(self) -> str:
-        shapes = [
-            f"{name} {'×'.join(map(str, self.features[name].shape))}" if name in self.features else f"{name} {n} raw"
-            for name, n in self.sizes.items()
-        ]
+        shapes = []
+        for name, n in self.sizes.items():
+            shape = "×".join(map(str, self.features[name].shape)) if name in self.features else f"{n} raw"
+            shapes.append(f"{name} {shape}" + (f"→{self.components[name]}" if name in self.components else ""))
         classes = f"{len(self.class_names)} classes" if self.labels else "no labels"
         return f"Dataset({self.name!r}: {', '.join(shapes)}, {classes}{', split' if self.split else ''})"
 
@@ -289,10 +324,14 @@ class Split:
                 )
 
     def apply(self, dataset: Dataset) -> Parts:
-        """Return the three parts of a data set; a database that is the training part is the same object."""
+        """Return the three parts of a data set; a database that is the training part is the same object.
+
+        Features of the modalities in ``dataset.components`` become principal components of the training part.
+        """
         training, query = dataset.take(self.training), dataset.take(self.query)
         database = training if self.database_is_training else dataset.take(self.database)
-        return Parts(training, query, database)
+        parts = Parts(training, query, database)
+        return _reduced(parts, dataset) if dataset.components else parts
 
     def only(self, *modalities: str) -> Split:
         """Return the split of these modalities alone."""
@@ -352,30 +391,54 @@ def _clean_part(part: Any, name: str) -> dict[str, Array]:
     }
 
 
-def with_split(
-    dataset: Dataset, name: str, *, seed: int, queries: int | None = None, training: int | None = None
-) -> Dataset:
+def _reduced(parts: Parts, dataset: Dataset) -> Parts:
+    """Fit principal components on the training part and replace the features of all parts by them."""
+    fitted = {}
+    for name, n in dataset.components.items():
+        where = f"data set {dataset.name!r}, {name!r}"
+        fitted[name] = PrincipalComponents.fit(parts.training.features[name], n, where)
+
+    def of(part: Dataset) -> Dataset:
+        made = {name: found.transform(part.features[name]) for name, found in fitted.items()}
+        return replace(part, features={**part.features, **made}, components={})
+
+    training = of(parts.training)
+    return Parts(training, of(parts.query), training if parts.database is parts.training else of(parts.database))
+
+
+def with_split(dataset: Dataset, *, seed: int, share: float | None = None) -> Dataset:
     """Return the data set with its own split, or with one drawn at random.
+
+    An item is a query in all modalities or in none. The numbers of queries and training items are those of
+    ``dataset.split_sizes``; without a training size, all items but the queries train. The rest is the database.
 
     Parameters
     ----------
-    dataset
-        if it has no split, its modalities must have the same ids
-    name
-        part of the seed, so that two data sets of one size are not split alike
-    queries
-        how many; a tenth of the items by default
-    training
-        how many of the rest; all of it by default. The rest is the database in any case
+    dataset : Dataset
+        its name is part of the seed, so that two data sets of the same size get different splits
+    seed : int
+    share : float, optional
+        share of the items drawn as queries, instead of the data set's own sizes; 0.2 where it has none
     """
     if dataset.split is not None:
         return dataset
-    if not dataset.paired:
-        raise ValueError(f"{name}: no split, and not the same ids in all modalities; write it with a split")
-    ids = np.random.default_rng([seed, *name.encode()]).permutation(next(iter(dataset.ids.values())))
-    count = queries or round(len(ids) / 10)
-    query, rest = ids[:count], ids[count:]
-    chosen = rest if training is None else rest[:training]
-    names = dataset.modalities
-    database = None if len(chosen) == len(rest) else dict.fromkeys(names, rest)
-    return replace(dataset, split=Split(dict.fromkeys(names, chosen), dict.fromkeys(names, query), database))
+    if share is not None and not 0 < share < 1:
+        raise ValueError(f"the share of queries is {share}; expected a number between 0 and 1")
+    first, *others = dataset.ids.values()
+    ids = first if dataset.paired else np.unique(np.concatenate([first, *others]))
+    sizes = dataset.split_sizes if share is None else {}
+    n_query = sizes.get("query") or max(1, round((share or TEST_SHARE) * len(ids)))
+    n_training = sizes.get("training", len(ids) - n_query)
+    if not 0 < n_training <= len(ids) - n_query:
+        raise ValueError(
+            f"data set {dataset.name!r}: {n_query} queries and {max(n_training, 1)} training items are asked for; "
+            f"it has {len(ids)} items. Pass a share of queries, or give the data set a split"
+        )
+    drawn = np.random.default_rng([seed, *dataset.name.encode()]).permutation(ids)
+    query, rest = drawn[:n_query], drawn[n_query:]
+
+    def own(chosen: Array) -> dict[str, Array]:
+        return {name: chosen[np.isin(chosen, known)] for name, known in dataset.ids.items()}
+
+    database = None if n_training == len(rest) else own(rest)
+    return replace(dataset, split=Split(own(rest[:n_training]), own(query), database))

@@ -5,16 +5,18 @@ frequencies and sparsity of a real one: for measuring time and memory at the pap
 where the real files cannot be had. The features carry the labels' signal, but no figure on a twin says anything about
 the real data.
 
-Counts and widths of the twins are those of Table I of the paper, which gives no label frequencies. Those of MIRFlickr
-and NUS-WIDE are class counts from memory, not checked against the files; their sums (92,889 and 331,592) are within
-0.2 % of the known numbers of labels (92,902 and 332,189). MIRFlickr's are of all 25,000 images. For IAPR TC-12 a Zipf
-law with 4.2 labels per item stands in: an assumption. NUS-WIDE's 5.8 tags per item and 2.8 % untagged items follow
-from published totals; IAPR's 20 words per item are an assumption.
+Counts and widths of the twins are those of Table I of the paper, which gives no label frequencies. The twin of NUS-WIDE
+has the real labels where ``nuswide/labels.npz`` (``labels`` of all images, ``concepts``) is in the folder of the data
+sets; else its labels are drawn with the frequencies of that file. MIRFlickr's frequencies are class counts of all
+25,000 images from memory; their sum (92,889) is within 0.1 % of the known number of labels (92,902). For IAPR TC-12 a
+Zipf law with 4.2 labels per item is an assumption. NUS-WIDE's 5.8 tags per item and 2.8 % untagged items follow from
+published totals; IAPR's 20 words per item are an assumption.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -22,6 +24,8 @@ from scipy.special import ndtri
 
 from modalhash._typing import Array, Matrix
 from modalhash.blocks import row_slices
+from modalhash.data._errors import ReadError
+from modalhash.data._root import data_root
 from modalhash.data.dataset import Dataset, Split
 from modalhash.validation import check_choice, check_int, check_number
 
@@ -42,7 +46,7 @@ class Generated:
             {name: np.concatenate([self.X[name], features[name]]) for name in n},
             {name: np.concatenate([self.Y[name], labels[name]]) for name in n},
             name="generated",
-            provenance={"source": "drawn by modalhash.data.generate"},
+            provenance={"kind": "generated", "source": "drawn by modalhash.data.generate"},
             split=Split(
                 {name: np.arange(a) for name, (a, b) in n.items()},
                 {name: np.arange(a, a + b) for name, (a, b) in n.items()},
@@ -101,8 +105,8 @@ _MIRFLICKR = {
     "sunset": 2135, "transport": 2896, "tree": 4683, "water": 3331,
 }  # fmt: skip
 _NUSWIDE = {
-    "sky": 74190, "clouds": 54323, "person": 51577, "water": 35264, "animal": 33887, "grass": 22561,
-    "buildings": 17468, "window": 14793, "plants": 14137, "lake": 13392,
+    "sky": 74190, "clouds": 54087, "person": 51577, "water": 35264, "animal": 33887, "grass": 22561,
+    "buildings": 17835, "window": 15051, "plants": 14345, "lake": 13392,
 }  # fmt: skip
 
 
@@ -119,6 +123,13 @@ class Recipe:
     tags: float | None
     """Mean number of words per item in binary texts; None if the texts are dense."""
     untagged: float = 0.0
+    labels: str = ""
+    """File with the real labels, under the folder of the data sets."""
+
+    def labels_file(self, root: str | Path | None = None) -> Path | None:
+        """Return the file with the real labels if it is there."""
+        path = data_root(root) / self.labels
+        return path if self.labels and path.is_file() else None
 
 
 def _zipf(n_classes: int, labels_per_item: float) -> dict[str, float]:
@@ -129,22 +140,26 @@ def _zipf(n_classes: int, labels_per_item: float) -> dict[str, float]:
 
 RECIPES = {
     "mirflickr25k": Recipe(836, 15902, 150, 500, {name: n / 25000 for name, n in _MIRFLICKR.items()}, None),
-    "nuswide10": Recipe(2000, 184577, 500, 1000, {name: n / 186577 for name, n in _NUSWIDE.items()}, 6.1, 0.028),
-    "iapr-tc12": Recipe(2000, 18000, 512, 2912, _zipf(255, 4.2), 20.0),
+    "nuswide10": Recipe(
+        2000, 184577, 500, 1000, {name: n / 186577 for name, n in _NUSWIDE.items()}, 6.1, 0.028, "nuswide/labels.npz"
+    ),
+    "iapr-tc12-255": Recipe(2000, 18000, 512, 2912, _zipf(255, 4.2), 20.0),
 }
 
 
-def twin(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
+def twin(name: str, *, seed: int = 0, scale: float = 1.0, root: str | Path | None = None) -> Dataset:
     """Draw a data set with the measures of a real one.
 
     Parameters
     ----------
     name
-        ``mirflickr25k``, ``nuswide10`` or ``iapr-tc12``
+        ``mirflickr25k``, ``nuswide10`` or ``iapr-tc12-255``
     seed
         the same seed gives the same data
     scale
         share of the items to draw, e.g. 0.1
+    root
+        the folder that may hold real labels, in ``nuswide/labels.npz``; by default ``$MODALHASH_DATA``, else ``./data``
 
     Examples
     --------
@@ -156,7 +171,11 @@ def twin(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
     n_query, n_training = (max(1, round(n * share)) for n in (recipe.n_query, recipe.n_training))
     rng = np.random.default_rng([check_int(seed, "seed", at_least=0), *name.encode()])
     n = n_query + n_training
-    labels = _draw_labels(n, np.array(list(recipe.frequencies.values())), rng)
+    path, class_names = recipe.labels_file(root), list(recipe.frequencies)
+    if path is None:
+        labels = _draw_labels(n, np.array(list(recipe.frequencies.values())), rng)
+    else:
+        class_names, labels = _real_labels(path, len(class_names), n, rng)
     features: dict[str, Matrix] = {"image": _dense(labels, recipe.image, rng)}
     if recipe.tags is None:
         features["text"] = _dense(labels, recipe.text, rng)
@@ -167,11 +186,32 @@ def twin(name: str, *, seed: int = 0, scale: float = 1.0) -> Dataset:
     return Dataset(
         features,
         {"image": labels, "text": labels},
-        class_names=list(recipe.frequencies),
+        class_names=class_names,
         name=f"{name}-twin",
-        provenance={"source": "synthetic", "notes": [f"twin of {name}, seed {seed}, scale {scale:g}"]},
+        provenance={
+            "kind": "twin",
+            "source": "synthetic",
+            "labels": "drawn" if path is None else "real",
+            "notes": [
+                f"twin of {name}, seed {seed}, scale {scale:g}",
+                "labels are drawn" if path is None else f"labels are those of {recipe.labels}",
+            ],
+        },
         split=Split({"image": training, "text": training}, {"image": query, "text": query}),
     )
+
+
+def _real_labels(path: Path, n_classes: int, n: int, rng: np.random.Generator) -> tuple[list[str], Array]:
+    """Return the most frequent classes, and the labels of ``n`` random items that have one of them."""
+    with np.load(path, allow_pickle=False) as file:
+        if missing := {"labels", "concepts"} - set(file.files):
+            raise ReadError(path, f"no variable {', '.join(sorted(missing))}")
+        labels, names = file["labels"], file["concepts"]
+    top = np.argsort(-labels.sum(axis=0, dtype=np.int64), kind="stable")[:n_classes]
+    labels = labels[:, top].astype(bool)
+    rows = np.flatnonzero(labels.any(axis=1))
+    chosen = rng.choice(rows, size=n, replace=n > len(rows))
+    return [str(names[column]) for column in top], labels[chosen]
 
 
 def _draw_labels(n: int, frequencies: Array, rng: np.random.Generator) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,7 @@ def write_npz(dataset: Dataset, path: str | Path) -> Path:
     }
     if dataset.labels:
         arrays["class_names"] = np.array(dataset.class_names)
-    for name, values in dataset.features.items():
-        if isinstance(values, sparse.csr_array):
-            arrays[f"{name}_indptr"], arrays[f"{name}_indices"] = values.indptr, values.indices
-            arrays[f"{name}_shape"], arrays[f"{name}_data"] = np.array(values.shape), values.data
-        else:
-            arrays[name] = values
+    arrays |= dataset.features
     for name, ids in dataset.ids.items():
         arrays[f"{name}__ids"] = ids
         if name in dataset.labels:
@@ -51,7 +47,22 @@ def write_npz(dataset: Dataset, path: str | Path) -> Path:
             arrays |= _texts(f"{name}__raw", dataset.raw[name].tolist())
     if dataset.split is not None:
         arrays["split"] = np.array(json.dumps(dataset.split.to_json(), ensure_ascii=False))
-    write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    for name in ("split_sizes", "components"):
+        if values := getattr(dataset, name):
+            arrays[name] = np.array(json.dumps(dict(values)))
+    return write_arrays(arrays, path)
+
+
+def write_arrays(arrays: Mapping[str, Any], path: str | Path) -> Path:
+    """Write arrays and CSR matrices under their names, without pickle; a failure leaves no file behind."""
+    path, plain = npz_path(path), {}
+    for name, values in arrays.items():
+        if sparse.issparse(values):
+            plain[f"{name}_indptr"], plain[f"{name}_indices"] = values.indptr, values.indices
+            plain[f"{name}_shape"], plain[f"{name}_data"] = np.array(values.shape), values.data
+        else:
+            plain[name] = values
+    write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **plain))
     return path
 
 

@@ -207,8 +207,12 @@ def encode_dataset(
     made = encode_items(encoder, items, where=names, progress=progress, strict=True).features
     old = [note for note in dataset.provenance.get("notes", ()) if not note.startswith(f"{modality}:")]
     notes = [*old, f"{modality}: encoder {encoder.name}, digest {encoder.digest[:16]}"]
+    provenance = {**dataset.provenance, "notes": notes}
+    if dataset.kind == "original":
+        provenance["kind"] = "recomputed features"
     features = {**dataset.features, modality: made}
-    return replace(dataset, features=features, provenance={**dataset.provenance, "notes": notes})
+    components = {name: n for name, n in dataset.components.items() if name != modality}
+    return replace(dataset, features=features, components=components, provenance=provenance)
 
 
 Done: TypeAlias = tuple[int, Matrix, list[int], list[Failure]]

@@ -1,11 +1,12 @@
-"""Pictures without learned weights: edges, structure and colour.
+"""Pictures without learned weights: gradients, structure, colour and edges.
 
 The structure is GIST: how much structure of which size and direction is where in a picture (A. Oliva, A. Torralba.
 Modeling the Shape of the Scene: A Holistic Representation of the Spatial Envelope. International Journal of Computer
 Vision 42, 2001). The picture, local contrast evened out, passes a bank of Gabor filters (4 sizes × 8 directions) in
 the Fourier domain; the mean response in each field of a 4×4 grid is a feature. A coarse filter lets only low
 frequencies through, so its response is computed on a coarser grid: the inverse transform of the middle of the
-spectrum, which loses nothing of it.
+spectrum, which loses nothing of it. Pictures are smaller here, and cut differently, than those that the GIST of
+published data sets is made of; :func:`modalhash.data.pictures.gist` follows the convention of the latter.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from scipy import fft
 
 from modalhash._decoding import MAX_PIXELS
 from modalhash._typing import Array
-from modalhash.data.pictures import CELLS, GRID, ORIENTATIONS, moments_of
+from modalhash.data.pictures import CELLS, GRID, N_EDGES, ORIENTATIONS, edge_histogram, moments_of
 from modalhash.encoders._pictures import read_picture
 from modalhash.encoders.base import EncoderBase, State
-from modalhash.validation import check_int
+from modalhash.validation import check_choice, check_int
 
 GIST_SIZE, GIST_PAD, GIST_GRID = 64, 8, 4
 SCALES, DIRECTIONS = 4, 8
@@ -32,68 +33,90 @@ GIST_STEPS = (1, 1, 2, 4)
 """Sampling of each scale's response; what the smaller grids cut off is below 1e-4 of the filter's peak."""
 CONTRAST_CYCLES, CONTRAST_FLOOR = 4, 0.2
 SIZE = 2 * GIST_SIZE
-DIM = CELLS * CELLS * ORIENTATIONS + GIST_FEATURES + GRID * GRID * 9
+PARTS = {
+    "gradients": CELLS * CELLS * ORIENTATIONS,
+    "gist": GIST_FEATURES,
+    "colours": GRID * GRID * 9,
+    "edges": N_EDGES,
+}
+"""Parts of the features and the number of values of each."""
+DEFAULT_PARTS = ("gradients", "gist", "colours")
 DECODED_TOGETHER = 16
 """Pictures that are decoded one after the other: a decoder and the filters would take the cache from each other."""
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
 class ImageEncoder(EncoderBase):
-    """1,249 features of a picture: 512 edge histogram values, 512 of GIST, 225 colour moments.
+    """1,249 features of a picture: 512 of a gradient histogram, 512 of GIST, 225 colour moments.
 
-    Each of the three parts is scaled to the same length, and the whole to length 1: distances between two pictures
-    weigh edges, structure and colour alike. The picture is first made a square of 128 × 128 pixels. Items are
-    paths or the bytes of files of any kind that Pillow reads.
+    Each part is scaled to the same length, and the whole to length 1, so that distances between two pictures weigh all
+    parts alike. The picture is first made a square of 128 × 128 pixels. Items are paths or the bytes of files of any
+    kind that Pillow reads.
 
     Parameters
     ----------
     max_pixels
         width × height above which a picture is refused before it is decoded
+    parts
+        which features, in this order: ``"gradients"``, ``"gist"``, ``"colours"``; ``"edges"`` are the 150 values of the
+        MPEG-7 edge histogram
 
     Examples
     --------
     >>> ImageEncoder().dim
     1249
+    >>> ImageEncoder(parts=["edges"]).dim
+    150
     """
 
     name = "image"
     parallel = True
     limits = frozenset({"max_pixels"})
 
-    def __init__(self, *, max_pixels: int = MAX_PIXELS) -> None:
+    def __init__(self, *, max_pixels: int = MAX_PIXELS, parts: Sequence[str] = DEFAULT_PARTS) -> None:
         self.max_pixels = check_int(max_pixels, "max_pixels", at_least=1)
+        self.parts = tuple(check_choice(part, "parts", tuple(PARTS)) for part in parts)
+        if not self.parts or len(set(self.parts)) < len(self.parts):
+            raise ValueError(f"parts are {list(parts)}; expected one or more of {', '.join(PARTS)}, each once")
 
     @property
     def dim(self) -> int:
-        """Return 1,249."""
-        return DIM
+        """Return the number of features."""
+        return sum(PARTS[part] for part in self.parts)
 
     @property
     def state(self) -> State:
         """Return the parameters; nothing is learned."""
-        return State({"max_pixels": self.max_pixels})
+        chosen = {} if self.parts == DEFAULT_PARTS else {"parts": list(self.parts)}
+        return State({"max_pixels": self.max_pixels, **chosen})
 
     def encode(self, batch: Sequence[Any]) -> Array:
         """Return features of pictures; some are decoded before their features are made, which spares the cache."""
-        out = np.empty((len(batch), DIM), dtype=np.float32)
+        out = np.empty((len(batch), self.dim), dtype=np.float32)
         for start in range(0, len(batch), DECODED_TOGETHER):
             some = batch[start : start + DECODED_TOGETHER]
             pictures = [read_picture(source, size=SIZE, max_pixels=self.max_pixels) for source in some]
             for row, pixels in enumerate(pictures, start):
-                out[row] = features_of(pixels)
+                out[row] = features_of(pixels, self.parts)
         return out
 
 
-def features_of(pixels: Array) -> Array:
+def features_of(pixels: Array, parts: Sequence[str] = DEFAULT_PARTS) -> Array:
     """Return the features of uint8 ``(128, 128, 3)``."""
     values = pixels.astype(np.float32, order="C") / np.float32(255)
     grey = values @ LUMINANCE
-    half = (grey[::2, ::2] + grey[1::2, ::2] + grey[::2, 1::2] + grey[1::2, 1::2]) / np.float32(4)
-    parts = [_unit(_edges(grey)), gist(half), _unit(_colours(values))]
-    return np.concatenate(parts) / np.sqrt(len(parts))
+
+    def part_of(name: str) -> Array:
+        if name == "gradients":
+            return _unit(_gradients(grey))
+        if name == "gist":
+            return gist((grey[::2, ::2] + grey[1::2, ::2] + grey[::2, 1::2] + grey[1::2, 1::2]) / np.float32(4))
+        return _unit(_colours(values) if name == "colours" else edge_histogram(255 * grey))
+
+    return np.concatenate([part_of(name) for name in parts]) / np.sqrt(len(parts))
 
 
-def _edges(grey: Array) -> Array:
+def _gradients(grey: Array) -> Array:
     """Return what :func:`modalhash.data.pictures.gradient_histogram` does before it is scaled to length 1."""
     from modalhash.encoders._picture_kernels import edge_sums, gradients
 

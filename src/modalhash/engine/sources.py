@@ -256,7 +256,7 @@ def open_source(
                 f"{wrong[0]}: of several sources each is a manifest, or a folder or an archive of pictures"
             )
         return paths
-    from modalhash.data import NAMED, load_dataset, read
+    from modalhash.data import NAMED, is_named, load_dataset, read
 
     if has_columns(source) and holds_features(source, fields, table):
         return read(source, table=table, **(fields or {}))
@@ -271,7 +271,7 @@ def open_source(
         raise error
     if path.exists():
         return read(path)
-    if str(source) in NAMED:
+    if is_named(str(source)):
         return load_dataset(str(source))
     raise FileNotFoundError(
         f"{path}: no such file, and no data set of that name ({', '.join(NAMED)}). "

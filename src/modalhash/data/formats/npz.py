@@ -19,6 +19,8 @@ from modalhash._typing import Array
 from modalhash.data.formats._found import Budget, Found, SparseParts, Value, kind_of, text_array
 
 WHAT = "a NumPy file"
+VALUES = ("data", "counts")
+"""Names for the values of a sparse matrix."""
 LENGTHS = "_lengths"
 """Of texts that are stored as one array of UTF-8 bytes: how many bytes each has."""
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -38,7 +40,10 @@ def prepare() -> None:
 
 
 def variables(path: Path, budget: Budget) -> list[Found]:
-    """List the arrays of the file; ``T_indptr``, ``T_indices`` and ``T_shape`` are one sparse matrix ``T``."""
+    """List the arrays of the file; ``T_indptr``, ``T_indices`` and ``T_shape`` are one sparse matrix ``T``.
+
+    Its values are ``T_data`` or ``T_counts``, or 1 where the file has neither.
+    """
     with _members(path) as (members, read):
         if {"format.npy", "shape.npy", "data.npy"} <= members.keys():
             return [Found(path.stem, tuple(read("shape", budget).tolist()), "sparse")]
@@ -46,7 +51,7 @@ def variables(path: Path, budget: Budget) -> list[Found]:
         for stem in [name.removesuffix("_indptr") for name in listed if name.endswith("_indptr")]:
             if f"{stem}_indices" in listed and f"{stem}_shape" in listed:
                 listed[stem] = Found(stem, tuple(read(f"{stem}_shape", budget).tolist()), "sparse")
-                for part in ("indptr", "indices", "shape", "data"):
+                for part in ("indptr", "indices", "shape", *VALUES):
                     listed.pop(f"{stem}_{part}", None)
         for stem in [name.removesuffix(LENGTHS) for name in listed if name.endswith(f"__raw{LENGTHS}")]:
             if stem in listed:
@@ -150,8 +155,8 @@ def _integers(values: Array) -> Array:
 def _triple(stem: str, members: dict[str, Member], read: Any, budget: Budget) -> SparseParts:
     shape = _shape(read(f"{stem}_shape", budget))
     pointers, indices = (_integers(read(f"{stem}_{part}", budget)) for part in ("indptr", "indices"))
-    weighted = f"{stem}_data.npy" in members
-    values = read(f"{stem}_data", budget) if weighted else np.ones(len(indices), dtype=np.float32)
+    name = next((f"{stem}_{part}" for part in VALUES if f"{stem}_{part}.npy" in members), None)
+    values = np.ones(len(indices), dtype=np.float32) if name is None else read(name, budget)
     return SparseParts("csr", shape, values, indices, pointers)
 
 

@@ -1,11 +1,13 @@
-"""What converters of official distributions share: finding files, comparing counts, splits, features."""
+"""What converters of official distributions share: finding files, comparing counts, features of pictures."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -14,8 +16,8 @@ from modalhash._decoding import TimedFile, in_pieces, refusal
 from modalhash._imports import require
 from modalhash._typing import Array
 from modalhash.data._errors import ReadError
-from modalhash.data.dataset import Split
-from modalhash.data.pictures import N_FEATURES, picture_features
+from modalhash.data.pictures import GIST_SIZE, N_EDGES, N_GIST, edge_histogram, gist
+from modalhash.progress import Callback, Reporter
 
 
 class FileTree:
@@ -56,31 +58,34 @@ def compare_count(what: str, got: int, expected: int) -> str | None:
     return text
 
 
-def random_split(ids: Array, n_query: int, seed: int) -> Split:
-    """Draw queries at random; the other items are training and database."""
-    if not 0 < n_query < len(ids):
-        raise ValueError(f"n_query is {n_query}; there are {len(ids)} items: take from 1 to {len(ids) - 1}")
-    is_query = np.zeros(len(ids), dtype=bool)
-    is_query[np.random.default_rng(seed).choice(len(ids), size=n_query, replace=False)] = True
-    return Split(dict.fromkeys(("image", "text"), ids[~is_query]), dict.fromkeys(("image", "text"), ids[is_query]))
+def features_of_files(paths: Sequence[Path], progress: Callback | None = None) -> dict[str, Array]:
+    """Compute the edge histograms and GIST of picture files of any kind, as ``ehd`` and ``gist``.
 
-
-def features_of_files(paths: Iterable[Path], n: int) -> Array:
-    """Compute gradient and colour features of picture files of any kind, each converted to RGB.
-
-    Sides, area and time of each are bounded, as for pictures of unknown origin.
+    Sides, area and time of each are bounded, as for pictures of unknown origin. Threads share the work.
     """
-    image = require("PIL.Image", extra="demo", why="reading the pictures")
-    out = np.empty((n, N_FEATURES), dtype=np.float32)
-    for row, path in enumerate(paths):
-        try:
-            with path.open("rb") as file, image.open(TimedFile(file)) as picture:
-                if reason := refusal(picture):
-                    raise ValueError(reason)
-                out[row] = picture_features(np.asarray(in_pieces(picture).convert("RGB").resize((128, 128))))
-        except Exception as error:  # a broken file can make a decoder fail in any way
-            raise ReadError(path, f"not a readable picture ({error})") from error
-    return out
+    report = Reporter(progress)
+    edges, structure = np.empty((len(paths), N_EDGES), np.float32), np.empty((len(paths), N_GIST), np.float32)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for row, found in enumerate(pool.map(_features_of_file, paths)):
+            edges[row], structure[row] = found
+            report("features of pictures", row + 1, len(paths))
+    return {"ehd": edges, "gist": structure}
+
+
+def _features_of_file(path: Path) -> tuple[Array, Array]:
+    image: Any = require("PIL.Image", extra="images", why="reading the pictures")
+    try:
+        with path.open("rb") as file, image.open(TimedFile(file)) as picture:
+            if reason := refusal(picture):
+                raise ValueError(reason)
+            whole = in_pieces(picture).convert("RGB")
+        side = min(whole.size)
+        left, top = ((size - side) // 2 for size in whole.size)
+        square = whole.crop((left, top, left + side, top + side))
+        small = square.resize((GIST_SIZE, GIST_SIZE), image.Resampling.BILINEAR)
+        return edge_histogram(np.asarray(whole.convert("L"))), gist(np.asarray(small, dtype=np.float32).mean(axis=2))
+    except Exception as error:  # a broken file can make a decoder fail in any way
+        raise ReadError(path, f"not a readable picture ({error})") from error
 
 
 def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:

@@ -20,12 +20,11 @@ from modalhash._typing import Array, Matrix
 from modalhash.data._errors import ReadError
 from modalhash.data.dataset import Dataset
 from modalhash.data.formats._found import text_array
-from modalhash.data.sets._official import FileTree, binary_matrix, compare_count, filled_lines_of, random_split
+from modalhash.data.sets._official import FileTree, binary_matrix, compare_count, filled_lines_of
 from modalhash.validation import check_int
 
 IMAGES = 269648
 SELECTED = {10: 186577, 21: 195834}
-TAGGED = {10: 181365, 21: 190421}
 ONES = {10: 332189, 21: 411438}
 N_TAGS = 1000
 
@@ -34,10 +33,6 @@ def convert(
     source: Path,
     *,
     n_concepts: int = 10,
-    image: str | None = "BoW_int",
-    drop_untagged: bool = False,
-    n_query: int = 2000,
-    seed: int = 0,
 ) -> Dataset:
     """Convert the official files.
 
@@ -46,16 +41,7 @@ def convert(
     source
         folder with ``Groundtruth``, ``ImageList``, ``ConceptsList``, ``NUS_WID_Tags`` and the low-level features
     n_concepts
-        how many of the most frequent concepts
-    image
-        name of the feature file without ``.dat``: ``BoW_int`` (500), ``Normalized_CH`` (64), ``Normalized_CORR``,
-        ``Normalized_EDH``, ``Normalized_WT``, ``Normalized_CM55``; None for no image features
-    drop_untagged
-        leave out images without any of the 1,000 tags
-    n_query
-        number of random queries
-    seed
-        of the split
+        number of most frequent concepts that are the labels
     """
     check_int(n_concepts, "n_concepts", at_least=1)
     tree = FileTree(source)
@@ -69,17 +55,14 @@ def convert(
     labels = labels[:, top]
     selected: Array = np.asarray(labels.any(axis=1))
     text = _tags(tree, len(paths), halves)
-    if drop_untagged:
-        selected &= np.diff(text.indptr) > 0
     rows = np.flatnonzero(selected)
     if n_concepts in SELECTED:
-        expected = TAGGED if drop_untagged else SELECTED
-        notes.append(compare_count(f"images with one of {n_concepts} concepts", len(rows), expected[n_concepts]))
-        if not drop_untagged:
-            notes.append(compare_count("ones in the label matrix", int(labels.sum()), ONES[n_concepts]))
-    features: dict[str, Matrix] = {"text": sparse.csr_array(text[rows])}
-    if image is not None:
-        features = {"image": _image_features(tree, image, len(paths), selected, halves), **features}
+        notes.append(compare_count(f"images with one of {n_concepts} concepts", len(rows), SELECTED[n_concepts]))
+        notes.append(compare_count("ones in the label matrix", int(labels.sum()), ONES[n_concepts]))
+    features: dict[str, Matrix] = {
+        "image": _image_features(tree, len(paths), selected, halves),
+        "text": sparse.csr_array(text[rows]),
+    }
     own = labels[rows]
     return Dataset(
         features,
@@ -88,12 +71,13 @@ def convert(
         class_names=[names[column] for column in top],
         name=f"nuswide{n_concepts}",
         provenance={
+            "kind": "original",
             "source": "NUS-WIDE, official distribution",
             "licence": "Flickr users' photographs; research use",
             "notes": [note for note in (*notes, "ids are rows of Imagelist.txt, from 0") if note],
         },
         raw={"image": text_array([paths[row] for row in rows])},
-        split=random_split(rows, n_query, seed),
+        split_sizes={"query": 2000},
     )
 
 
@@ -171,14 +155,12 @@ def _tags(tree: FileTree, n: int, halves: tuple[Array, Array] | None) -> sparse.
     return binary_matrix(columns, N_TAGS)
 
 
-def _image_features(tree: FileTree, image: str, n: int, selected: Array, halves: tuple[Array, Array] | None) -> Array:
-    if image == "BoW_int":
-        whole, names = "BoW_int.dat", ("BoW_Train_int.dat", "BoW_Test_int.dat")
-    else:
-        whole, names = f"{image}.dat", (f"Train_{image}.dat", f"Test_{image}.dat")
+def _image_features(tree: FileTree, n: int, selected: Array, halves: tuple[Array, Array] | None) -> Array:
+    """Read the 500-D bags of words of the selected images."""
+    names = ("BoW_Train_int.dat", "BoW_Test_int.dat")
     target = np.cumsum(selected) - 1
     out: Array | None = None
-    for path, rows in _sources(tree, whole, names, halves, n):
+    for path, rows in _sources(tree, "BoW_int.dat", names, halves, n):
         for number, row, line in _numbered(path, rows):
             if not selected[row]:
                 continue

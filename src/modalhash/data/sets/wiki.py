@@ -52,6 +52,7 @@ def convert(source: Path) -> Dataset:
         class_names=names,
         name="wiki",
         provenance={
+            "kind": "original",
             "source": "Wikipedia featured articles (Rasiwasia et al., 2010), official distribution",
             "files": [features.name, *(path.name for path in lists)],
             "sha256": sha256_of([features, *lists]),
