@@ -54,6 +54,7 @@ def test_a_method_is_constructed_by_name():
 def test_every_module_of_methods_is_registered():
     folder = Path(registry.__file__).parent / "methods"
     modules = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    modules |= {path.parent.name for path in folder.glob("*/__init__.py")}
     assert modules == {method.path.partition(":")[0].rpartition(".")[2] for method in registry.METHODS.values()}
 
 

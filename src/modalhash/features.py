@@ -101,11 +101,15 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         check_choice(self.rows, "rows", ROWS)
         dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
         self.n_features_in_ = X.shape[1]
-        mean = X.mean() if isinstance(X, RemoteRows) else X.mean(axis=0, dtype=np.float64)
-        self.origin_ = np.asarray(mean).ravel().astype(dtype)
+        self.origin_ = self._column_means(X).astype(dtype)
         self._prepare(X)
         self.mean_ = np.zeros(self.width, dtype=dtype)
         return dtype
+
+    def _column_means(self, X: Matrix | RemoteRows) -> Array:
+        """Return the column means that rows are centred on, in float64."""
+        mean = X.mean() if isinstance(X, RemoteRows) else X.mean(axis=0, dtype=np.float64)
+        return np.asarray(mean).ravel()
 
     def _centre(self, parts: Parts) -> None:
         if self.centred:
@@ -203,7 +207,7 @@ class Linear(FeatureMap):
 
 
 class AnchorKernel(FeatureMap):
-    r"""RBF similarities to a few training items, centred.
+    r"""Map items to their RBF similarities to a few training items, centred.
 
     .. math:: \phi_k(x) = \exp(-\lVert x - a_k\rVert^2 / 2s) - \mu_k
 
@@ -215,10 +219,12 @@ class AnchorKernel(FeatureMap):
     n_anchors : how many; capped at the number of items, with a warning
     anchors : "random", training items drawn by content; or "kmeans", centres of training items (Lloyd's algorithm from
         such items, at most 100 rounds)
-    squared : True is the authors' code. False is the kernel as the paper prints it,
+    squared : True is the kernel of AMSH's authors' code. False takes the distance itself, as the paper prints it:
         :math:`\exp(-\lVert x - a\rVert / 2\delta^2)` with δ the mean distance
-    bandwidth : s (or δ): "anchors", the mean over items and anchors; "pairs", half the mean over all pairs
-        of items; or a number
+    bandwidth : s (or δ): "anchors", the mean over items and anchors; "pairs", from v, the mean squared distance of two
+        items, which makes the kernel :math:`\exp(-\lVert x - a\rVert^2/v)`, a Gaussian half as wide, or the Laplacian
+        :math:`\exp(-\lVert x - a\rVert/\sqrt v)`; or a number
+    power : 1, or 0.5 for distances between signed square roots :math:`\operatorname{sign}(x)\sqrt{|x|}` of the features
     rows : "raw", "unit" (length 1) or "centred unit" (training mean subtracted, then length 1)
     centred : subtract the training mean of every feature
     bias : append a column of ones
@@ -243,6 +249,7 @@ class AnchorKernel(FeatureMap):
         anchors: str = "random",
         squared: bool = True,
         bandwidth: float | str = "anchors",
+        power: float = 1.0,
         rows: str = "raw",
         centred: bool = True,
         bias: bool = False,
@@ -253,6 +260,7 @@ class AnchorKernel(FeatureMap):
         self.anchors = anchors
         self.squared = squared
         self.bandwidth = bandwidth
+        self.power = power
         self.rows = rows
         self.centred = centred
         self.bias = bias
@@ -273,6 +281,20 @@ class AnchorKernel(FeatureMap):
         """Return one feature per anchor, at most one per item, plus the bias."""
         return min(self.n_anchors, int(X.shape[0])) + self.bias
 
+    def _column_means(self, X: Matrix | RemoteRows) -> Array:
+        if self.power not in (1, 0.5):
+            raise ValueError(f"power is {self.power!r}; expected 1 or 0.5")
+        if self.power == 1:
+            return super()._column_means(X)
+        total = self._sum(X, _root_sums, max(1, 2**20 // X.shape[1]))
+        return np.asarray(total / X.shape[0])
+
+    def _prepared(self, X: Matrix, rows: slice | Array) -> Matrix:
+        if self.power == 1:
+            return super()._prepared(X, rows)
+        block = signed_roots(X[rows])
+        return super()._prepared(block, slice(0, block.shape[0]))
+
     def _prepare(self, X: Matrix) -> None:
         n = X.shape[0]
         k = check_int(self.n_anchors, "n_anchors", at_least=1)
@@ -290,15 +312,18 @@ class AnchorKernel(FeatureMap):
             self.bandwidth_ = check_number(self.bandwidth, "bandwidth", positive=True)
 
     def _mean_distance(self, X: Matrix) -> float:
-        """Mean over all items and anchors, anchors included, as in the authors' code."""
+        """Return s or δ from the mean over all items and anchors, anchors included, or from that over all pairs."""
         check_choice(self.bandwidth, "bandwidth", ("anchors", "pairs"))
         n = X.shape[0]
-        if self.squared:  # mean |x|² + mean |a|² − 2 mean x · mean a: no distance has to be computed
+        if self.squared or self.bandwidth == "pairs":
+            # mean |x|² + mean |a|² − 2 mean x · mean a: no distance has to be computed
             total, squares = self._sum(X, _moments, max(1, 2**20 // X.shape[1]))
             mean = total / n
             A = (self.anchors_ if sparse.issparse(X) else self._shifted(self.anchors_)).astype(np.float64)
             if self.bandwidth == "pairs":
-                result = float(squares) / n - float(mean @ mean)
+                result = float(squares) / n - float(mean @ mean)  # v / 2
+                if not self.squared:  # exp(−d / 2δ²) = exp(−d / √v)
+                    result = float(np.sqrt(np.sqrt(2 * max(0.0, result)) / 2))
             else:
                 result = float(squares) / n + float(np.einsum("ij,ij->", A, A)) / len(A)
                 result -= 2 * float(mean @ A.mean(axis=0))
@@ -369,6 +394,15 @@ class AnchorKernel(FeatureMap):
         return out
 
 
+def signed_roots(X: Matrix) -> Matrix:
+    """Return sign(x) √|x| of every value, as a new matrix."""
+    if not sparse.issparse(X):
+        return np.sign(X) * np.sqrt(np.abs(X))
+    roots = X.copy()
+    roots.data = signed_roots(roots.data)
+    return roots
+
+
 def _squared_lengths(rows: sparse.csr_array) -> Array:
     """‖x‖² of CSR rows, without another matrix: for a single query, to make one takes longer than all else."""
     squares = rows.data * rows.data
@@ -390,6 +424,10 @@ def _centres(rows: Matrix, start: Array) -> Array:
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than centres
         found = KMeans(len(start), init=start, n_init=1, max_iter=KMEANS_ITER, random_state=0).fit(rows)
     return np.ascontiguousarray(found.cluster_centers_.astype(start.dtype))
+
+
+def _root_sums(rows: Matrix, kernel: AnchorKernel) -> Array:
+    return np.asarray(signed_roots(rows).sum(axis=0, dtype=np.float64)).ravel()
 
 
 def _moments(rows: Matrix, kernel: AnchorKernel) -> tuple[Array, float]:

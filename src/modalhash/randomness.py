@@ -46,12 +46,16 @@ def row_keys(X: Matrix, seed: int) -> Array:
 
 
 def draw(X: Matrix, count: int, seed: int) -> Array:
-    """Row numbers of ``count`` items drawn by content, in the order of the draw.
+    """Return the numbers of ``count`` rows drawn by content, in the order of the draw."""
+    return draw_by_key(row_keys(X, seed), count)
+
+
+def draw_by_key(keys: Array, count: int) -> Array:
+    """Return the positions of the ``count`` smallest keys, in ascending order, after mixing equal ones.
 
     Each copy of a row is an item of its own: where many rows are alike, untagged texts say, they are drawn
     as often as their number warrants and not all or none.
     """
-    keys = row_keys(X, seed)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     first = np.concatenate([[True], keys[1:] != keys[:-1]])

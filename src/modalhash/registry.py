@@ -753,7 +753,8 @@ def name_of(cls: type) -> str:
     """
     path = f"{cls.__module__}:{cls.__qualname__}"
     for method in METHODS.values():
-        if method.path == path:
+        module, _, name = method.path.partition(":")
+        if name == cls.__qualname__ and f"{cls.__module__}.".startswith(f"{module}."):  # a module, or inside a package
             return method.name
     _check_method(path, cls)
     for name, registered in installed().items():

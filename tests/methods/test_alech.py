@@ -76,8 +76,12 @@ def test_it_starts_from_the_principal_components_of_the_second_modality(rng):
     np.testing.assert_allclose(np.abs(V[:, :6]), np.abs(F @ U))
 
 
-def test_anchors_are_those_of_the_authors_by_position_unless_given():
-    X = {"sketch": None, "sound": None}
-    for n_anchors, expected in ((None, (500, 1000)), (70, (70, 70)), ({"sound": 9, "sketch": 8}, (8, 9))):
-        maps = alech.ALECH(8, n_anchors=n_anchors)._feature_maps(X, seed=0)
-        assert tuple(maps[name].n_anchors for name in X) == expected
+@pytest.mark.parametrize(
+    ("n_anchors", "expected"), [(None, (500, 1000)), (70, (70, 70)), ({"sound": 9, "sketch": 8}, (8, 9))]
+)
+def test_anchors_are_those_of_the_authors_by_position_unless_given(rng, n_anchors, expected):
+    X = {"sketch": rng.normal(size=(1050, 5)), "sound": rng.normal(size=(1050, 4))}
+    Y = np.eye(3, dtype=int)[rng.integers(3, size=1050)]
+    model = alech.ALECH(4, n_anchors=n_anchors, max_iter=1, random_state=0)
+    model.fit(X, dict.fromkeys(X, Y), pairs="aligned")
+    assert tuple(len(model.maps_[name].anchors_) for name in X) == expected

@@ -64,10 +64,19 @@ def test_the_trace_falls(n_bits):
     assert np.all(np.diff(model.objective_) <= 1e-9 * model.objective_[0])
 
 
-def test_anchors_are_those_of_the_authors_by_position_unless_given():
-    X = {"sketch": None, "sound": None}
-    for n_anchors, expected in ((None, (500, 1000)), (70, (70, 70)), ({"sound": 9, "sketch": 8}, (8, 9))):
-        maps = batch.BATCH(8, n_anchors=n_anchors)._feature_maps(X, seed=0)
-        assert tuple(maps[name].n_anchors for name in X) == expected
+@pytest.mark.parametrize(
+    ("n_anchors", "expected"), [(None, (500, 1000)), (70, (70, 70)), ({"sound": 9, "sketch": 8}, (8, 9))]
+)
+def test_anchors_are_those_of_the_authors_by_position_unless_given(rng, n_anchors, expected):
+    X = {"sketch": rng.normal(size=(1050, 5)), "sound": rng.normal(size=(1050, 4))}
+    Y = np.eye(3, dtype=int)[rng.integers(3, size=1050)]
+    model = batch.BATCH(4, n_anchors=n_anchors, max_iter=1, random_state=0)
+    model.fit(X, dict.fromkeys(X, Y), pairs="aligned")
+    assert tuple(len(model.maps_[name].anchors_) for name in X) == expected
+
+
+def test_anchors_are_given_for_every_modality(rng):
+    X = {"sketch": rng.normal(size=(50, 5)), "sound": rng.normal(size=(50, 4))}
+    Y = np.eye(3, dtype=int)[rng.integers(3, size=50)]
     with pytest.raises(ValueError, match="n_anchors is given for 'sketch'"):
-        batch.BATCH(8, n_anchors={"sketch": 8})._feature_maps(X, seed=0)
+        batch.BATCH(8, n_anchors={"sketch": 8}).fit(X, dict.fromkeys(X, Y), pairs="aligned")

@@ -78,7 +78,7 @@ def test_relaxed_codes_are_the_dense_formula(rng):
 
 
 @pytest.mark.parametrize("b_step", ["dcc", "relaxed"])
-@pytest.mark.parametrize("kernel", [None, "rbf", {"image": None, "text": "rbf"}])
+@pytest.mark.parametrize("kernel", [None, "paper", {"image": None, "text": "paper"}])
 def test_every_variant_separates_the_classes(b_step, kernel):
     data = block_data(PAIRED)
     model = DCH(16, b_step=b_step, kernel=kernel, n_anchors=60, random_state=0).fit(data.X, data.Y, **data.fit)
@@ -89,14 +89,14 @@ def test_every_variant_separates_the_classes(b_step, kernel):
         hashed = unpack_signs(model.transform(data.Xq)[name], 16)
         assert np.mean((hashed @ centres.T).argmax(axis=1) == data.Yq[name].argmax(axis=1)) > 0.95
     assert model.objective_.shape == (model.n_iter_,) == (5,)
-    kinds = {None: Linear, "rbf": AnchorKernel}
+    kinds = {None: Linear, "paper": AnchorKernel}
     for name, feature_map in model.maps_.items():
         assert type(feature_map) is kinds[kernel[name] if isinstance(kernel, dict) else kernel]
 
 
 def test_the_rbf_map_is_exp_of_half_the_squared_distance():
     data = block_data(PAIRED)
-    model = DCH(8, kernel="rbf", n_anchors=20, random_state=0).fit(data.X, data.Y, **data.fit)
+    model = DCH(8, kernel="paper", n_anchors=20, random_state=0).fit(data.X, data.Y, **data.fit)
     X = data.X["text"] - data.X["text"].mean(axis=0)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     A = model.maps_["text"].anchors_
@@ -129,7 +129,7 @@ def test_functions_are_fitted_to_the_final_codes():
     [
         ({"b_step": "exact"}, "b_step is 'exact'"),
         ({"kernel": "linear"}, "kernel is 'linear'"),
-        ({"kernel": "rbf", "bandwidth": 0.0}, "bandwidth is 0"),
+        ({"kernel": "paper", "bandwidth": 0.0}, "bandwidth is 0"),
         ({"feature_weight": -1.0}, "feature_weight is -1"),
         ({"feature_weight": {"image": 1.0}}, "feature_weight is given for 'image'"),
         ({"ridge": 0.0}, "ridge is 0"),

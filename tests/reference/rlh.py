@@ -29,26 +29,28 @@ def probability(u, v, gain, offset):
     return 1 / (1 + np.exp(-(gain * sum(a * b for a, b in zip(u, v, strict=True)) / len(u) + offset)))
 
 
-def loss(A, b, alpha, kinds, graded=0.0, squared=False):
-    """Weighted sum over the kinds of the mean, over all their pairs, of −log P(R), or of a quarter of the squared error.
+def pair_loss(U, L, V, L2, gain, offset, graded=0.0):
+    """Mean of −log P(R) over all pairs of smooth codes U with labels L and smooth codes V with labels L2."""
+    values = []
+    for u, labels in zip(U, L, strict=True):
+        for v, other in zip(V, L2, strict=True):
+            R = 0.0
+            if (labels & other).any():
+                R = 1 - graded + graded * (labels & other).sum() / (labels | other).sum()
+            p = probability(u, v, gain, offset)
+            values.append(-R * np.log(p) - (1 - R) * np.log(1 - p))
+    return np.mean(values)
+
+
+def loss(A, b, alpha, kinds, graded=0.0):
+    """Weighted sum over the kinds of the mean, over all their pairs, of −log P(R).
 
     ``kinds``: (first vectors, first labels, second vectors, second labels, gain, offset, weight) each.
     """
     total = 0.0
     for S, L, S2, L2, gain, offset, weight in kinds:
-        values = []
-        for s, labels in zip(S, L, strict=True):
-            for t, other in zip(S2, L2, strict=True):
-                u, v = np.tanh(alpha * (A.T @ s + b)), np.tanh(alpha * (A.T @ t + b))
-                R = 0.0
-                if (labels & other).any():
-                    R = 1 - graded + graded * (labels & other).sum() / (labels | other).sum()
-                if squared:
-                    values.append((gain * (u @ v) / len(u) + offset - (2 * R - 1)) ** 2 / 4)
-                else:
-                    p = probability(u, v, gain, offset)
-                    values.append(-R * np.log(p) - (1 - R) * np.log(1 - p))
-        total += weight * np.mean(values)
+        U, V = (np.tanh(alpha * (vectors @ A + b)) for vectors in (S, S2))
+        total += weight * pair_loss(U, L, V, L2, gain, offset, graded)
     return total
 
 

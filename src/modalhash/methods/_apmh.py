@@ -16,12 +16,13 @@ from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor, sign, squared
 from modalhash.methods._factors import CACHE, cross
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, per_modality
+from modalhash.validation import check_int
 
 PROXIMAL = 1e-6
 """Weight of ‖H − H_old‖² and ‖W − W_old‖², as a share of the mean eigenvalue: more latent dimensions than the
@@ -70,7 +71,7 @@ class State:
     W: Array  # (k, r)
 
 
-def lay_out(data: Training, maps: dict[str, AnchorKernel]) -> Layout:
+def lay_out(data: Training, maps: dict[str, FeatureMap]) -> Layout:
     """Fit the feature maps and give every item its row of H."""
     n_pairs = 0 if data.pairs is None else len(data.pairs)
     views: dict[str, View] = {}
@@ -173,7 +174,8 @@ class PartialHasher(CrossModalHasher):
 
     latent: int
     n_anchors: PerModality[int]
-    bandwidth: PerModality[float | str]
+    kernel: PerModality[str | None]
+    bandwidth: float | str
     random_state: RandomState
 
     objective_: Array
@@ -184,15 +186,13 @@ class PartialHasher(CrossModalHasher):
     def _project(self, name: str, X: Matrix) -> Array:
         return encode(self.maps_[name].map(X), self.projections_[name], self.feedback_[name])
 
-    def _start(self, data: Training) -> tuple[dict[str, AnchorKernel], Layout, State, np.random.Generator]:
+    def _start(self, data: Training) -> tuple[dict[str, FeatureMap], Layout, State, np.random.Generator]:
         """Feature maps; H normal, B random signs, μ = 0.5, as in the authors' code; W is still to be made."""
         k, seed = check_int(self.latent, "latent", at_least=1), root_seed(self.random_state)
-        anchors = anchors_by_modality(self.n_anchors, data.X)
-        widths: dict[str, float | str] = per_modality(self.bandwidth, data.X, "bandwidth")
-        maps = {
-            name: AnchorKernel(anchors[name], bandwidth=widths[name], centred=False, dtype="float64", random_state=seed)
-            for name in data.X
-        }
+        options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
+        options["paper"] = {"bandwidth": self.bandwidth}
+        labels = data.Y if self.supervised else None
+        maps = kernel_maps(data.X, labels, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         layout = lay_out(data, maps)
         rng = np.random.default_rng([seed, 0])
         H, B = rng.standard_normal((layout.size, k)), sign(rng.standard_normal((layout.size, data.n_bits)))
@@ -213,7 +213,7 @@ class PartialHasher(CrossModalHasher):
 
     def _learned(
         self,
-        maps: dict[str, AnchorKernel],
+        maps: dict[str, FeatureMap],
         layout: Layout,
         state: State,
         theta: float,

@@ -20,7 +20,7 @@ from modalhash._typing import Array, Codes
 from modalhash.base import Training
 from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel
+from modalhash.features import FeatureMap
 from modalhash.linalg import RidgeFactor, unit_rows
 from modalhash.randomness import row_keys, stream
 
@@ -64,7 +64,7 @@ class LabelView:
 
 
 def label_views(
-    data: Training, maps: dict[str, AnchorKernel], ridge: dict[str, float], seed: int, memory: int | None
+    data: Training, maps: dict[str, FeatureMap], ridge: dict[str, float], seed: int, memory: int | None
 ) -> list[LabelView]:
     """Fits the feature maps; ``memory`` bytes are shared out among the modalities' features."""
     assert data.Y is not None  # base checked

@@ -26,15 +26,17 @@ from modalhash._typing import Array, Codes, Matrix, PerModality
 from modalhash.base import CrossModalHasher
 from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.features import AnchorKernel
+from modalhash.kernel_choice import KERNELS, kernel_maps
 from modalhash.linalg import RidgeFactor
 from modalhash.progress import Reporter
-from modalhash.validation import check_choice, check_int, check_memory, check_number
+from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
 
 
 class LogisticHasher(CrossModalHasher):
     """Base of the methods whose hash functions are kernel logistic regressions: these, and the vote of a pair."""
 
+    kernel: PerModality[str]
     n_anchors: PerModality[int]
     penalty: float
     function_iter: int
@@ -54,14 +56,19 @@ class LogisticHasher(CrossModalHasher):
             raise ValueError(f"pairs need as many items in every modality; got {sizes}")
         return pack_signs(sum_of(list(projections.values())))
 
-    def _kernels(self, X: Mapping[str, Matrix], seed: int, anchors: str = "random") -> dict[str, AnchorKernel]:
-        """exp(−d²/s), s the mean squared distance over all pairs of items."""
+    def _kernels(
+        self, X: Mapping[str, Matrix], Y: Mapping[str, Any] | None, seed: int, anchors: str = "random"
+    ) -> dict[str, AnchorKernel]:
+        """Return the kernel of each modality, by default exp(−d²/v), v the mean squared distance of two items."""
         check_choice(self.precision, "precision", ("float32", "float64"))
-        options: dict[str, Any] = {"bandwidth": "pairs", "centred": False, "dtype": self.precision}
-        return {
-            name: AnchorKernel(k, anchors=anchors, **options, random_state=seed)
-            for name, k in anchors_by_modality(self.n_anchors, X).items()
-        }
+        for kernel in per_modality(self.kernel, X, "kernel").values():
+            check_choice(kernel, "kernel", (*KERNELS, "auto"))
+        options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": self.precision}
+        maps = kernel_maps(X, Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
+        kernels = {name: found for name, found in maps.items() if isinstance(found, AnchorKernel)}
+        for kernel in kernels.values():
+            kernel.set_params(anchors=anchors)
+        return kernels
 
     def _regressions(
         self, name: str, kernel: AnchorKernel, X: Matrix, B: Array, report: Reporter

@@ -38,13 +38,14 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor, balanced_procrustes, principal_directions, sign, squared, unit_rows
 from modalhash.methods._label_similarity import similarity_times, squared_similarity
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number, per_modality
+from modalhash.validation import check_int, check_number
 
 ANCHORS = (500, 1000)
 """Of the authors' code, for the first modality (image) and the second (text)."""
@@ -74,6 +75,8 @@ class ALECH(PairedHasher):
     code_weight : λ, weight of the codes beside the similarity in the hash functions
     regularization : η, of label correlations and label predictions
     ridge : of the hash functions, as a share of the trace of φᵀφ. 0 is the authors' pseudo-inverse
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+        held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
         the first modality and 1000 for the second
     max_iter : sweeps
@@ -107,7 +110,7 @@ class ALECH(PairedHasher):
     objective_: Array
     n_iter_: int
     label_correlations_: Array
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -119,6 +122,7 @@ class ALECH(PairedHasher):
         code_weight: float = 1e4,
         regularization: float = 1e-4,
         ridge: float = 0.0,
+        kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] | None = None,
         max_iter: int = 10,
         random_state: RandomState = None,
@@ -129,6 +133,7 @@ class ALECH(PairedHasher):
         self.code_weight = code_weight
         self.regularization = regularization
         self.ridge = ridge
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.max_iter = max_iter
         self.random_state = random_state
@@ -142,7 +147,9 @@ class ALECH(PairedHasher):
         ridge = check_number(self.ridge, "ridge")
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = self._feature_maps(X, seed)
+        anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
+        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=anchors, **options)
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         L, G = L.astype(np.float64), unit_rows(L)
         LtL = L.T @ L
@@ -172,11 +179,6 @@ class ALECH(PairedHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _feature_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, AnchorKernel]:
-        chosen = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
-        anchors = per_modality(chosen, X, "n_anchors")
-        return {name: AnchorKernel(m, dtype="float64", random_state=seed) for name, m in anchors.items()}
 
 
 def start(F: Array, n_bits: int, rng: np.random.Generator) -> Array:

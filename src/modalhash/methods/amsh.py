@@ -40,7 +40,8 @@ from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import Parts
 from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor
 from modalhash.methods._amsh_codes import Start, Weights, learn_codes
 from modalhash.methods._amsh_functions import learn_functions, sample_rows
@@ -78,7 +79,9 @@ class AMSH(CrossModalHasher):
     inter : β, similarity by labels between modalities, "auto" likewise; 0 is AMSH-t, which leaves
         modalities unaligned
     margins : True; False is AMSH-m; "labels" or "bits" keeps only those of step 1 or of step 2
-    kernel : "rbf", "rbf-unsquared" (as the paper prints it) or None (AMSH-k); or a dict by modality
+    kernel : "rbf", "rbf-unsquared" (as the paper prints it), None (AMSH-k), another name in
+        :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks held-out items; or a dict by
+        modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     ridge : ρ of step 2; 0.01 in the authors' code, none in the paper; or a dict by modality
     init : "random" start of V (the paper), or "pca" of the kernel features (the authors' code)
@@ -220,7 +223,8 @@ class AMSH(CrossModalHasher):
     def _fit_lengths(self, data: Training, lengths: list[int], report: Reporter) -> dict[int, dict[str, Any]]:
         """Learned attributes for every code length."""
         weights, ridge, seed = self._weights(data), self._ridge(data), root_seed(self.random_state)
-        maps = self._feature_maps(data, seed)
+        options: dict[str, Any] = {"seed": seed, "dtype": self.precision}
+        maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         memory = check_memory(self.memory_limit)
         phi: dict[str, Parts] = {}
         learned: dict[int, dict[str, Any]] = {}
@@ -378,20 +382,6 @@ class AMSH(CrossModalHasher):
     def _ridge(self, data: Training) -> dict[str, float]:
         values = per_modality(self.ridge, data.X, "ridge")
         return {name: check_number(value, "ridge") for name, value in values.items()}
-
-    def _feature_maps(self, data: Training, seed: int) -> dict[str, FeatureMap]:
-        kernels = per_modality(self.kernel, data.X, "kernel")
-        anchors = anchors_by_modality(self.n_anchors, data.X)
-        maps: dict[str, FeatureMap] = {}
-        for name, kernel in kernels.items():
-            check_choice(kernel, "kernel", ("rbf", "rbf-unsquared", None))
-            if kernel is None:
-                maps[name] = Linear(dtype=self.precision)
-            else:
-                maps[name] = AnchorKernel(
-                    anchors[name], squared=kernel == "rbf", dtype=self.precision, random_state=seed
-                )
-        return maps
 
 
 def _inverse(gram: Array, ridge: float) -> Array:

@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
@@ -63,6 +64,8 @@ class BATCH(PairedHasher):
     feature_weight : η1 and η2, reconstruction of the features; or a dict by modality
     label_weight : η0, reconstruction of the labels
     quantization : ω, how closely codes follow the latent representation
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+        held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
         the first modality and 1000 for the second
     ridge : ξ of the hash functions; or a dict by modality
@@ -94,7 +97,7 @@ class BATCH(PairedHasher):
 
     objective_: Array
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -104,6 +107,7 @@ class BATCH(PairedHasher):
         feature_weight: PerModality[float] = 0.05,
         label_weight: float = 0.9,
         quantization: float = 0.01,
+        kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] | None = None,
         ridge: PerModality[float] = 0.01,
         max_iter: int = 6,
@@ -113,6 +117,7 @@ class BATCH(PairedHasher):
         self.feature_weight = feature_weight
         self.label_weight = label_weight
         self.quantization = quantization
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.ridge = ridge
         self.max_iter = max_iter
@@ -128,7 +133,9 @@ class BATCH(PairedHasher):
         ridge = {name: check_number(xi, "ridge") for name, xi in self._by_modality("ridge", X).items()}
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = self._feature_maps(X, seed)
+        anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
+        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=anchors, **options)
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         targets, G = [*phi.values(), L.astype(np.float64)], unit_rows(L)
         constant = n_bits**2 * squared(G.T @ G) + sum(eta * squared(F) for eta, F in zip(weights, targets, strict=True))
@@ -151,11 +158,6 @@ class BATCH(PairedHasher):
 
     def _by_modality(self, parameter: str, X: dict[str, Matrix]) -> dict[str, Any]:
         return per_modality(getattr(self, parameter), X, parameter)
-
-    def _feature_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, AnchorKernel]:
-        default = self.n_anchors is None
-        anchors = dict(zip(X, ANCHORS, strict=True)) if default else self._by_modality("n_anchors", X)
-        return {name: AnchorKernel(m, dtype="float64", random_state=seed) for name, m in anchors.items()}
 
 
 def update_U(V: Array, targets: list[Array]) -> list[Array]:

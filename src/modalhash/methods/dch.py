@@ -36,7 +36,8 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel, FeatureMap, Linear
+from modalhash.features import FeatureMap, Linear
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor, ridge_regression, sign
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
@@ -61,10 +62,11 @@ class DCH(PairedHasher):
     n_bits : length of the codes, below the number of pairs
     b_step : "dcc", discrete cyclic coordinate descent (the paper); or "relaxed", the sign of the ridge
         solution, which ignores the features (the public copy)
-    kernel : None, the features themselves, centred; or "rbf", similarities to anchors with a bias; or a
-        dict by modality
+    kernel : None, the features themselves, centred; "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows
+        that are centred and of length 1, with a bias; a name in :data:`modalhash.kernel_choice.KERNELS`; or "auto",
+        chosen by how well it ranks held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
-    bandwidth : σ of the kernel exp(−d²/2σ²), for rows of length 1; or a dict by modality
+    bandwidth : σ of the kernel "paper"
     feature_weight : ν and μ; or a dict by modality. At 0 items with the same labels get the same code
     label_ridge : λ_G
     ridge : λ_F, of the hash functions, and of the relaxed B-step as in the public copy
@@ -109,7 +111,7 @@ class DCH(PairedHasher):
         b_step: str = "dcc",
         kernel: PerModality[str | None] = None,
         n_anchors: PerModality[int] = 1000,
-        bandwidth: PerModality[float] = 0.4,
+        bandwidth: float = 0.4,
         feature_weight: PerModality[float] = 1e-5,
         label_ridge: float = 1.0,
         ridge: float = 0.01,
@@ -136,7 +138,11 @@ class DCH(PairedHasher):
         nu, lg, lf = self._weights(X)
         sweeps = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = self._feature_maps(X, seed)
+        sigma = check_number(self.bandwidth, "bandwidth", positive=True)
+        options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
+        options["paper"] = {"bandwidth": sigma**2, "rows": "centred unit"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
+        maps = {name: Linear(dtype="float64") if isinstance(found, Linear) else found for name, found in maps.items()}
         phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
         factors = {name: RidgeFactor(values.T @ values, lf) for name, values in phi.items()}  # do not depend on B
         Y = L.astype(np.float64)
@@ -183,25 +189,6 @@ class DCH(PairedHasher):
             check_number(self.label_ridge, "label_ridge", positive=True),
             check_number(self.ridge, "ridge", positive=True),
         )
-
-    def _feature_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, FeatureMap]:
-        anchors = per_modality(self.n_anchors, X, "n_anchors")
-        bandwidth = per_modality(self.bandwidth, X, "bandwidth")
-        maps: dict[str, FeatureMap] = {}
-        for name, kernel in per_modality(self.kernel, X, "kernel").items():
-            if check_choice(kernel, "kernel", (None, "rbf")) is None:
-                maps[name] = Linear(dtype="float64")
-            else:
-                maps[name] = AnchorKernel(
-                    anchors[name],
-                    bandwidth=check_number(bandwidth[name], "bandwidth", positive=True) ** 2,
-                    rows="centred unit",
-                    centred=False,
-                    bias=True,
-                    dtype="float64",
-                    random_state=seed,
-                )
-        return maps
 
 
 def discrete_codes(Q: Array, W: Array, max_passes: int = 10) -> Array:

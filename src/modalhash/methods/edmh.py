@@ -44,7 +44,8 @@ from scipy import sparse
 
 from modalhash._typing import Array, PerModality
 from modalhash.base import CrossModalHasher, Training
-from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import balanced_procrustes, sign, squared
 from modalhash.methods._label_views import label_views, squared_similarity
 from modalhash.progress import Reporter
@@ -72,7 +73,10 @@ class EDMH(CrossModalHasher):
     regression : λ, how closely codes follow the hash functions. The part of the similarity grows with the number
         of items and far outweighs both
     ridge : β
-    bandwidth : σ of the kernel :math:`\exp(-\lVert x - a\rVert/2\sigma^2)`, on rows of length 1
+    kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as SCDH has it; a name in
+        :data:`modalhash.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or a dict by
+        modality
+    bandwidth : σ of the kernel "paper"
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality. With nearly as
         many as items (the default, on small data) the functions know the training items by heart: hashed codes of
         these are close to the learned ones, those of new items are not (Wiki, text to image: mAP .72 and .24)
@@ -105,7 +109,7 @@ class EDMH(CrossModalHasher):
 
     objective_: Array
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -116,6 +120,7 @@ class EDMH(CrossModalHasher):
         quantization: float = 0.1,
         regression: float = 10.0,
         ridge: float = 1.0,
+        kernel: PerModality[str | None] = "paper",
         bandwidth: float = 0.4,
         n_anchors: PerModality[int] = 2000,
         max_iter: int = 10,
@@ -127,6 +132,7 @@ class EDMH(CrossModalHasher):
         self.quantization = quantization
         self.regression = regression
         self.ridge = ridge
+        self.kernel = kernel
         self.bandwidth = bandwidth
         self.n_anchors = n_anchors
         self.max_iter = max_iter
@@ -141,7 +147,10 @@ class EDMH(CrossModalHasher):
         if omega == 0 and len(data.X) == 1:
             raise ValueError("EDMH: with one modality and intra=0 there is no similarity to learn from; pass intra=1")
         seed = root_seed(self.random_state)
-        maps = self._feature_maps(data, seed)
+        sigma = check_number(self.bandwidth, "bandwidth", positive=True)
+        options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
+        options["paper"] = {"squared": False, "bandwidth": sigma, "rows": "unit"}
+        maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         ridge = dict.fromkeys(maps, beta / lam)  # λΦᵀΦ + βI with λ on both sides divided out
         views = label_views(data, maps, ridge, seed, check_memory(self.memory_limit))
         report("features", 1, 1)
@@ -169,15 +178,6 @@ class EDMH(CrossModalHasher):
             "maps_": maps,
             "objective_": np.array(trace),
             "n_iter_": len(trace),
-        }
-
-    def _feature_maps(self, data: Training, seed: int) -> dict[str, AnchorKernel]:
-        """SCDH's kernel: un-squared distances between rows of length 1, and a column of ones."""
-        sigma = check_number(self.bandwidth, "bandwidth", positive=True)
-        kernel: dict[str, Any] = {"squared": False, "bandwidth": sigma, "rows": "unit", "centred": False, "bias": True}
-        return {
-            name: AnchorKernel(m, **kernel, dtype="float64", random_state=seed)
-            for name, m in anchors_by_modality(self.n_anchors, data.X).items()
         }
 
 

@@ -37,7 +37,8 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import orthogonal_procrustes, ridge_regression, sign, squared
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
@@ -62,6 +63,8 @@ class FDDH(PairedHasher):
     feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1e-3 for both on
         Wiki, and 1 for the second modality (text) on MIRFlickr
     label_ridge : γ₁, which holds relaxed labels at 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr
+    kernel : "rbf-narrow", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it
+        ranks held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : of the hash functions; or a dict by modality
     max_iter : sweeps at most
@@ -94,7 +97,7 @@ class FDDH(PairedHasher):
 
     objective_: Array
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -103,6 +106,7 @@ class FDDH(PairedHasher):
         *,
         feature_weight: PerModality[float] = 1e-3,
         label_ridge: float = 1e4,
+        kernel: PerModality[str | None] = "rbf-narrow",
         n_anchors: PerModality[int] = 800,
         ridge: PerModality[float] = 1e-4,
         max_iter: int = 19,
@@ -112,6 +116,7 @@ class FDDH(PairedHasher):
         self.n_bits = n_bits
         self.feature_weight = feature_weight
         self.label_ridge = label_ridge
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.ridge = ridge
         self.max_iter = max_iter
@@ -127,10 +132,8 @@ class FDDH(PairedHasher):
         gamma, tol = check_number(self.label_ridge, "label_ridge"), check_number(self.tol, "tol")
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = {  # exp(−d² / mean d² over all pairs of items)
-            name: AnchorKernel(m, bandwidth="pairs", centred=False, dtype="float64", random_state=seed)
-            for name, m in self._by_modality("n_anchors", X).items()
-        }
+        options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         K = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         constant = sum(mu[name] * squared(values) for name, values in K.items())
         report("features", 1, 1)

@@ -46,7 +46,8 @@ from scipy import sparse
 from modalhash._typing import Array, Codes, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import balanced_procrustes, sign, squared
 from modalhash.methods._label_views import label_views, squared_similarity
 from modalhash.progress import Reporter
@@ -78,6 +79,8 @@ class FMH(CrossModalHasher):
     quantization : β, how closely codes follow their companions. Above α r times the items of a class it holds the
         random start fast
     ridge : γ; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+        held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     max_iter : sweeps
     memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not fit is
@@ -108,7 +111,7 @@ class FMH(CrossModalHasher):
 
     objective_: Array
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -118,6 +121,7 @@ class FMH(CrossModalHasher):
         similarity: float | str = "auto",
         quantization: float = 0.1,
         ridge: PerModality[float] = 1e-3,
+        kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1000,
         max_iter: int = 10,
         memory_limit: int | str | None = "2GB",
@@ -127,6 +131,7 @@ class FMH(CrossModalHasher):
         self.similarity = similarity
         self.quantization = quantization
         self.ridge = ridge
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.max_iter = max_iter
         self.memory_limit = memory_limit
@@ -137,7 +142,8 @@ class FMH(CrossModalHasher):
         gamma = {name: check_number(g, "ridge") for name, g in per_modality(self.ridge, data.X, "ridge").items()}
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = self._feature_maps(data, seed)
+        options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
+        maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         views = label_views(data, maps, gamma, seed, check_memory(self.memory_limit))
         Lt = sparse.csr_array(sparse.vstack([view.Lt for view in views]))
         ends = np.cumsum([view.n for view in views])[:-1]
@@ -190,12 +196,6 @@ class FMH(CrossModalHasher):
             return check_number(self.similarity, "similarity")
         check_choice(self.similarity, "similarity", ("auto",))
         return FOMH_WEIGHT * max(1.0, FOMH_ITEMS / sum(X.shape[0] for X in data.X.values()))
-
-    def _feature_maps(self, data: Training, seed: int) -> dict[str, AnchorKernel]:
-        return {
-            name: AnchorKernel(m, centred=False, bias=True, dtype="float64", random_state=seed)
-            for name, m in anchors_by_modality(self.n_anchors, data.X).items()
-        }
 
 
 def pull(X: Array, Lt: sparse.csr_array, alpha: float, beta: float) -> Array:

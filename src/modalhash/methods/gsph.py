@@ -90,6 +90,8 @@ class GSPH(LogisticHasher):
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
+    kernel : "rbf-narrow", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it
+        ranks held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     penalty : C > 0 of the logistic regressions
     unify : learned codes of paired items are the unified ones, made from features; False keeps those that step 1
@@ -133,6 +135,7 @@ class GSPH(LogisticHasher):
         self,
         n_bits: int = 64,
         *,
+        kernel: PerModality[str] = "rbf-narrow",
         n_anchors: PerModality[int] = 500,
         penalty: float = 0.01,
         unify: bool = True,
@@ -145,6 +148,7 @@ class GSPH(LogisticHasher):
         random_state: RandomState = None,
     ) -> None:
         self.n_bits = n_bits
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.penalty = penalty
         self.unify = unify
@@ -163,7 +167,7 @@ class GSPH(LogisticHasher):
         check_choice(self.unify, "unify", (True, False))
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = self._kernels(data.X, seed)
+        maps = self._kernels(data.X, data.Y, seed)
 
         views, items = {}, {}
         for i, (name, L) in enumerate(Y.items()):

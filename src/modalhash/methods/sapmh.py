@@ -86,8 +86,10 @@ class SAPMH(PartialHasher):
     ridge : λ; None is 0.01 for "balanced", 100 (and on U alone) for "authors"
     latent : k, latent dimensions; above n_bits, or HW is short of rank
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
-    bandwidth : σ² of the kernel exp(−d²/2σ²): "anchors" for the mean squared distance, or a number (the
-        authors: 100² for their features); or a dict by modality
+    kernel : "paper", exp(−d²/2σ²); a name in :data:`modalhash.kernel_choice.KERNELS`; or "auto", chosen by how well it
+        ranks held-out items; or a dict by modality
+    bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the
+        authors: 100² for their features)
     encoder_ridge : how strongly a single view's h is drawn towards that of the training items; None is 30 for
         "balanced" and 0 for "authors"
     max_iter, tol : at most 50 steps, until the objective falls by less than 1e-4 of itself; "authors": 100,
@@ -126,7 +128,8 @@ class SAPMH(PartialHasher):
         ridge: float | None = None,
         latent: int = 128,
         n_anchors: PerModality[int] = 500,
-        bandwidth: PerModality[float | str] = "anchors",
+        kernel: PerModality[str | None] = "paper",
+        bandwidth: float | str = "anchors",
         encoder_ridge: float | None = None,
         max_iter: int | None = None,
         tol: float | None = None,
@@ -139,6 +142,7 @@ class SAPMH(PartialHasher):
         self.ridge = ridge
         self.latent = latent
         self.n_anchors = n_anchors
+        self.kernel = kernel
         self.bandwidth = bandwidth
         self.encoder_ridge = encoder_ridge
         self.max_iter = max_iter
@@ -204,8 +208,9 @@ class UAPMH(PartialHasher):
     quantization, ridge : θ, λ. The authors' values; θ is so small that codes follow H and hardly shape it
     latent : k, latent dimensions. More bits than dimensions add little
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
-    bandwidth : σ² of the kernel exp(−d²/2σ²): "anchors" for the mean squared distance, or a number (the
-        authors: 100² for their features); or a dict by modality
+    kernel : "paper", exp(−d²/2σ²); or a name in :data:`modalhash.kernel_choice.KERNELS`; or a dict by modality
+    bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the
+        authors: 100² for their features)
     max_iter, tol : at most this many steps, until the objective falls by less than tol; 0 never stops early
     random_state : int, Generator or None
 
@@ -241,7 +246,8 @@ class UAPMH(PartialHasher):
         ridge: float = 1e-3,
         latent: int = 8,
         n_anchors: PerModality[int] = 500,
-        bandwidth: PerModality[float | str] = "anchors",
+        kernel: PerModality[str | None] = "paper",
+        bandwidth: float | str = "anchors",
         max_iter: int = 100,
         tol: float = 1e-3,
         random_state: RandomState = None,
@@ -251,6 +257,7 @@ class UAPMH(PartialHasher):
         self.ridge = ridge
         self.latent = latent
         self.n_anchors = n_anchors
+        self.kernel = kernel
         self.bandwidth = bandwidth
         self.max_iter = max_iter
         self.tol = tol

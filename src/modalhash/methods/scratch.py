@@ -39,7 +39,8 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor, orthogonal_procrustes, sign
 from modalhash.methods._paired import PairedHasher
 from modalhash.progress import Reporter
@@ -72,6 +73,8 @@ class SCRATCH(PairedHasher):
     label_weight : α
     regression : μ; ridge / regression is the ridge of the hash functions
     ridge : γ
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+        held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps; there is no test of convergence
     random_state : int, Generator or None
@@ -104,7 +107,7 @@ class SCRATCH(PairedHasher):
 
     objective_: Array
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -116,6 +119,7 @@ class SCRATCH(PairedHasher):
         label_weight: float = 500.0,
         regression: float = 1000.0,
         ridge: float = 5.0,
+        kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 500,
         max_iter: int = 20,
         random_state: RandomState = None,
@@ -126,6 +130,7 @@ class SCRATCH(PairedHasher):
         self.label_weight = label_weight
         self.regression = regression
         self.ridge = ridge
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.max_iter = max_iter
         self.random_state = random_state
@@ -138,9 +143,9 @@ class SCRATCH(PairedHasher):
         one_step = check_choice(self.variant, "variant", ("one-step", "two-step")) == "one-step"
         sweeps = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        anchors = per_modality(self.n_anchors, X, "n_anchors")
         # the authors centre the raw features first, which no distance sees
-        maps = {name: AnchorKernel(anchors[name], dtype="float64", random_state=seed) for name in X}
+        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
         hashers = {name: Regression(values, weights.regression, weights.ridge) for name, values in phi.items()}
         L = L.astype(np.float64)

@@ -48,7 +48,8 @@ from scipy import sparse
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import BLOCK_VALUES
 from modalhash.blocks import row_slices
-from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor, principal_directions, ridge_regression, sign, squared
 from modalhash.methods._paired import PairedHasher
 from modalhash.methods._smfh_graph import conjugate_gradients
@@ -83,6 +84,8 @@ class SDMCH(PairedHasher):
     function_weight : μ, how closely codes follow the hash functions; or a dict by modality. At 0 these are fitted once,
         at the end
     n_neighbors : k of the graphs, capped at the number of other pairs
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+        held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : ξ > 0 of the hash functions
     init : "pca" or "random" codes to start from
@@ -114,7 +117,7 @@ class SDMCH(PairedHasher):
 
     objective_: Array
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -127,6 +130,7 @@ class SDMCH(PairedHasher):
         label_ridge: float = 1.0,
         function_weight: PerModality[float] = 0.1,
         n_neighbors: int = 10,
+        kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1000,
         ridge: float = 0.01,
         init: str = "random",
@@ -140,6 +144,7 @@ class SDMCH(PairedHasher):
         self.label_ridge = label_ridge
         self.function_weight = function_weight
         self.n_neighbors = n_neighbors
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.ridge = ridge
         self.init = init
@@ -158,10 +163,8 @@ class SDMCH(PairedHasher):
         k = min(check_int(self.n_neighbors, "n_neighbors", at_least=1), len(L) - 1)
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = {
-            name: AnchorKernel(m, dtype="float64", random_state=seed)
-            for name, m in anchors_by_modality(self.n_anchors, X).items()
-        }
+        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         factors = {name: RidgeFactor(features.T @ features, xi) for name, features in phi.items()}
         report("features", 1, 1)

@@ -91,6 +91,8 @@ class SePH(LogisticHasher, PairedHasher):
     ----------
     n_bits : length of the codes, below the number of pairs
     anchors : "kmeans" centres (the authors' SePH_km) or "random" items (SePH_rnd)
+    kernel : "rbf-narrow", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it
+        ranks held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     quantization : α, how closely relaxed codes come to ±1
     penalty : C > 0 of the logistic regressions
@@ -139,6 +141,7 @@ class SePH(LogisticHasher, PairedHasher):
         n_bits: int = 64,
         *,
         anchors: str = "kmeans",
+        kernel: PerModality[str] = "rbf-narrow",
         n_anchors: PerModality[int] = 500,
         quantization: float = 0.01,
         penalty: float = 0.01,
@@ -153,6 +156,7 @@ class SePH(LogisticHasher, PairedHasher):
     ) -> None:
         self.n_bits = n_bits
         self.anchors = anchors
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.quantization = quantization
         self.penalty = penalty
@@ -175,7 +179,7 @@ class SePH(LogisticHasher, PairedHasher):
         seed = root_seed(self.random_state)
         chosen = self._chosen(X, n_bits, seed)
         part = {name: values[chosen] for name, values in X.items()}
-        maps = self._kernels(part, seed, self.anchors)
+        maps = self._kernels(part, dict.fromkeys(part, L[chosen]), seed, self.anchors)
 
         patterns, items, counts = label_patterns(L[chosen])
         similarity = LabelSimilarity(patterns, counts, self.precision, check_memory(self.memory_limit))

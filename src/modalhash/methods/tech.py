@@ -43,7 +43,8 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import (
     RidgeFactor,
     balanced_procrustes,
@@ -86,6 +87,8 @@ class TECH(PairedHasher):
     feature_weight : η, reconstruction of the features in step 1; 0 leaves it out
     code_weight : λ of step 2, how closely functions follow the codes beside the similarity
     ridge : ξ > 0 of step 2
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+        held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps of step 1
     random_state : int, Generator or None
@@ -115,7 +118,7 @@ class TECH(PairedHasher):
 
     objective_: Array
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -128,6 +131,7 @@ class TECH(PairedHasher):
         feature_weight: float = 0.0,
         code_weight: float = 1e4,
         ridge: float = 0.01,
+        kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1000,
         max_iter: int = 10,
         random_state: RandomState = None,
@@ -139,6 +143,7 @@ class TECH(PairedHasher):
         self.feature_weight = feature_weight
         self.code_weight = code_weight
         self.ridge = ridge
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.max_iter = max_iter
         self.random_state = random_state
@@ -151,10 +156,8 @@ class TECH(PairedHasher):
         lam, xi = check_number(self.code_weight, "code_weight"), check_number(self.ridge, "ridge", positive=True)
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = {
-            name: AnchorKernel(m, dtype="float64", random_state=seed)
-            for name, m in anchors_by_modality(self.n_anchors, X).items()
-        }
+        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         report("features", 1, 1)
 

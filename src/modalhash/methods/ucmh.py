@@ -43,7 +43,8 @@ from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.blocks import FeatureBlocks
 from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import RidgeFactor, principal_directions, unit_rows
 from modalhash.methods._factors import cross, factor_residual, projection_residual, square
 from modalhash.progress import Reporter
@@ -121,7 +122,8 @@ class UCMH(CrossModalHasher):
     coupling : μ > 0, how closely V follows the projections
     graph_weight : γ, how strongly labels draw items together
     ridge : ε > 0
-    kernel : "rbf", or None for the features themselves, centred and of length 1; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, "auto", chosen by how well it ranks
+        held-out items, or None for the features themselves, centred and of length 1; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     init : "random" start of V, or "pca" of the features
     max_iter : sweeps at most
@@ -189,7 +191,15 @@ class UCMH(CrossModalHasher):
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         max_iter, tol = check_int(self.max_iter, "max_iter", at_least=1), check_number(self.tol, "tol")
         seed = root_seed(self.random_state)
-        maps = self._feature_maps(data, seed)
+        maps = kernel_maps(
+            data.X,
+            data.Y,
+            kernel=self.kernel,
+            n_anchors=self.n_anchors,
+            seed=seed,
+            dtype="float64",
+            linear="centred unit",
+        )
         views = self._views(data, maps, seed)
         report("features", 1, 1)
 
@@ -218,16 +228,6 @@ class UCMH(CrossModalHasher):
     def _project(self, name: str, X: Matrix) -> Array:
         # features are centred, so that XW has mean 0 where V − mean has: no threshold is needed
         return self.maps_[name].map(X) @ self.functions_[name]
-
-    def _feature_maps(self, data: Training, seed: int) -> dict[str, FeatureMap]:
-        anchors = anchors_by_modality(self.n_anchors, data.X)
-        maps: dict[str, FeatureMap] = {}
-        for name, kernel in per_modality(self.kernel, data.X, "kernel").items():
-            if check_choice(kernel, "kernel", ("rbf", None)) is None:
-                maps[name] = Linear(rows="centred unit", dtype="float64")
-            else:
-                maps[name] = AnchorKernel(anchors[name], dtype="float64", random_state=seed)
-        return maps
 
     def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, View]:
         check_choice(self.init, "init", ("random", "pca"))

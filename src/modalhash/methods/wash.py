@@ -43,7 +43,8 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel, anchors_by_modality
+from modalhash.features import FeatureMap
+from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import (
     RidgeFactor,
     balanced_procrustes,
@@ -90,6 +91,8 @@ class WASH(PairedHasher):
     label_weight : η0, of the label factors in the reconstruction
     feature_weight : η1 and η2, of the features in the reconstruction; or a dict by modality
     ridge : of the hash functions
+    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+        held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps
     random_state : int, Generator or None
@@ -127,7 +130,7 @@ class WASH(PairedHasher):
     residual_: Array
     noise_: dict[str, Array]
     n_iter_: int
-    maps_: dict[str, AnchorKernel]
+    maps_: dict[str, FeatureMap]
     functions_: dict[str, Array]
 
     def __init__(
@@ -142,6 +145,7 @@ class WASH(PairedHasher):
         label_weight: float = 0.9,
         feature_weight: PerModality[float] = 0.05,
         ridge: PerModality[float] = 1e-3,
+        kernel: PerModality[str | None] = "rbf",
         n_anchors: PerModality[int] = 1000,
         max_iter: int = 8,
         random_state: RandomState = None,
@@ -155,6 +159,7 @@ class WASH(PairedHasher):
         self.label_weight = label_weight
         self.feature_weight = feature_weight
         self.ridge = ridge
+        self.kernel = kernel
         self.n_anchors = n_anchors
         self.max_iter = max_iter
         self.random_state = random_state
@@ -170,10 +175,8 @@ class WASH(PairedHasher):
         ridge = {name: check_number(xi, "ridge") for name, xi in per_modality(self.ridge, X, "ridge").items()}
         max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
-        maps = {
-            name: AnchorKernel(m, dtype="float64", random_state=seed)
-            for name, m in anchors_by_modality(self.n_anchors, X).items()
-        }
+        options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
+        maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         features = list(phi.values())
         grams = [K.T @ K for K in features]

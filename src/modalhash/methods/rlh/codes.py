@@ -1,0 +1,330 @@
+r"""RLH, step 1: functions of the label space that tell best whether two items share a label.
+
+A *source* is a set of vectors of the label space with known labels: the label patterns, and the posteriors of each
+modality. All sources have one code, :math:`\operatorname{sgn}(A^Ts + b)`, smoothed while it is learned to
+:math:`u = \tanh(\alpha(A^Ts + b))`. For a pair of items of two sources
+
+.. math:: P(R_{ij} = 1) = \sigma(\gamma\,u_i^Tu_j/r + \delta), \qquad R_{ij} = [\,i\text{ and }j\text{ share a label}\,]
+
+with γ and δ of their own for every two sources. A share g of R is graded: for items that share a label R is
+:math:`1 - g + g\,|i\cap j|/|i\cup j|`, so that items which share one of several labels do not end up with one code.
+Adam minimises the mean negative log-likelihood over batches of drawn items, all against all. The error
+:math:`E = \sigma(\cdot) - R` of a batch of B × B pairs gives
+
+.. math:: \partial_{u_i} = \frac{\gamma}{rB^2}\sum_j E_{ij}u_j,\quad
+          \partial_\gamma = \frac1{B^2}\sum E\circ\Theta,\quad \partial_\delta = \frac1{B^2}\sum E,\quad
+          \partial_A = \sum_i s_i\,\bigl(\alpha\,\partial_{u_i}\circ(1 - u_i\circ u_i)\bigr)^T
+
+==================  ==============================  ============================================================
+symbol              here                            is
+==================  ==============================  ============================================================
+:math:`s`           ``Source.S`` (m, k), float32    vectors of a source over their standard deviation
+:math:`A, b`        ``Model.A`` (k, r), ``b`` (r,)  the code functions
+:math:`\gamma, \delta`  ``gain``, ``offset``        of every two sources, see :func:`kinds_of`
+:math:`\alpha`      ``sharpness``                   from 1 at the first step to the parameter at the last
+:math:`u`           ``U`` (B, r)                    smooth codes of a batch
+:math:`\Theta`      ``theta`` (B, B)                :math:`u_i^Tu_j/r`
+:math:`R`           ``target`` (B, B)               2R − 1
+==================  ==============================  ============================================================
+
+What is drawn depends on the seed and on the items, not on their order, because the rows of a source have an order of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from modalhash._typing import Array
+from modalhash.methods.rlh.label_space import Relevance
+
+FIRST_GAIN, FIRST_OFFSET = 4.0, -1.0
+LAST_RATE = 0.1
+"""Share of the learning rate that is left at the last step."""
+TRACE_EVERY, TRACE_BATCH, TRACE_BATCHES = 20, 64, 4
+LABELS = -1
+"""The number of the label patterns among the sources; modalities count from 0."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Vectors of the label space, scaled, with the pattern of each and how often to draw it."""
+
+    S: Array
+    member: Array
+    ends: Array  # cumulative number of draws that fall on each row
+
+    @classmethod
+    def of(cls, S: Array, member: Array, counts: Array | None = None) -> Source:
+        """Make a source; ``counts`` has the number of items behind each row, one by default."""
+        ends = np.arange(1, len(member) + 1) if counts is None else np.cumsum(counts)
+        return cls(np.ascontiguousarray(S, dtype=np.float32), member, ends)
+
+    def draw(self, count: int, rng: np.random.Generator, half: int | None = None) -> Array:
+        """Return rows drawn with replacement; ``half`` limits them to even (0) or odd (1) rows."""
+        n = len(self.ends)
+        if half is not None and n > 1:
+            return rng.integers(-(-(n - half) // 2), size=count) * 2 + half
+        if half is not None or self.ends[-1] == n:
+            return rng.integers(n, size=count)
+        return np.searchsorted(self.ends, rng.integers(int(self.ends[-1]), size=count), side="right")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What step 1 and step 3 learn from."""
+
+    modalities: list[Source]
+    labels: Source
+    relevance: Relevance
+    seeds: list[int]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Pairs of two sources."""
+
+    first: int
+    second: int
+
+
+def cross_kinds(n_modalities: int) -> list[Kind]:
+    """Return every two modalities, or the only one with itself."""
+    return [Kind(i, j) for i in range(n_modalities) for j in range(i + 1, n_modalities)] or [Kind(0, 0)]
+
+
+def kinds_of(n_modalities: int) -> list[Kind]:
+    """Return every two modalities, every modality with the labels, and labels with labels."""
+    mixed = [Kind(i, LABELS) for i in range(n_modalities)]
+    return [*cross_kinds(n_modalities), *mixed, Kind(LABELS, LABELS)]
+
+
+class Block(NamedTuple):
+    """Pairs of the items of two runs of a batch."""
+
+    first: slice
+    second: slice
+    kind: int
+    weight: float
+    target: Array  # 2R − 1 (B, B)
+
+
+class Batch(NamedTuple):
+    """Drawn items in four runs of equal length, two of modalities and two of label patterns."""
+
+    S: Array  # (4 B, k)
+    member: Array  # (4 B,)
+    blocks: list[Block]
+
+
+@dataclass
+class Model:
+    """The parameters of step 1, views of one vector so that Adam is one update."""
+
+    k: int
+    r: int
+    n_kinds: int
+    values: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.values = np.zeros(self.k * self.r + self.r + 2 * self.n_kinds, dtype=np.float32)
+
+    @classmethod
+    def start(cls, k: int, r: int, n_kinds: int, rng: np.random.Generator) -> Model:
+        """Draw A so that projections of scaled vectors have a variance of about 1."""
+        model = cls(k, r, n_kinds)
+        model.A[:] = rng.standard_normal((k, r), dtype=np.float32) / np.float32(np.sqrt(k))
+        model.gain[:], model.offset[:] = FIRST_GAIN, FIRST_OFFSET
+        return model
+
+    @property
+    def A(self) -> Array:
+        """(k, r)."""
+        return self.values[: self.k * self.r].reshape(self.k, self.r)
+
+    @property
+    def b(self) -> Array:
+        """(r,)."""
+        return self.values[self.k * self.r :][: self.r]
+
+    @property
+    def gain(self) -> Array:
+        """γ of every kind of pair."""
+        return self.values[(self.k + 1) * self.r :][: self.n_kinds]
+
+    @property
+    def offset(self) -> Array:
+        """δ of every kind of pair."""
+        return self.values[(self.k + 1) * self.r + self.n_kinds :]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Weights of the kinds of pairs, and how step 1 proceeds."""
+
+    cross: float  # weight of pairs of posteriors of two modalities
+    mixed: float  # of posteriors and labels
+    labels: float  # of labels and labels
+    steps: int
+    batch_size: int
+    learning_rate: float  # at the first step; falls to a tenth
+    sharpness: float  # α at the last step; rises from 1
+
+
+class Sampler:
+    """Draws a batch for each step; modalities take turns, so that a step costs the same for any number of them."""
+
+    def __init__(self, problem: Problem, schedule: Schedule, size: int, rng: np.random.Generator) -> None:
+        self._problem, self._schedule, self._size, self._rng = problem, schedule, size, rng
+        self._cross = cross_kinds(len(problem.modalities))
+        self._number = {kind: number for number, kind in enumerate(kinds_of(len(problem.modalities)))}
+
+    def __call__(self, step: int) -> Batch:
+        """Return the batch of a step, counted from 0."""
+        problem, schedule, size = self._problem, self._schedule, self._size
+        cross = self._cross[step % len(self._cross)]
+        sources = [problem.modalities[cross.first], problem.modalities[cross.second], problem.labels]
+        # halves of a modality that is paired with itself, because an item and itself are not a pair
+        halves = [0, 1, None] if cross.first == cross.second else [None] * 3
+        sizes = [size, size, 2 * size]
+        rows = [source.draw(n, self._rng, half) for source, n, half in zip(sources, sizes, halves, strict=True)]
+        member = np.concatenate([source.member[i] for source, i in zip(sources, rows, strict=True)])
+        turn = (step // len(self._cross)) % 2
+        mixed = Kind((cross.first, cross.second)[turn], LABELS)
+        runs = [slice(run * size, (run + 1) * size) for run in range(4)]
+        blocks = []
+        for i, j, kind, weight in (
+            (0, 1, cross, schedule.cross),
+            (turn, 2, mixed, schedule.mixed),
+            (2, 3, Kind(LABELS, LABELS), schedule.labels),
+        ):
+            if weight > 0:
+                target = problem.relevance.targets(member[runs[i]], member[runs[j]])
+                blocks.append(Block(runs[i], runs[j], self._number[kind], weight, target))
+        return Batch(np.concatenate([source.S[i] for source, i in zip(sources, rows, strict=True)]), member, blocks)
+
+
+def pair_errors(
+    U: Array, V: Array, target: Array, gain: float, offset: float, weight: float
+) -> tuple[Array, float, float]:
+    """Return the derivative of −weight · mean log P(R) by uᵢᵀvⱼ for all pairs, by γ, and by δ."""
+    r, share = U.shape[1], weight / (2 * len(U) * len(V))
+    theta = U @ V.T  # r Θ
+    E = theta * np.float32(gain / (2 * r))
+    E += offset / 2
+    np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and never too large
+    E -= target
+    by_gain = np.vdot(E, theta) * np.float32(share / r)
+    by_offset = np.add.reduce(E, axis=None) * np.float32(share)
+    E *= np.float32(share * float(gain) / r)
+    return E, by_gain, by_offset
+
+
+def gradient(model: Model, batch: Batch, alpha: float) -> Array:
+    """Return the derivative of :func:`objective_of` a batch, laid out like ``model.values``."""
+    slope = Model(model.k, model.r, model.n_kinds)
+    U = smooth_codes(model.A, model.b, batch.S, alpha)
+    dU = np.zeros_like(U)
+    for first, second, kind, weight, target in batch.blocks:
+        E, slope.gain[kind], slope.offset[kind] = pair_errors(
+            U[first], U[second], target, model.gain[kind], model.offset[kind], weight
+        )
+        dU[first] += E @ U[second]
+        dU[second] += E.T @ U[first]
+    dZ = through_tanh(dU, U, alpha)
+    np.matmul(batch.S.T, dZ, out=slope.A)
+    np.add.reduce(dZ, axis=0, out=slope.b)
+    return slope.values
+
+
+def smooth_codes(A: Array, b: Array, S: Array, alpha: float) -> Array:
+    """Return tanh(α(S A + b))."""
+    U = S @ A
+    U += b
+    U *= np.float32(alpha)
+    return np.asarray(np.tanh(U, out=U))
+
+
+def through_tanh(dU: Array, U: Array, alpha: float) -> Array:
+    """Return the derivative by S A + b from the one by U = tanh(α(S A + b)); overwrites both."""
+    np.multiply(U, U, out=U)
+    np.subtract(np.float32(1), U, out=U)
+    dU *= U
+    dU *= np.float32(alpha)
+    return dU
+
+
+def objective_of(model: Model, batch: Batch, alpha: float) -> float:
+    """Return −log P(R) on one batch: the mean over the pairs of each kind, weighted and summed."""
+    U = smooth_codes(model.A, model.b, batch.S, alpha).astype(np.float64)
+    total = 0.0
+    for first, second, kind, weight, target in batch.blocks:
+        z = float(model.gain[kind]) * (U[first] @ U[second].T) / model.r + float(model.offset[kind])
+        losses = np.log(1 + np.exp(-np.abs(z))) + np.maximum(z, 0) - (target + 1) / 2 * z  # log(1 + eᶻ) − R z
+        total += weight * float(np.mean(losses))
+    return total
+
+
+@dataclass
+class Adam:
+    """Kingma and Ba (2015), in float32 and in place."""
+
+    size: int
+    first: Array = field(init=False)
+    second: Array = field(init=False)
+    steps: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.first, self.second = np.zeros((2, self.size), dtype=np.float32)
+
+    def __call__(self, values: Array, slope: Array, rate: float) -> None:
+        """Change ``values`` by one step down the slope."""
+        self.steps += 1
+        self.first += np.float32(0.1) * (slope - self.first)
+        self.second += np.float32(0.001) * (slope * slope - self.second)
+        size = np.sqrt(self.second * np.float32(1 / (1 - 0.999**self.steps)))
+        size += np.float32(1e-8)
+        values -= np.float32(rate / (1 - 0.9**self.steps)) * self.first / size
+
+
+def falling_rate(rate: float, done: float) -> float:
+    """Return the learning rate after a share ``done`` of the steps."""
+    return rate * (1 - (1 - LAST_RATE) * done)
+
+
+def learn_codes(
+    problem: Problem,
+    lengths: Sequence[int],
+    schedule: Schedule,
+    report: Callable[[int, float], None] = lambda step, objective: None,
+) -> list[tuple[Model, Array]]:
+    """Return, for each code length, A, b, γ and δ, and the trace of the objective.
+
+    The trace is measured at the final sharpness on pairs drawn before the first step: at the start, after every
+    twentieth step and at the end. All lengths see the same batches, and none depends on the others.
+    """
+    steps, k, n_kinds = schedule.steps, problem.labels.S.shape[1], len(kinds_of(len(problem.modalities)))
+    rng = np.random.default_rng([*problem.seeds, 1])
+    draw = Sampler(problem, schedule, schedule.batch_size, rng)
+    few = Sampler(problem, schedule, min(schedule.batch_size, TRACE_BATCH), rng)
+    fixed = [few(step) for step in range(TRACE_BATCHES)]
+    models = [Model.start(k, n_bits, n_kinds, np.random.default_rng(problem.seeds)) for n_bits in lengths]
+    adams = [Adam(len(model.values)) for model in models]
+    traces: list[list[float]] = [[] for _ in models]
+    for step in range(steps + 1):
+        if step % TRACE_EVERY == 0 or step == steps:
+            for model, trace in zip(models, traces, strict=True):
+                trace.append(float(np.mean([objective_of(model, some, schedule.sharpness) for some in fixed])))
+            if step:
+                report(step, float(np.mean([trace[-1] for trace in traces])))
+        if step == steps:
+            break
+        done = (step + 1) / steps
+        batch, alpha = draw(step), 1 + (schedule.sharpness - 1) * done
+        for model, adam in zip(models, adams, strict=True):
+            adam(model.values, gradient(model, batch, alpha), falling_rate(schedule.learning_rate, done))
+    return [(model, np.array(trace)) for model, trace in zip(models, traces, strict=True)]

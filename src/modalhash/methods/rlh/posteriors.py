@@ -1,0 +1,271 @@
+r"""RLH: posteriors, what the features of an item know of its labels.
+
+The *posterior* :math:`\hat s = E[\tilde l\mid x]` of an item is a vector of the label space: a ridge regression from
+features to labels, fitted without the fold of the item,
+
+.. math:: W_{-f} = (G - G_f + \rho I)^{-1}(C - C_f), \qquad G = \sum_f G_f = \Phi^T\Phi,\quad C = \sum_f C_f = \Phi^T T
+
+so that one pass over the features gives the sums of every fold, and their total is the Gram matrix that step 2 needs.
+
+==================  ===========================  ======================================================================
+symbol              here                         is
+==================  ===========================  ======================================================================
+:math:`T`           ``coordinates`` (n, k)       :math:`\tilde l` of each item, made block by block
+:math:`\phi(X)`     ``phi`` (n, d)               kernel features with a bias, in blocks
+:math:`G_f, C_f`    ``gram[f]``, ``cross[f]``    φᵀφ (d, d) and φᵀT (d, k) of a fold
+:math:`W_{-f}`      ``weights[f]`` (d, k)        posteriors of the items of fold f; the last one, W, has seen all items
+:math:`\hat s`      ``S`` (m, k)                 out-of-fold posteriors of up to ``n_posteriors`` items
+==================  ===========================  ======================================================================
+
+Items are taken in the order of their content, which is as good as random and the same however they were given: a fold
+is a run of rows, a sample is the first rows of every fold, and sums come out equal to the last bit for shuffled items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from modalhash._parallel import parallel_map
+from modalhash._typing import Array, Matrix
+from modalhash.blocks import (
+    BLOCK_BYTES,
+    MIN_BLOCK_BYTES,
+    Parts,
+    RemoteItems,
+    _deflated_square,
+    ordered_sum,
+    row_slices,
+)
+from modalhash.features import FeatureMap
+from modalhash.linalg import RidgeFactor
+from modalhash.methods.rlh.codes import Source
+from modalhash.methods.rlh.label_space import STRIP_VALUES, LabelSpace, inverse_deviation
+from modalhash.randomness import row_keys
+
+DENSE_ABOVE = 0.1
+"""Share of labels set above which a dense product with the features is faster."""
+SMALL_FOLD = 1024
+"""Labelled items of a fold up to which their features may be computed a second time."""
+
+
+class Ordered:
+    """The rows of a dense array in another order, gathered when they are read."""
+
+    def __init__(self, X: Array, order: Array) -> None:
+        self._X, self._order = X, order
+        self.shape, self.dtype = (len(order), X.shape[1]), X.dtype
+
+    def __getitem__(self, rows: slice | Array) -> Array:
+        return np.asarray(self._X[self._order[rows]])
+
+    def mean(self, axis: int, dtype: Any) -> Array:
+        """Return the column means; ``axis`` is 0."""
+        slices = row_slices(self.shape[0], max(1, STRIP_VALUES // self.shape[1]))
+        return np.asarray(ordered_sum(self[rows].sum(axis=axis, dtype=dtype) for rows in slices) / self.shape[0])
+
+
+def _in_order(X: Matrix, order: Array) -> Any:
+    """Return the rows in this order; those of a dense array are gathered when they are read."""
+    return X[order] if sparse.issparse(X) else Ordered(X, order)
+
+
+@dataclass(frozen=True)
+class Folds:
+    """The items of one modality in the order of content: labelled ones in folds of ``size`` rows, then the others.
+
+    A fold is a whole number of blocks, for any size of block that the memory limit allows.
+    """
+
+    order: Array  # rows as they were given, in the order of content
+    key: int  # of the modality: the same for the same labelled items
+    n: int  # labelled items
+    size: int
+    unit: int  # a divisor of the size: a fold may be cut into as many blocks as divide it
+
+    @classmethod
+    def of(cls, X: Matrix, labels: sparse.csr_array, n_folds: int, seed: int) -> Folds:
+        """Sort the items by their features first, so that copies of an item stay in one fold."""
+        keys, label_keys = row_keys(X, seed), row_keys(labels, seed)
+        empty = np.diff(labels.indptr) == 0
+        order = np.lexsort((label_keys, keys, empty))
+        n = int(len(empty) - empty.sum())
+        size, unit = -(-n // n_folds), 1
+        while 128 * max(12, 2 * unit) <= size:
+            unit = max(12, 2 * unit)
+        key = int(np.add.reduce((keys ^ label_keys)[~empty], dtype=np.uint64))
+        return cls(order, key, n, -(-size // unit) * unit, unit)
+
+    def __len__(self) -> int:
+        return -(-self.n // self.size)
+
+    @property
+    def are_runs(self) -> bool:
+        """Whether features are cut into blocks fold by fold; not where few items have labels and folds are small."""
+        return 2 * self.n >= len(self.order) or self.size > SMALL_FOLD
+
+    def features(self, X: Matrix, feature_map: FeatureMap, memory: int | None) -> Parts:
+        """Learn the feature map and return the features of all items in the order of the folds."""
+        rows = X.ordered(self.order) if isinstance(X, RemoteItems) else _in_order(X, self.order)
+        if not self.are_runs:
+            return feature_map.fit_parts(rows, memory_limit=memory)
+        block = self.block_rows(feature_map.width_for(X) * np.dtype(feature_map.dtype).itemsize, memory)
+        return feature_map.fit_parts(rows, memory_limit=memory, block_rows=block, run_rows=self.size)
+
+    def block_rows(self, row_bytes: int, memory: int | None) -> int:
+        """Return rows per block: a divisor of the fold's size, close to what FeatureBlocks takes on its own."""
+        target = BLOCK_BYTES if memory is None else min(BLOCK_BYTES, memory // 16)
+        wanted = max(1, max(target, MIN_BLOCK_BYTES) // row_bytes)
+        cuts = (cut for cut in range(1, self.unit + 1) if self.unit % cut == 0 and self.size // cut <= wanted)
+        return self.size // next(cuts, self.unit)
+
+    def fold_of_rows(self) -> Array:
+        """Return the fold of every row; items without labels are in none, numbered after the last."""
+        rows = np.arange(len(self.order))
+        return np.where(rows < self.n, rows // self.size, len(self))
+
+    def sample(self, count: int) -> Iterator[slice]:
+        """Yield rows of every fold, the first ones: about ``count`` in all, a fold's share each."""
+        for rows in row_slices(self.n, self.size):
+            yield slice(rows.start, rows.start + -(-count * (rows.stop - rows.start) // self.n))
+
+
+@dataclass(frozen=True)
+class LabelRegression:
+    """The features of one modality, and what they know of its labels."""
+
+    folds: Folds
+    phi: Parts  # rows in the order of the folds
+    member: Array  # pattern of every row of phi; −1 without labels
+    gram: Array  # G
+    W: Array  # learned from all labelled items
+    source: Source  # out-of-fold posteriors over their standard deviation
+    scale: float  # 1 / that deviation
+
+    def inverse(self, ridge: float) -> Array:
+        """Return (G + ridge I)⁻¹."""
+        return RidgeFactor(self.gram, ridge).inverse()
+
+    def code_functions(self, A: Array, b: Array) -> Array:
+        """Return the functions of the features whose signs are the codes of the posteriors: W, then A and b."""
+        F = self.W.astype(np.float64) @ (A.astype(np.float64) * self.scale)
+        F[-1] += b  # the last feature is 1
+        return F
+
+
+def regress_labels(
+    phi: Parts, folds: Folds, member: Array, space: LabelSpace, *, ridge: float, n_posteriors: int, all_items: bool
+) -> LabelRegression:
+    """Learn the posteriors of one modality.
+
+    Parameters
+    ----------
+    phi : features, in the order of the folds
+    member : pattern of every row of ``phi``; −1 without labels
+    n_posteriors : items, about, whose out-of-fold posteriors are computed
+    all_items : count items without labels in G
+    """
+    gram, cross = fold_sums(phi, member, space, folds)
+    G, weights = solve_folds(gram, cross, ridge)
+    weights = weights.astype(phi.dtype)
+    if all_items and len(member) > folds.n:
+        G += gram_without_labels(phi, member)
+    S, patterns = out_of_fold(phi, member, folds, weights, n_posteriors)
+    scale = inverse_deviation(float(S.var(dtype=np.float64)))
+    return LabelRegression(folds, phi, member, G, weights[-1], Source.of(S * np.float32(scale), patterns), scale)
+
+
+def solve_folds(gram: list[Array], cross: list[Array], ridge: float) -> tuple[Array, Array]:
+    """Return G, and W without each fold, followed by the W that has seen all folds."""
+    G, C = ordered_sum(iter(gram)), ordered_sum(iter(cross))
+    parts: list[tuple[Any, Any]] = [*zip(gram, cross, strict=True), (0.0, 0.0)]
+    weights = parallel_map(_solved, *zip(*((G, C, *part, ridge) for part in parts), strict=True))
+    return G, np.stack(list(weights))
+
+
+def out_of_fold(phi: Parts, member: Array, folds: Folds, weights: Array, count: int) -> tuple[Array, Array]:
+    """Return out-of-fold posteriors of up to about ``count`` labelled items, and their patterns."""
+    n = folds.n
+    if n <= count and 2 * n >= len(member):
+        fold = np.minimum(folds.fold_of_rows(), len(weights) - 1)
+        return phi.map(_posteriors_of_block, per_item=(fold,), shared=(weights,))[:n], member[:n]
+    slices = list(folds.sample(min(n, count)))
+    parts = parallel_map(_posteriors_of_rows, repeat(phi), slices, weights[: len(folds)])
+    return np.concatenate(list(parts)), np.concatenate([member[rows] for rows in slices])
+
+
+def fold_sums(phi: Parts, member: Array, space: LabelSpace, folds: Folds) -> tuple[list[Array], list[Array]]:
+    """Return φᵀφ and φᵀT of every fold, in float64, from one pass over the blocks; see :meth:`Parts.gram`."""
+    Q = phi._leading()
+    slices = list(row_slices(folds.n, folds.size))
+    results: Iterable[tuple[Any, ...]]
+    if folds.are_runs:  # runs after the last fold have no labels
+        results = phi.run_totals(_sums_of_block, per_item=(member,), shared=(space, Q))[: len(slices)]
+    else:
+        parts = parallel_map(_sums_of_rows, repeat(phi), slices, repeat(member), repeat(space), repeat(Q))
+        results = (ordered_sum(iter([part])) for part in parts)
+    gram, cross = [], []
+    for total, mixed, square, products in results:
+        gram.append(_whole_gram(total, mixed, square, Q))
+        cross.append(products)
+    return gram, cross
+
+
+def gram_without_labels(phi: Parts, member: Array) -> Array:
+    """Return φᵀφ of the items without labels."""
+    Q = phi._leading()
+    total, mixed, square = phi.total(_squares_without_labels, per_item=(member,), shared=(Q,))
+    return _whole_gram(total, mixed, square, Q)
+
+
+def _whole_gram(total: Array, mixed: Array, square: Array, Q: Array) -> Array:
+    """φᵀφ of the parts that :func:`modalhash.blocks._deflated_square` takes it into."""
+    wide = Q.astype(np.float64)
+    side = mixed + wide @ (square / 2)
+    total += np.hstack([side, wide]) @ np.hstack([wide, side]).T  # side Qᵀ and its transpose
+    return total
+
+
+def _squares_without_labels(block: Array, member: Array, Q: Array) -> tuple[Any, ...]:
+    unlabelled = member < 0
+    return _deflated_square(block[unlabelled], Q) if unlabelled.any() else (0.0, 0.0, 0.0)
+
+
+def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> tuple[Any, ...]:
+    labelled = member >= 0
+    if not labelled.all():
+        if not labelled.any():
+            return 0.0, 0.0, 0.0, 0.0
+        block, member = block[labelled], member[labelled]
+    if space.basis is None and space.Lt.nnz < DENSE_ABOVE * space.Lt.shape[0] * space.Lt.shape[1]:
+        products = (space.Lt[member].astype(block.dtype).T @ block).T
+    else:
+        products = block.T @ space.coordinates(member).astype(block.dtype, copy=False)
+    return *_deflated_square(block, Q), products
+
+
+def _sums_of_rows(phi: Parts, rows: slice, member: Array, space: LabelSpace, Q: Array) -> tuple[Any, ...]:
+    return _sums_of_block(phi.take(np.arange(rows.start, rows.stop)), member[rows], space, Q)
+
+
+def _solved(G: Array, C: Array, fold_G: Any, fold_C: Any, ridge: float) -> Array:
+    """(G − G_f + ρI)⁻¹ (C − C_f)."""
+    return RidgeFactor(G - fold_G, ridge).solve(C - fold_C)
+
+
+def _posteriors_of_block(block: Array, fold: Array, W: Array) -> Array:
+    first, last = int(fold[0]), int(fold[-1])
+    if first == last:
+        return block @ W[first]
+    return np.concatenate([block[fold == f] @ W[f] for f in range(first, last + 1)])
+
+
+def _posteriors_of_rows(phi: Parts, rows: slice, W: Array) -> Array:
+    parts = row_slices(rows.stop - rows.start, max(1, STRIP_VALUES // phi.width))
+    found = [phi.take(np.arange(rows.start + part.start, rows.start + part.stop)) @ W for part in parts]
+    return np.concatenate([np.zeros((0, W.shape[1]), dtype=W.dtype), *found])
