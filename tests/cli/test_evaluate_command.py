@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
-from importlib import import_module
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +13,11 @@ from typer.testing import CliRunner
 
 from modalhash.cli import app
 from modalhash.cli._common import file_mapping
+from modalhash.cli._data_options import Scenario
 from modalhash.data import Dataset, Split
 from shared_data import shared_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*anchors asked for", "ignore:.*have no label")
-
-command = import_module("modalhash.cli.evaluate")  # the package's attribute of that name is the function
 
 
 def toy(split=True):
@@ -35,7 +36,9 @@ def toy(split=True):
 @pytest.fixture
 def run(monkeypatch):
     def invoke(*options, dataset=None):
-        monkeypatch.setattr(command, "open_dataset", lambda name, root=None, mapping=None: dataset or toy())
+        monkeypatch.setattr(
+            "modalhash.cli._data_options.open_dataset", lambda name, root=None, mapping=None: dataset or toy()
+        )
         return CliRunner().invoke(app, ["evaluate", "toy", "--bits", "8", *options], env={"COLUMNS": "150"})
 
     return invoke
@@ -70,17 +73,19 @@ def test_output_file(run, tmp_path, flag, start):
     assert path.read_text(encoding="utf-8").startswith(start)
 
 
-@pytest.mark.parametrize("scenario", list(command.Scenario))
+@pytest.mark.parametrize("scenario", list(Scenario))
 def test_every_scenario(run, scenario):
     result = run("--seeds", "1", "--scenario", scenario, "--markdown")
     assert result.exit_code == 0, result.output
-    assert f"amsh on toy, {scenario}" in result.stdout
+    assert f"amsh on toy (data: not stated), {scenario}" in result.stdout
 
 
 def test_data_without_a_split(run):
     result = run("--seeds", "1", "--markdown", "--test-share", "0.25", dataset=toy(split=False))
-    assert "0.25 of the items were drawn as queries" in result.stdout
+    assert "each seed drew its own queries" in result.stdout
     assert "40 queries, 120 items" in result.stdout
+    own = replace(toy(split=False), split_sizes={"query": 10, "training": 100})
+    assert "10 queries, 100 items" in run("--seeds", "1", "--markdown", dataset=own).stdout
 
 
 def test_cutoff_deeper_than_the_unseen_database(run):
@@ -144,10 +149,82 @@ def test_several_methods_are_one_table_with_tests_against_the_first(run, tmp_pat
     assert "fitted" not in again.stderr, "refused before anything is fitted"
 
 
+def test_it_begins_with_the_number_of_fits_and_the_time(run):
+    result = run("--method", "chance,edmh", "--bits", "8,16", "--seeds", "3")
+    assert result.exit_code == 0, result.output
+    assert re.match(r"12 fits, about \d+ s \(chance .* s, edmh .* s a fit\)\n", result.stderr)
+
+
+@pytest.mark.parametrize(("name", "start"), [("c.svg", b"<?xml"), ("c.png", b"\x89PNG"), ("new/c.PDF", b"%PDF")])
+def test_curves_are_drawn_into_a_file(run, tmp_path, name, start):
+    pytest.importorskip("matplotlib")
+    result = run("--method", "chance,edmh", "--seeds", "2", "--curves", str(tmp_path / name))
+    assert result.exit_code == 0, result.output
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(start)
+    if name.endswith("svg"):
+        text = content.decode()
+        for words in (
+            "on toy (data: not stated), unpaired",
+            "chance",
+            "edmh",
+            "image → text, 8 bits",
+            "text → image, 8 bits",
+            "recall",
+            "precision, learned",
+            "precision, unseen",
+            "Mean over 2 seed(s)",
+            "40 queries, 120 items",
+            "ties=expected",
+        ):
+            assert words in text  # fmt: skip
+
+
+def test_curves_come_with_the_other_files_unless_they_have_a_file_of_their_own(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert run("--seeds", "1", "--out", str(tmp_path / "a")).exit_code == 0
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"toy.json", "toy.csv", "toy.tex", "toy.svg"}
+    kept = json.loads((tmp_path / "a" / "toy.json").read_text(encoding="utf-8"))["runs"][0]["curve"]
+    assert len(kept) == 51
+    assert run("--seeds", "1", "--out", str(tmp_path / "b"), "--curves", str(tmp_path / "c.png")).exit_code == 0
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {"toy.json", "toy.csv", "toy.tex"}
+    assert (tmp_path / "c.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("c.gif", "curves are drawn as .svg, .png, .pdf"),
+        ("folder.svg", "a folder; expected the name of a file"),
+        ("file/c.svg", "file"),
+    ],
+)
+def test_curves_that_cannot_be_written_are_refused_before_anything_is_fitted(run, tmp_path, name, message):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "folder.svg").mkdir()
+    (tmp_path / "file").touch()
+    result = run("--curves", str(tmp_path / name))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert "fit" not in result.stderr.replace(str(tmp_path), "")
+
+
+def test_without_matplotlib_the_extra_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run("--curves", str(tmp_path / "c.svg"))
+    assert result.exit_code == 2
+    assert "drawing curves needs the package 'matplotlib'" in result.stderr
+    assert "Install the extra 'plot'" in result.stderr
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert run("--seeds", "1", "--out", str(tmp_path / "a")).exit_code == 0
+    assert not (tmp_path / "a" / "toy.svg").exists()
+
+
 def test_pairs_are_kept_where_a_method_needs_them(run):
     result = run("--method", "chance,batch", "--seeds", "1", "--markdown", "--against", "batch")
     assert result.exit_code == 0, result.output
-    assert "chance, batch on toy, paired" in result.stdout
+    assert "chance, batch on toy (data: not stated), paired" in result.stdout
     assert "worse than batch" in result.stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def test_the_example_of_the_documentation_runs(example, tmp_path):
     dry = call("run", example, "--results", results, "--dry-run")
     assert dry.exit_code == 0
     assert "12 cells" in dry.output
+    assert re.search(r"12 fits, about \d+ s \(amsh .* s, edmh .* s a fit\)", dry.output)
     assert not results.exists()
     assert "no results of" in complaint("report", example, "--results", results)
     done = call("run", example, "--results", results)
@@ -46,6 +48,11 @@ def test_the_example_of_the_documentation_runs(example, tmp_path):
     report = call("report", example, "--results", results)
     assert "| AMSH | " in report.output
     assert "±" in report.output
+    assert "worse than AMSH: p < 0.05" in report.output
+    assert "worse than EDMH: p < 0.05" in call("report", example, "--results", results, "--against", "EDMH").output
+    assert "no row has the label 'Mine'; there are AMSH, EDMH" in complaint(
+        "report", example, "--results", results, "--against", "Mine"
+    )
     latex = call("report", example, "--results", results, "--latex", "--output", tmp_path / "t.tex")
     assert latex.exit_code == 0
     assert r"\toprule" in (tmp_path / "t.tex").read_text(encoding="utf-8")
@@ -54,6 +61,29 @@ def test_the_example_of_the_documentation_runs(example, tmp_path):
     assert call("report", example, "--results", packed).output == report.output
     assert call("unpack", packed, tmp_path / "again").exit_code == 0
     assert call("report", example, "--results", tmp_path / "again").output == report.output
+
+
+@pytest.mark.parametrize(("flag", "kind", "shown"), [([], "svg", "]({})"), (["--latex"], "pdf", "\\textwidth]{{{}}}")])
+def test_a_report_shows_its_curves(example, tmp_path, flag, kind, shown):
+    pytest.importorskip("matplotlib")
+    results = example.parent / "results"
+    assert call("run", example, "--results", results).exit_code == 0
+    report, figures = tmp_path / "report", tmp_path / "figures"
+    done = call("report", example, "--results", results, "--curves", figures, "--output", report, *flag)
+    assert done.exit_code == 0, done.output
+    assert (figures / f"example-drawn.{kind}").stat().st_size > 1000
+    assert shown.format(f"figures/example-drawn.{kind}") in report.read_text(encoding="utf-8")
+
+
+def test_a_report_of_results_without_curves_says_so(example, tmp_path):
+    pytest.importorskip("matplotlib")
+    results, packed = example.parent / "results", tmp_path / "small.json.xz"
+    assert call("run", example, "--results", results).exit_code == 0
+    assert call("pack", "--no-per-query", results, packed).exit_code == 0
+    done = call("report", example, "--results", packed, "--curves", tmp_path / "figures")
+    assert done.exit_code == 0, done.output
+    assert "drawn: no curves were kept" in done.stderr
+    assert "Not tested: EDMH; the results of AMSH have no average precision per query" in done.stdout
 
 
 def test_help_teaches_with_an_example():

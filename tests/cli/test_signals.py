@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ class Stopped(TfidfEncoder):
 """
 METHOD = """
 import os, threading
+from pathlib import Path
 from modalhash.base import CrossModalHasher
 
 class Stops(CrossModalHasher):
@@ -36,6 +38,9 @@ class Stops(CrossModalHasher):
         self.number, self.random_state = number, random_state
 
     def _fit(self, data, report):
+        if os.environ["FAIL_FIRST"] and not Path("timed").exists():
+            Path("timed").touch()
+            raise ValueError("the small fit that tells the time fails")
         os.kill(os.getppid(), self.number)
         threading.Event().wait()
 """
@@ -83,8 +88,9 @@ def test_a_training_that_is_told_to_stop_leaves_nothing(tmp_path, monkeypatch, c
     assert [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"] == before
 
 
+@pytest.mark.parametrize("timed", [False, True], ids=["in a small fit", "in a cell"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
-def test_the_workers_of_an_experiment_end_with_it(tmp_path, number, code):
+def test_the_workers_of_an_experiment_end_with_it(tmp_path, number, code, timed):
     """They hold its output, so that it is not over before they are."""
     (tmp_path / "stops_method.py").write_text(METHOD)
     (tmp_path / "grid.toml").write_text(
@@ -93,9 +99,11 @@ def test_the_workers_of_an_experiment_end_with_it(tmp_path, number, code):
         f'[[rows]]\nlabel = "Stops"\nmethod = "stops_method:Stops"\nparameters = {{number = {int(number)}}}\n'
     )
     command = [sys.executable, "-m", "modalhash", "experiment", "run", "grid.toml", "--jobs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+    environment = os.environ | {"FAIL_FIRST": "yes" if timed else ""}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
     assert done.returncode == code, done.stderr
     assert ("The same command goes on" in done.stdout) == (code == 143)
-    assert {path.parent.name for path in (tmp_path / "results").glob("**/*.json")} == {"datasets"}, (
-        "no cell was measured"
-    )
+    found = {path.parent.name for path in (tmp_path / "results").glob("**/*.json")}
+    assert found == ({"datasets"} if timed else set()), "no cell was measured"

@@ -28,6 +28,7 @@ def test_what_is_found_is_a_file_that_evaluate_and_train_take(run, tmp_path):
     done = run(*options, "--budget", 4)
     assert done.exit_code == 0, done.output
     assert "searched: ridge log:0.001:1000.0" in done.stderr
+    assert "12 fits, about " in done.stderr, "four trials of three folds"
     found = read_parameters(tmp_path / "p.toml")
     more = run(*options, "--budget", 5)
     assert more.exit_code == 0, "the study goes on, and its file of parameters is replaced"

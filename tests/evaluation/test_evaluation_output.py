@@ -8,13 +8,17 @@ import pytest
 import slow_ranking as slow
 
 from modalhash.evaluation import (
+    RECALL_STEP,
     Spread,
     Table,
+    draw_curves,
     evaluate,
+    method_colours,
     plot_convergence,
     plot_precision_at,
     plot_precision_recall,
 )
+from modalhash.experiments import RECALL
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +109,52 @@ def test_convergence_figure():
     assert list(plot_convergence({"codes": [4.0, 2.0]}, relative=False).lines[0].get_ydata()) == [4, 2]
 
 
+def panels(n_directions, lengths):
+    line = np.linspace(0.8, 0.1, 51)
+    directions = [f"a→{number}" for number in range(n_directions)]
+    return {
+        (database, direction, bits): {"amsh": line, "Mine": line / 2}
+        for database in ("learned", "unseen")
+        for direction in directions
+        for bits in lengths
+    }
+
+
+@pytest.mark.parametrize(
+    ("n_directions", "lengths", "shape"), [(1, [8], (2, 1)), (2, [8, 16], (2, 4)), (2, [8, 16, 32], (4, 3))]
+)
+def test_small_multiples(n_directions, lengths, shape):
+    module = pytest.importorskip("matplotlib.figure")
+    figure = module.Figure(layout="constrained")
+    curves = panels(n_directions, lengths)
+    del curves["unseen", "a→0", 8]["Mine"]
+    draw_curves(figure, curves, bold="Mine")
+    grid = figure.axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == shape
+    lines = figure.axes[0].lines
+    assert [line.get_color() for line in lines] == list(method_colours(["amsh", "Mine"]).values())
+    assert lines[1].get_linewidth() > lines[0].get_linewidth()
+    np.testing.assert_allclose(lines[0].get_xdata(), RECALL)
+    assert RECALL[1] == RECALL_STEP
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["amsh", "Mine"]
+    assert {ax.get_ylim()[0] for ax in figure.axes} == {0.0}
+    assert sum(len(ax.lines) for ax in figure.axes) == 2 * len(curves) - 1
+
+
+def test_a_method_has_one_colour_and_two_methods_have_two():
+    for labels in (["AMSH", "BATCH"], ["batch", "Mine", "amsh"]):
+        assert method_colours(labels)[labels[0]] == method_colours([labels[0]])[labels[0]]
+    several = ["batch", "fmh", "scratch", "edmh", "dch", "gsph", "amsh", "rlh"]  # pairs of these share a colour
+    assert len(set(method_colours(several).values())) == len(several)
+    many = [f"row {number}" for number in range(25)]
+    assert set(method_colours(many)) == set(many)
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
+        (lambda r: draw_curves(None, {}), "curves is empty"),
         (lambda r: plot_precision_recall({}, ("a", "b")), "results is empty"),
         (lambda r: plot_precision_recall({"x": r}, ("a_b", "c"), by="colour"), "by is 'colour'"),
         (lambda r: plot_convergence({}), "objectives is empty"),

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from modalhash.evaluation import Spread, bootstrap_interval, holm, randomisation_test, randomisation_tests
+from modalhash.evaluation import (
+    PairedTest,
+    Spread,
+    bootstrap_interval,
+    holm,
+    paired_tests,
+    randomisation_test,
+    randomisation_tests,
+)
 
 
 def test_spread():
@@ -116,3 +124,21 @@ def _scipy_p(pair):
 def test_bad_input(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+def test_paired_tests_are_randomisation_tests_corrected_by_holm():
+    rng = np.random.default_rng(3)
+    differences = {name: rng.normal(shift, 1, size=50) for name, shift in (("a", 0.6), ("b", 0.0), ("c", -0.9))}
+    differences["b"][0] = np.nan
+    found = paired_tests(differences)
+    p_values = randomisation_tests(list(differences.values()))
+    assert [test.p for test in found.values()] == p_values
+    assert [test.p_holm for test in found.values()] == holm(p_values)
+    assert [test.difference for test in found.values()] == [np.nanmean(values) for values in differences.values()]
+    assert [(test.sign, test.arrow) for test in found.values()] == [(1, "↑"), (0, ""), (-1, "↓")]
+    assert paired_tests({}) == {}
+
+
+@pytest.mark.parametrize(("difference", "p", "sign"), [(0.1, 0.05, 0), (0.1, 0.049, 1), (-0.1, 0.01, -1), (0, 0.0, 0)])
+def test_an_arrow_needs_a_difference_and_a_small_p(difference, p, sign):
+    assert PairedTest(difference, p, p).sign == sign

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,11 +31,11 @@ FIRST = {0: [0.2, 0.4, 0.6, 0.1], 1: [0.3, 0.2, 0.5, 0.1]}
 SECOND = {0: [0.9, 0.8, 0.7, 0.6], 1: [0.5, 0.9, 0.8, 0.3]}
 
 
-@pytest.mark.parametrize("share", [None, 0.2])
-def test_a_query_counts_once_where_the_seeds_ask_the_same(share):
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_query_counts_once_where_the_seeds_ask_the_same(drawn):
     runs = [made("a", seed, FIRST[seed]) for seed in FIRST] + [made("b", seed, SECOND[seed]) for seed in SECOND]
-    found = Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a", share)
-    join = np.concatenate if share else lambda arrays: np.mean(arrays, axis=0)
+    found = Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a", drawn)
+    join = np.concatenate if drawn else lambda arrays: np.mean(arrays, axis=0)
     first, second = (join([np.asarray(values[seed]) for seed in values]) for values in (FIRST, SECOND))
     (test,) = found.tests
     assert test.p == randomisation_test(second, first)  # all 2**n tosses are tried
@@ -45,6 +48,24 @@ def test_only_seeds_that_both_have_are_compared():
     found = Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a")
     assert found.tests[0].difference == pytest.approx(np.mean(SECOND[1]) - np.mean(FIRST[1]), abs=1e-6)
     assert Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs[:1], "a").tests == []
+
+
+def test_it_says_what_the_data_are():
+    data = generate(n_items=60, n_queries=15, seed=0).dataset()
+    found = compare_methods(data, ["chance"], bits=[8], seeds=[0])
+    assert found.table().title.startswith("chance on generated (data: generated), unpaired")
+    assert json.loads(found.to_json())["kind"] == "generated"
+    assert not found.drawn_split
+
+
+def test_sizes_of_the_data_set_are_drawn():
+    data = generate(n_items=60, n_queries=15, seed=0).dataset()
+    unsplit = replace(data, split=None, split_sizes={"query": 7})
+    found = compare_methods(unsplit, ["chance"], bits=[8], seeds=[0])
+    assert {run.n_queries for run in found.runs if run.database == "learned"} == {7}
+    assert found.drawn_split
+    share = compare_methods(unsplit, ["chance"], bits=[8], seeds=[0], test_share=0.4)
+    assert {run.n_queries for run in share.runs if run.database == "learned"} == {30}
 
 
 def test_equal_methods_get_no_arrow():

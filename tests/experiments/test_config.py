@@ -15,6 +15,16 @@ def test_a_grid_is_rows_times_bits_times_seeds(tmp_path):
     assert {row.scenario for row in grid.rows} == {"unpaired"}
 
 
+def test_a_slow_row_may_have_fewer_seeds(tmp_path):
+    grid = little_grid(tmp_path, GRID + "seeds = 1\n")  # of the last row
+    seeds = {}
+    for point in cells_of(grid, "little", "d"):
+        seeds.setdefault(point.label, set()).add(point.seed)
+    assert seeds == {"AMSH": {0, 1}, "GSPH": {0, 1}, "Chance": {0}}
+    with pytest.raises(ValueError, match="Chance: 3 seeds; a row has at most the 2 of the grid"):
+        little_grid(tmp_path, GRID + "seeds = 3\n")
+
+
 def test_rows_are_run_in_every_scenario(tmp_path):
     several = GRID.replace('scenario = "unpaired"', 'scenarios = ["unpaired", "semi_paired:0.5", "paired"]')
     grid = little_grid(tmp_path, several + 'scenarios = ["paired"]\n')

@@ -12,7 +12,7 @@ import pytest
 from little_grids import GRID, little_grid
 
 from modalhash.data import generate
-from modalhash.experiments import Estimates, Results, make_plan, record, run_cells, spoken
+from modalhash.experiments import Estimates, Results, make_plan, record, run_cells
 from modalhash.experiments.config import Scenario
 from modalhash.experiments.measure import Loader, PeakMemory, apply_scenario, measure
 from modalhash.experiments.run import Worker
@@ -158,11 +158,6 @@ def test_grids_share_their_cells(tmp_path, plan):
     assert len(make_plan([grid], seeds=1).cells) == len(plan.cells) / 2
     record(both, Results(tmp_path / "r"))
     assert Results(tmp_path / "r").datasets()["little"]["training"] == 120
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (300, "5 min"), (12000, "3 h 20 min")])
-def test_times_are_spoken(seconds, text):
-    assert spoken(seconds) == text
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak of a process")

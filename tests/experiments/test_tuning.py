@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from modalhash import registry
-from modalhash.data import Split, generate
+from modalhash.data import Split, generate, with_split
 from modalhash.experiments import Dimension, Tuning, search_space
 from modalhash.registry import METHODS
 
@@ -159,10 +159,19 @@ def test_refused_values_fail_alone_and_refused_defaults_at_once(data, tmp_path):
 
 
 def test_without_a_split_the_first_seeds_queries_are_left_out(data, tmp_path):
-    from modalhash.experiments.comparison import draw_split
-
     unsplit = replace(data, split=None)
     tuning = Tuning(unsplit, METHOD, tmp_path / "a.journal", n_bits=8)
-    queries = draw_split(unsplit, 0.2, 0).parts().query.ids["image"]
+    queries = with_split(unsplit, seed=0, share=0.2).parts().query.ids["image"]
     assert not np.isin(np.concatenate(tuning._folds), queries).any()
     assert isinstance(data.split, Split)
+
+
+def test_every_fold_fits_its_own_principal_components(data, tmp_path, monkeypatch):
+    from modalhash.data.principal_components import PrincipalComponents
+
+    tuning = Tuning(replace(data, components={"image": 5}), METHOD, tmp_path / "a.journal", n_bits=8, folds=3)
+    rows = []
+    fit = PrincipalComponents.fit
+    monkeypatch.setattr(PrincipalComponents, "fit", lambda X, *rest: rows.append(len(X)) or fit(X, *rest))
+    tuning.run(1)
+    assert rows == [60, 60, 60]  # of 90 training items

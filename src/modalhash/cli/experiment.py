@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modalhash.cli._common import Commands, ReadMemory, ReadSeconds, import_from_here
+from modalhash.cli._common import Commands, ReadMemory, ReadSeconds, check_drawing, import_from_here, say
 from modalhash.cli._signals import Terminated
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from modalhash.experiments import Event, Grid, Plan, Results
+    from modalhash.experiments import Estimates, Event, Grid, Plan, Results, Study
 
 EXAMPLE = """\
 Measure a grid of methods, data sets, code lengths and seeds from a TOML file, and report it.
@@ -39,7 +42,7 @@ A run that was stopped goes on where it was; what did not change is not measured
 
 \b
     modalhash experiment run grid.toml
-    modalhash experiment report grid.toml --output report.md
+    modalhash experiment report grid.toml --curves figures --output report.md
 
 All keys: `modalhash experiment keys`. More in docs/experiments.md.
 """
@@ -50,10 +53,10 @@ Folder = Annotated[Path | None, typer.Option(help="Folder of the results; by def
 Root = Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")]
 Datasets = Annotated[str, typer.Option(help="Only these data sets, separated by commas.")]
 Quick = Annotated[bool, typer.Option("--quick", help="The file's part \\[quick]; without one, a single seed.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="At most so many seeds.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="At most this many seeds.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at once, one BLAS thread each.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Try cells again that failed.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and how long.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and how long it would take.")]
 
 
 @app.command("run")
@@ -70,7 +73,11 @@ def run_grid(
     read_memory: ReadMemory = None,
     read_seconds: ReadSeconds = None,
 ) -> None:
-    """Measure what is not measured yet. Every result is a file: stop it whenever you like."""
+    """Measure what is not measured yet. Every result is a file: stop it whenever you like.
+
+    It begins by saying how many fits there are and how long they will take: from results
+    that are there, and from small fits with methods that have none.
+    """
     from rich.console import Console
 
     from modalhash.experiments import Results, make_plan
@@ -78,12 +85,13 @@ def run_grid(
     console = Console(highlight=False, soft_wrap=True)
     grid = open_grid(file)
     store = Results(results or default_folder(file))
-    with console.status("looking at the data"):
-        plan = make_plan([grid], root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
-    show_plan(console, plan, store, jobs=jobs, retry=retry)
-    if dry_run:
-        return
-    failed = measure_plan(console, plan, store, root=root, jobs=jobs, retry=retry)
+    with resumable(console, store):
+        with console.status("looking at the data"):
+            plan = make_plan([grid], root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
+        estimates = show_plan(console, plan, store, root=root, jobs=jobs, retry=retry)
+        if dry_run:
+            return
+        failed = measure_plan(console, plan, store, estimates, root=root, jobs=jobs, retry=retry)
     console.print(f"results: {store.path}. `modalhash experiment report {file}` shows them.")
     if failed:
         console.print(f"[yellow]{failed} of the cells failed; --retry tries them again[/yellow]")
@@ -116,13 +124,39 @@ def list_cells(file: File, results: Folder = None, root: Root = None, quick: Qui
 def report(
     file: File,
     results: Folder = None,
+    against: Annotated[
+        str,
+        typer.Option(metavar="LABEL", help="Test the other rows against this one.", show_default="the first"),
+    ] = "",
+    curves: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Draw precision over recall there, a file per data set (SVG, with --latex PDF), which the report "
+            "shows. Needs the extra [b]plot[/b].",
+        ),
+    ] = None,
     latex: Annotated[bool, typer.Option("--latex", help="LaTeX (booktabs) instead of Markdown.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write there instead of to the terminal.")] = None,
 ) -> None:
-    """Print mAP, mean ± standard deviation over seeds, on learned, hashed and unseen databases. Nothing is fitted."""
+    """Print mAP, mean ± standard deviation over seeds, on learned, hashed and unseen databases. Nothing is fitted.
+
+    Arrows mark rows that differ significantly from the first, or from --against: a paired
+    randomisation test over queries, corrected by Holm for all tests on a data set.
+
+    [bold]Examples[/bold]
+
+    modalhash experiment report grid.toml
+
+    modalhash experiment report grid.toml --against AMSH --curves figures --output report.md
+
+    modalhash experiment report grid.toml --latex --curves figures --output report.tex
+    """
     from modalhash._files import write_atomically
     from modalhash.experiments import Results, environments, quality_tables, read_studies, seconds_table
 
+    if curves is not None:
+        check_drawing(curves / "curves.svg")
     grid = open_grid(file)
     store = Results(results or default_folder(file))
     studies = read_studies(store, grid)
@@ -130,21 +164,43 @@ def report(
         raise FileNotFoundError(
             f"{store.path}: no results of {file} there; run `modalhash experiment run {file}` first"
         )
-    tables = [table for study in studies.values() for table in (*quality_tables(study), seconds_table(study))]
-    failures = [f"- {study.title}, {point.label}, {point.bits} bits, seed {point.seed}: {error}"
-                for study in studies.values() for point, error in study.failures.items()]  # fmt: skip
-    if latex:
-        text = "\n".join(table.to_latex() for table in tables if table.rows)
-    else:
+    parts = []
+    for study in studies.values():
+        tables = [table for table in (*quality_tables(study, against), seconds_table(study)) if table.rows]
+        parts += [table.to_latex() if latex else table.to_markdown() for table in tables]
+        if curves is not None:
+            parts += draw_study(study, against, curves, latex=latex, shown_in=output)
+    if not latex:
+        failures = [f"- {study.title}, {point.label}, {point.bits} bits, seed {point.seed}: {error}"
+                    for study in studies.values() for point, error in study.failures.items()]  # fmt: skip
         measured = environments(result for study in studies.values() for result in study.results.values())
-        parts = [f"# {grid.title or grid.name}\n", *(table.to_markdown() for table in tables if table.rows)]
+        parts = [f"# {grid.title or grid.name}\n", *parts]
         parts += ["Cells that failed:\n", *failures, ""] if failures else []
         parts += [*(f"- {count} cells: {text}" for text, count in measured.items()), ""]
-        text = "\n".join(parts)
+    text = "\n".join(parts)
     if output is None:
         typer.echo(text)
     else:
         write_atomically(output, text.encode())
+
+
+def draw_study(study: Study, against: str, folder: Path, *, latex: bool, shown_in: Path | None) -> list[str]:
+    """Draw the curves of a data set into a file of the folder; return the lines of the report that show it."""
+    from modalhash._files import write_atomically
+    from modalhash.experiments import curve_figure
+
+    kind = "pdf" if latex else "svg"
+    content = curve_figure(study, against, kind)
+    if content is None:
+        say(f"{study.title}: no curves were kept (`per_query = false`, packed without, or a sweep)", colour="yellow")
+        return []
+    path = folder / f"{study.grid.name}-{study.dataset}.{kind}"
+    write_atomically(path, content)
+    say(f"written: {path}")
+    link = Path(os.path.relpath(path, shown_in.parent if shown_in else ".")).as_posix()
+    if latex:
+        return [f"\\begin{{figure}}\n\\centering\n\\includegraphics[width=\\textwidth]{{{link}}}\n\\end{{figure}}\n"]
+    return [f"![Precision over recall, {study.title}]({link})\n"]
 
 
 @app.command("pack")
@@ -213,21 +269,24 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def show_plan(console: Console, plan: Plan, results: Results, *, jobs: int, retry: bool) -> None:
-    """Say how much there is to do, and what cannot be done."""
-    from modalhash.experiments import Estimates, spoken
+def show_plan(
+    console: Console, plan: Plan, results: Results, *, root: Path | None, jobs: int, retry: bool
+) -> Estimates:
+    """Say how much there is to do, how long it will take and what cannot be done; return the estimates."""
+    from modalhash.experiments import Estimates, describe_plan
 
-    expected = Estimates(results, plan.facts)
     for name, cells in plan.by_grid.items():
-        missing = [cell for cell in cells if not results.done(cell, retry=retry)]
-        console.print(f"  {name:<14} {len(cells):>5} cells, {len(missing):>5} to measure")
+        n_missing = sum(not results.done(cell, retry=retry) for cell in cells)
+        console.print(f"  {name:<14} {len(cells):>5} cells, {n_missing:>5} to measure")
     missing = [cell for cell in plan.cells if not results.done(cell, retry=retry)]
-    seconds = sum(map(expected, missing))
-    console.print(
-        f"[bold]{len(plan.cells)} cells[/bold] (shared ones once), {len(missing)} to measure: "
-        f"about {spoken(seconds / jobs)} on an idle machine, {jobs} at once"
-    )
+    estimates = Estimates(results, plan.facts)
+    with console.status("timing small fits"):
+        estimates.time_small_fits(missing, plan.inputs, root)
+    console.print(f"[bold]{len(plan.cells)} cells[/bold] (shared ones once), {len(missing)} to measure, {jobs} at once")
+    if missing:
+        console.print(describe_plan(missing, estimates, jobs), markup=False)
     show_missing_data(console, plan)
+    return estimates
 
 
 def show_missing_data(console: Console, plan: Plan) -> None:
@@ -240,8 +299,29 @@ def show_missing_data(console: Console, plan: Plan) -> None:
         console.print(f"  [red]not readable: {name}[/red]. {escape(why)}")
 
 
-def measure_plan(console: Console, plan: Plan, results: Results, *, root: Path | None, jobs: int, retry: bool) -> int:
-    """Run what is missing under a bar and return how many cells failed; Ctrl-C ends it cleanly."""
+@contextlib.contextmanager
+def resumable(console: Console, results: Results) -> Iterator[None]:
+    """End cleanly on Ctrl-C or SIGTERM, and say where everything measured so far is."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated) as stopped:
+        console.print(f"stopped; everything measured so far is in {results.path}. The same command goes on.")
+        if isinstance(stopped, Terminated):
+            raise
+        raise typer.Exit(130) from None
+
+
+def measure_plan(
+    console: Console,
+    plan: Plan,
+    results: Results,
+    estimates: Estimates,
+    *,
+    root: Path | None,
+    jobs: int,
+    retry: bool,
+) -> int:
+    """Run what is missing under a bar and return how many cells failed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from modalhash.experiments import record, run_cells, spoken
@@ -262,11 +342,4 @@ def measure_plan(console: Console, plan: Plan, results: Results, *, root: Path |
             elif event.result is not None and not console.is_terminal:
                 console.print(f"{event.done}/{event.total} {event.cell}: {event.result['took']:.1f} s; {left}")
 
-        try:
-            return run_cells(plan, results, root=root, jobs=jobs, retry=retry, notify=notify)
-        except (KeyboardInterrupt, Terminated) as stopped:
-            display.stop()
-            console.print(f"stopped; everything measured so far is in {results.path}. The same command goes on.")
-            if isinstance(stopped, Terminated):
-                raise
-            raise typer.Exit(130) from None
+        return run_cells(plan, results, root=root, jobs=jobs, retry=retry, notify=notify, estimates=estimates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,20 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modalhash import registry
-from modalhash.cli._common import (
-    Map,
-    Quiet,
-    ReadMemory,
-    ReadSeconds,
-    file_mapping,
-    key_values,
-    open_dataset,
-    progress_bars,
-    say,
-)
+from modalhash.cli._common import Quiet, key_values, progress_bars, say
+from modalhash.cli._data_options import DataOptions
 from modalhash.cli._method_options import Params, by_method, method_parameters, names_in
+from modalhash.cli._option_groups import with_option_groups
 from modalhash.cli._signals import Terminated
-from modalhash.cli.evaluate import Scenario, check_labels
 
 if TYPE_CHECKING:
     from modalhash.experiments import Tuned
@@ -41,10 +33,12 @@ class Database(StrEnum):
     learned = "learned"
 
 
-def tune(
-    dataset: Annotated[str, typer.Argument(metavar="DATA", help="Name of a data set, or a file that `read` takes.")],
-    method: Annotated[str, typer.Option(help="See `modalhash methods`, or mymodule:Class.")] = "rlh",
-    budget: Annotated[int, typer.Option(min=1, help="Trials, those of earlier runs of the study included.")] = 50,
+@dataclass(frozen=True)
+class SearchOptions:
+    """What is searched, and how it is scored."""
+
+    method: Annotated[str, typer.Option(help="See `modalhash methods`, or mymodule:Class.")] = "rlh"
+    budget: Annotated[int, typer.Option(min=1, help="Trials, those of earlier runs of the study included.")] = 50
     space: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,27 +48,26 @@ def tune(
             "repeated.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     param: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A parameter that is not searched; may be repeated."),
-    ] = None,
-    params: Params = None,
-    bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 32,
-    folds: Annotated[int, typer.Option(min=2, help="Parts of the training items, each held out once.")] = 3,
+    ] = None
+    params: Params = None
+    bits: Annotated[int, typer.Option(min=1, help="Length of the codes.")] = 32
+    folds: Annotated[int, typer.Option(min=2, help="Parts of the training items, each held out once.")] = 3
     database: Annotated[
         Database,
         typer.Option(help="What held-out items search: each other, or the items learned from, hashed or learned."),
-    ] = Database.unseen,
-    scenario: Annotated[
-        Scenario | None,
-        typer.Option(
-            help="What is done to the items learned from.",
-            show_default="paired if the method needs pairs, else unpaired",
-        ),
-    ] = None,
-    protocol: Annotated[str, typer.Option(help="A preset (amsh, bmc, …) or e.g. 'mAP@50 ties=stable'.")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the folds, the method and the search.")] = 0,
+    ] = Database.unseen
+    protocol: Annotated[str, typer.Option(help="A preset (amsh, bmc, …) or e.g. 'mAP@50 ties=stable'.")] = ""
+    seed: Annotated[int, typer.Option(min=0, help="Of the folds, the method and the search.")] = 0
+
+
+@with_option_groups
+def tune(
+    data: DataOptions,
+    search: SearchOptions,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -87,12 +80,6 @@ def tune(
             metavar="FILE", help="The study, which the next run goes on with.", show_default="DATA-METHOD.journal"
         ),
     ] = None,
-    mapping: Map = None,
-    modalities: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
-    test_share: Annotated[float, typer.Option(help="Items left out as queries where there is no split.")] = 0.2,
-    root: Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")] = None,
-    read_memory: ReadMemory = None,
-    read_seconds: ReadSeconds = None,
     quiet: Quiet = False,
 ) -> None:
     """Search the parameters of a method for a data set, on its training items alone.
@@ -115,50 +102,49 @@ def tune(
     from modalhash._imports import require
 
     require("optuna", extra="tune", why="modalhash tune")
-    names = names_in(method)
+    names = names_in(search.method)
     if len(names) > 1:
-        raise ValueError(f"--method {method!r}: one method at a time; run the command once for each")
+        raise ValueError(f"--method {search.method!r}: one method at a time; run the command once for each")
     registry.get(names[0])
-    fixed = method_parameters(names, param, params)[names[0]]
-    changes = by_method(names, key_values(space, "--space"), "--space").get(names[0], {})
+    fixed = method_parameters(names, search.param, search.params)[names[0]]
+    changes = by_method(names, key_values(search.space, "--space"), "--space").get(names[0], {})
     from modalhash.experiments import Tuning, search_space
 
     search_space(names[0], changes, fixed)  # a mistake is named before the data are read
-    data = open_dataset(dataset, root, file_mapping(mapping))
-    check_labels(data, dataset)
-    if modalities:
-        data = data.only(*modalities.split(","))
-    stem = re.sub(r"[^\w.+-]", "-", f"{data.name}-{names[0]}")
+    dataset = data.open()
+    stem = re.sub(r"[^\w.+-]", "-", f"{dataset.name}-{names[0]}")
     output, study = output or Path(f"{stem}.toml"), study or Path(f"{stem}.journal")
     _check_output(output)
-    if data.split is None:
+    if dataset.split is None:
         say(
-            f"{data.name} comes without a split: {test_share:g} of its items are left out, those that `modalhash "
-            "evaluate --seeds 1` draws as queries; further seeds of it ask items that were learned from here",
+            f"{dataset.name} comes without a split: the items that `modalhash evaluate --seeds 1` draws as queries are "
+            "left out; further seeds of it ask items that were learned from here",
             colour="yellow",
         )
     try:
         tuning = Tuning(
-            data,
+            dataset,
             names[0],
             study,
             space=changes,
             fixed=fixed,
-            n_bits=bits,
-            folds=folds,
-            seed=seed,
-            scenario=None if scenario is None else scenario.value,
-            protocol=protocol,
-            database=database.value,
-            test_share=test_share,
+            n_bits=search.bits,
+            folds=search.folds,
+            seed=search.seed,
+            scenario=None if data.scenario is None else data.scenario.value,
+            protocol=search.protocol,
+            database=search.database.value,
+            test_share=data.test_share,
         )
     except ValueError as error:
-        raise ValueError(f"{dataset}: {error}") from error
+        raise ValueError(f"{data.dataset}: {error}") from error
     searched = ", ".join(f"{name} {text}" for name, text in tuning.settings["space"].items())
-    say(f"{names[0]}, {bits} bits, {folds} folds; searched: {searched}")
+    say(f"{names[0]}, {search.bits} bits, {search.folds} folds; searched: {searched}")
+    if (work := tuning.describe_work(search.budget)) is not None:
+        say(work)
     try:
         with progress_bars(note=_best) as callback:
-            found = tuning.run(budget, callback)
+            found = tuning.run(search.budget, callback)
     except (KeyboardInterrupt, Terminated) as stopped:
         try:
             _write(tuning.found(), output)
@@ -169,7 +155,7 @@ def tune(
             raise
         raise typer.Exit(130) from None
     except ValueError as error:
-        raise ValueError(f"{dataset}: {names[0]}: {error}") from error
+        raise ValueError(f"{data.dataset}: {names[0]}: {error}") from error
     _write(found, output)
     failed = f", {found.failed} failed" if found.failed else ""
     say(f"{found.trials} trials{failed}: {found.score:.4f}; with the defaults {found.default_score:.4f}")
@@ -178,7 +164,7 @@ def tune(
     if not found.parameters:
         say("  nothing that was tried is better than the defaults")
     say(f"written: {output}; study: {study}")
-    say(f"Measure it: modalhash evaluate {dataset} --method {names[0]} --params {output}")
+    say(f"Measure it: modalhash evaluate {data.dataset} --method {names[0]} --params {output}")
 
 
 def _best(progress: Progress) -> str:

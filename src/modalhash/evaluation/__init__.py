@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from modalhash.evaluation.curves import by_rank as by_rank
     from modalhash.evaluation.databases import evaluate_databases as evaluate_databases
     from modalhash.evaluation.databases import unseen_items as unseen_items
+    from modalhash.evaluation.figures import RECALL_STEP as RECALL_STEP
+    from modalhash.evaluation.figures import draw_curves as draw_curves
+    from modalhash.evaluation.figures import method_colours as method_colours
     from modalhash.evaluation.figures import plot_convergence as plot_convergence
     from modalhash.evaluation.figures import plot_precision_at as plot_precision_at
     from modalhash.evaluation.figures import plot_precision_recall as plot_precision_recall
+    from modalhash.evaluation.figures import render_curves as render_curves
     from modalhash.evaluation.measures import chance_level as chance_level
     from modalhash.evaluation.measures import measure as measure
     from modalhash.evaluation.precision import average_precision as average_precision
@@ -34,9 +38,12 @@ if TYPE_CHECKING:
     from modalhash.evaluation.runs import RunMeasure as RunMeasure
     from modalhash.evaluation.runs import compare_runs as compare_runs
     from modalhash.evaluation.runs import measure_run as measure_run
+    from modalhash.evaluation.significance import PairedTest as PairedTest
     from modalhash.evaluation.significance import Spread as Spread
     from modalhash.evaluation.significance import bootstrap_interval as bootstrap_interval
+    from modalhash.evaluation.significance import describe_tests as describe_tests
     from modalhash.evaluation.significance import holm as holm
+    from modalhash.evaluation.significance import paired_tests as paired_tests
     from modalhash.evaluation.significance import randomisation_test as randomisation_test
     from modalhash.evaluation.significance import randomisation_tests as randomisation_tests
     from modalhash.evaluation.tables import Table as Table
@@ -52,13 +59,30 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "precision": ["average_precision", "mean_average_precision"],
         "curves": ["Curve", "by_radius", "by_rank"],
         "databases": ["evaluate_databases", "unseen_items"],
-        "figures": ["plot_convergence", "plot_precision_at", "plot_precision_recall"],
+        "figures": [
+            "RECALL_STEP",
+            "draw_curves",
+            "method_colours",
+            "plot_convergence",
+            "plot_precision_at",
+            "plot_precision_recall",
+            "render_curves",
+        ],
         "measures": ["chance_level", "measure"],
         "protocol": ["CHOICES", "PRESETS", "Protocol"],
         "ranking": ["Ranking", "rank"],
         "result": ["Direction", "Result", "compare"],
         "retrieval": ["evaluate"],
-        "significance": ["Spread", "bootstrap_interval", "holm", "randomisation_test", "randomisation_tests"],
+        "significance": [
+            "PairedTest",
+            "Spread",
+            "bootstrap_interval",
+            "describe_tests",
+            "holm",
+            "paired_tests",
+            "randomisation_test",
+            "randomisation_tests",
+        ],
         "tables": ["Table"],
         "runs": ["RunMeasure", "compare_runs", "measure_run"],
         "trec": ["TrecRun", "read_qrels", "read_run", "write_qrels", "write_run"],

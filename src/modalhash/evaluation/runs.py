@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.evaluation.significance import bootstrap_interval, holm, randomisation_tests
+from modalhash.evaluation.significance import bootstrap_interval, paired_tests
 from modalhash.evaluation.tables import Table
 from modalhash.evaluation.trec import Qrels, TrecRun
 
@@ -124,17 +124,16 @@ def compare_runs(
     }
     others = [place for place in values if place[1] != reference]
     differences = {(m, name): values[m, name] - values[m, reference] for m, name in others}
-    p_values = randomisation_tests(list(differences.values()), draws=draws, random_state=random_state)
-    tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
+    tests = paired_tests(differences, draws=draws, random_state=random_state)
     rows: list[list[object]] = []
     for (measure, name), each in values.items():
         low, high = bootstrap_interval(each, random_state=random_state)
         row: list[object] = [str(measure), name, float(each.mean()), f"{low:.4f} – {high:.4f}"]
-        if (measure, name) in tested:
-            difference = differences[measure, name]
+        if (measure, name) in tests:
+            difference, test = differences[measure, name], tests[measure, name]
             better, worse = int((difference > 1e-12).sum()), int((difference < -1e-12).sum())
             wins = f"{better} / {worse} / {len(difference) - better - worse}"
-            row += [float(difference.mean()), wins, *tested[measure, name]]
+            row += [test.difference, wins, test.p, test.p_holm]
         else:
             row += [None, None, None, None]
         rows.append(row)

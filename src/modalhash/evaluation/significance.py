@@ -1,10 +1,10 @@
-"""How sure a number is: spread over seeds, an interval over queries, a test between two methods."""
+"""How sure a number is: spread over seeds, an interval over queries, tests between methods."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from modalhash.validation import check_int, check_number
 
 AT_ONCE = 2**20  # random numbers held in memory
 TOSSES_AT_ONCE = 1000  # draws of randomisation_tests held in memory, for all comparisons of one length
+SIGNIFICANT = 0.05
+"""Corrected p-values below this get an arrow in a table."""
+DRAWS = 10_000
+"""Random sign assignments of the tests behind these arrows."""
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,9 @@ class Spread:
 def bootstrap_interval(
     values: Any, *, level: float = 0.95, draws: int = 2000, random_state: int = 0
 ) -> tuple[float, float]:
-    """Return the percentile interval of the mean, over queries drawn anew with replacement.
+    """Return the percentile interval of the mean, over queries drawn with replacement.
 
-    NaN stands for a query that the protocol leaves out.
+    NaN marks a query that the protocol leaves out.
 
     Examples
     --------
@@ -157,6 +162,64 @@ def holm(p_values: Sequence[float]) -> list[float]:
     corrected = np.empty(len(p_values))
     corrected[order] = np.minimum(np.maximum.accumulate(rising), 1.0) if len(rising) else rising
     return [float(f"{p:.12g}") for p in corrected]
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """A method compared with a reference on the same queries."""
+
+    difference: float
+    """Mean over the queries; positive where the method is better than the reference."""
+    p: float
+    """Two-sided paired randomisation test over the queries."""
+    p_holm: float
+    """Corrected by Holm for all tests that were made together."""
+
+    @property
+    def sign(self) -> int:
+        """1 where the method is significantly better than the reference, −1 where it is worse, else 0."""
+        if self.p_holm >= SIGNIFICANT or not self.difference:
+            return 0
+        return 1 if self.difference > 0 else -1
+
+    @property
+    def arrow(self) -> str:
+        """↑ or ↓ where the method is significantly better or worse than the reference, else nothing."""
+        return ("", "↑", "↓")[self.sign]
+
+
+def paired_tests(
+    differences: Mapping[Key, Array], *, draws: int = DRAWS, random_state: int = 0
+) -> dict[Key, PairedTest]:
+    """Test many methods against a reference, and correct the p-values by Holm for their number.
+
+    Parameters
+    ----------
+    differences : dict
+        For each test, the average precision of the method minus that of the reference, per query; NaN where the
+        protocol leaves the query out.
+    draws, random_state
+        As for :func:`randomisation_tests`.
+
+    Examples
+    --------
+    >>> found = paired_tests({"good": np.full(40, 0.1), "equal": np.zeros(40)})
+    >>> found["good"].arrow, found["equal"].p_holm
+    ('↑', 1.0)
+    """
+    p_values = randomisation_tests(list(differences.values()), draws=draws, random_state=random_state)
+    return {
+        key: PairedTest(float(np.nanmean(difference)), p, corrected)
+        for (key, difference), p, corrected in zip(differences.items(), p_values, holm(p_values), strict=True)
+    }
+
+
+def describe_tests(reference: str, n_tests: int, of_what: str = "this table") -> str:
+    """Return the note that explains the arrows of a table."""
+    return (
+        f"↑ better, ↓ worse than {reference}: p < {SIGNIFICANT:g} in a two-sided paired randomisation test over "
+        f"queries, {DRAWS} draws, corrected by Holm for the {n_tests} tests of {of_what}."
+    )
 
 
 def _clean(values: Any, name: str) -> Array:

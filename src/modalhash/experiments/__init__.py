@@ -1,9 +1,10 @@
 """Experiments: any grid of methods, data sets, code lengths, seeds and scenarios in a TOML file, measured.
 
 ``config`` reads a grid, ``inputs`` finds its data, ``cells`` lists what has to be measured, ``provenance`` knows when
-it has to be measured anew, ``measure`` measures one cell, ``run`` many of them in processes, ``results`` stores them
-and reads them back. Without a file: ``comparison`` measures several methods on one data set and tests which differences
-are real, ``tuning`` searches for the parameters of one method, ``parameters`` keeps them in a file.
+it has to be measured again, ``measure`` measures one cell, ``run`` many of them in processes, ``timing`` estimates how
+long that takes, ``results`` stores them and reads them back, ``grid_report`` makes tables and figures of them. Without
+a file: ``comparison`` measures several methods on one data set and tests which differences are significant, ``tuning``
+searches for the parameters of one method, ``parameters`` keeps them in a file.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from modalhash.experiments.config import load_grid as load_grid
     from modalhash.experiments.config import make_grid as make_grid
     from modalhash.experiments.environment import describe_environment as describe_environment
+    from modalhash.experiments.grid_report import curve_figure as curve_figure
+    from modalhash.experiments.grid_report import environments as environments
+    from modalhash.experiments.grid_report import quality_tables as quality_tables
+    from modalhash.experiments.grid_report import seconds_table as seconds_table
     from modalhash.experiments.inputs import Input as Input
     from modalhash.experiments.measure import RECALL as RECALL
     from modalhash.experiments.parameters import check_parameters as check_parameters
@@ -39,20 +44,18 @@ if TYPE_CHECKING:
     from modalhash.experiments.provenance import code_digest as code_digest
     from modalhash.experiments.results import Results as Results
     from modalhash.experiments.results import Study as Study
-    from modalhash.experiments.results import environments as environments
     from modalhash.experiments.results import pack as pack
-    from modalhash.experiments.results import quality_tables as quality_tables
     from modalhash.experiments.results import read_studies as read_studies
     from modalhash.experiments.results import read_study as read_study
-    from modalhash.experiments.results import seconds_table as seconds_table
     from modalhash.experiments.results import unpack as unpack
     from modalhash.experiments.run import Estimates as Estimates
     from modalhash.experiments.run import Event as Event
     from modalhash.experiments.run import Plan as Plan
+    from modalhash.experiments.run import describe_plan as describe_plan
     from modalhash.experiments.run import make_plan as make_plan
     from modalhash.experiments.run import record as record
     from modalhash.experiments.run import run_cells as run_cells
-    from modalhash.experiments.run import spoken as spoken
+    from modalhash.experiments.timing import spoken as spoken
     from modalhash.experiments.tuning import Dimension as Dimension
     from modalhash.experiments.tuning import Tuned as Tuned
     from modalhash.experiments.tuning import Tuning as Tuning
@@ -65,22 +68,14 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "comparison": ["SCENARIOS", "Comparison", "MarkedSpread", "Run", "SignificanceTest", "compare_methods"],
         "config": ["KEYS", "Grid", "Part", "Row", "Scenario", "Sweep", "load_grid", "make_grid"],
         "environment": ["describe_environment"],
+        "grid_report": ["curve_figure", "environments", "quality_tables", "seconds_table"],
         "inputs": ["Input"],
         "measure": ["RECALL"],
         "parameters": ["check_parameters", "read_parameters", "write_parameters"],
         "provenance": ["code_digest"],
-        "results": [
-            "Results",
-            "Study",
-            "environments",
-            "pack",
-            "quality_tables",
-            "read_studies",
-            "read_study",
-            "seconds_table",
-            "unpack",
-        ],
-        "run": ["Estimates", "Event", "Plan", "make_plan", "record", "run_cells", "spoken"],
+        "results": ["Results", "Study", "pack", "read_studies", "read_study", "unpack"],
+        "run": ["Estimates", "Event", "Plan", "describe_plan", "make_plan", "record", "run_cells"],
+        "timing": ["spoken"],
         "tuning": ["Dimension", "Tuned", "Tuning", "search_space"],
     },
 )

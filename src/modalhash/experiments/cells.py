@@ -75,7 +75,7 @@ def cells_of(grid: Grid, dataset: str, digest: str, *, quick: bool = False) -> d
         for row in grid.rows
         if (part.rows is None or row.label in part.rows) and (part.sweeps is None or row.sweep in part.sweeps)
         for bits in part.bits or grid.bits
-        for seed in range(part.seeds or grid.seeds)
+        for seed in range(min(part.seeds or grid.seeds, row.seeds or grid.seeds))
     }
 
 

@@ -10,34 +10,39 @@ import io
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from modalhash import registry
 from modalhash._typing import Array
-from modalhash.data import Dataset, Parts, Split, scenarios
+from modalhash.data import Dataset, Parts, Split, scenarios, with_split
 from modalhash.evaluation import (
     CHOICES,
+    RECALL_STEP,
+    PairedTest,
     Protocol,
     Spread,
     Table,
+    describe_tests,
     evaluate_databases,
-    holm,
-    randomisation_tests,
+    paired_tests,
+    render_curves,
     unseen_items,
 )
 from modalhash.experiments.parameters import check_parameters
+from modalhash.experiments.timing import Prepared, describe_work, nearest_to_mean, time_small_fits
 from modalhash.validation import check_choice
 
 SCENARIOS = ("paired", "unpaired", "unequal", "semi_paired", "noisy_labels", "missing_labels")
 """What may be done to the training items: each is a function of :mod:`modalhash.data`."""
-SIGNIFICANT = 0.05
-"""Corrected p-values below it get an arrow in a table."""
-DRAWS = 10_000
-"""Tosses of a randomisation test."""
+DRAWN = ("learned", "unseen")
+"""The databases whose curves are drawn."""
+Curves = dict[tuple[str, str, int], dict[str, Array]]
+"""By database, direction and bits, then by method: the precision at recall 0, 0.02, …"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,38 +61,28 @@ class Run:
     fit_seconds: float
     average_precision: Array = field(repr=False)
     """Of each query; NaN where the protocol leaves it out."""
+    curve: Array | None = field(repr=False, default=None)
+    """The precision at recall 0, 0.02, 0.04, …"""
 
     def to_json(self, *, per_query: bool = False) -> dict[str, Any]:
-        """Return plain values; the average precision of each query, with four digits, where it is wanted."""
+        """Return plain values; with ``per_query`` also the average precision of each query and the curve, rounded."""
         values = dict(vars(self))
-        precisions = values.pop("average_precision")
+        precisions, curve = values.pop("average_precision"), values.pop("curve")
         if per_query:
             values["average_precision"] = [None if np.isnan(x) else round(float(x), 4) for x in precisions]
+            values["curve"] = None if curve is None else [round(float(x), 5) for x in curve]
         return values
 
 
 @dataclass(frozen=True)
-class SignificanceTest:
-    """One method beside the reference: same queries, same code length, direction and database."""
+class SignificanceTest(PairedTest):
+    """A method compared with the reference at one code length, in one direction and database."""
 
     method: str
     reference: str
     bits: int
     direction: str
     database: str
-    difference: float
-    """Of the mean average precision; positive where the method is better than the reference."""
-    p: float
-    """Two-sided paired randomisation test over the queries."""
-    p_holm: float
-    """Corrected by Holm for all tests of the comparison."""
-
-    @property
-    def arrow(self) -> str:
-        """↑ or ↓ where the method is better or worse than the reference beyond chance; nothing otherwise."""
-        if self.p_holm >= SIGNIFICANT or not self.difference:
-            return ""
-        return "↑" if self.difference > 0 else "↓"
 
 
 @dataclass(frozen=True)
@@ -113,8 +108,10 @@ class Comparison:
     runs: Sequence[Run]
     reference: str
     """The method that the others are tested against."""
-    test_share: float | None = None
-    """The share of the items drawn as queries, where the data come without a split."""
+    drawn_split: bool = False
+    """Whether each seed drew its own queries, because the data come without a split."""
+    kind: str = "not stated"
+    """What the data set says it is, e.g. ``"original"``; see :attr:`modalhash.data.Dataset.kind`."""
 
     @cached_property
     def methods(self) -> list[str]:
@@ -131,29 +128,25 @@ class Comparison:
 
     @cached_property
     def tests(self) -> list[SignificanceTest]:
-        """Every method beside the reference, wherever both were measured with the same seeds.
+        """Every other method compared with the reference, wherever both were measured with the same seeds.
 
         Where all seeds ask the same queries, a query counts once, with its mean over the seeds; where each seed drew
         its own, the queries of one seed follow those of another.
         """
-        places: list[tuple[str, int, str, str]] = []
-        differences: list[Array] = []
+        differences: dict[tuple[str, int, str, str], Array] = {}
         for place, runs in self._by_place.items():
             others = self._by_place.get((self.reference, *place[1:]), {})
             seeds = sorted(runs.keys() & others.keys())
             if place[0] == self.reference or not seeds:
                 continue
             each = [runs[seed].average_precision - others[seed].average_precision for seed in seeds]
-            joined = np.concatenate(each) if self.test_share is not None else np.mean(each, axis=0)
-            places.append(place)
-            differences.append(np.asarray(joined, dtype=np.float64))
-        p_values = randomisation_tests(differences, draws=DRAWS)
+            joined = np.concatenate(each) if self.drawn_split else np.mean(each, axis=0)
+            differences[place] = np.asarray(joined, dtype=np.float64)
         return [
-            SignificanceTest(method, self.reference, bits, direction, kind, float(np.nanmean(difference)), p, corrected)
-            for (method, bits, direction, kind), difference, p, corrected in zip(
-                places, differences, p_values, holm(p_values), strict=True
-            )
-        ]
+            SignificanceTest(**vars(test), method=method, reference=self.reference, bits=bits, direction=direction,
+                             database=database)
+            for (method, bits, direction, database), test in paired_tests(differences).items()
+        ]  # fmt: skip
 
     def spread(self, method: str, bits: int, direction: str, database: str) -> MarkedSpread | None:
         """Return mean and deviation of the mAP over the seeds, with the arrow of its test; None if not measured."""
@@ -179,43 +172,64 @@ class Comparison:
                     chances = [self._chance(bits, direction, kind) for kind in ("learned", "unseen")]
                     rows.append([str(bits), direction, *([method] if several else []), *spreads, *chances])
         columns = ["bits", "direction", *(["method"] if several else []), *kinds, "chance", "chance (unseen)"]
-        title = f"{', '.join(self.methods)} on {self.dataset}, {self.scenario}: {self.protocol.measure}"
+        data = f"{self.dataset} (data: {self.kind})"
+        title = f"{', '.join(self.methods)} on {data}, {self.scenario}: {self.protocol.measure}"
         return Table(title, columns, rows, self._notes())
 
     def _chance(self, bits: int, direction: str, kind: str) -> float | None:
         found = [run.chance for run in self.runs if (run.bits, run.direction, run.database) == (bits, direction, kind)]
         return float(np.mean(found)) if found else None
 
+    def curves(self) -> Curves:
+        """Return the curves to draw, mean over the seeds."""
+        found: Curves = {}
+        directions = dict.fromkeys(run.direction for run in self.runs)
+        lengths = dict.fromkeys(run.bits for run in self.runs)
+        for database, direction, bits, method in product(DRAWN, directions, lengths, self.methods):
+            runs = self._by_place.get((method, bits, direction, database), {}).values()
+            if kept := [run.curve for run in runs if run.curve is not None]:
+                found.setdefault((database, direction, bits), {})[method] = mean_curve(kept)
+        return found
+
+    def to_figure(self, kind: str = "svg") -> bytes:
+        """Return a file, svg, png or pdf, that shows precision over recall; it needs the extra ``plot``."""
+        title = f"Precision over recall on {self.dataset} (data: {self.kind}), {self.scenario}"
+        caption = "\n".join([f"Mean over {self._seeds()}. The thick line is {self.reference}.", *self._settings(DRAWN)])
+        return render_curves(self.curves(), title=title, caption=caption, bold=self.reference, kind=kind)
+
     def _notes(self) -> list[str]:
+        notes = self._settings(CHOICES["database"])
+        notes.append(f"{self._seeds()}: mean ± sample standard deviation. Chance: a random ranking, exactly.")
+        if self.tests:
+            notes.append(describe_tests(self.reference, len(self.tests)))
+        return notes
+
+    def _seeds(self) -> str:
+        return f"{len({run.seed for run in self.runs})} seed(s)"
+
+    def _settings(self, databases: Sequence[str]) -> list[str]:
+        """Say what was measured how, one sentence a line."""
         sizes = {run.database: run for run in reversed(self.runs)}
-        notes = [f"Protocol: {self.protocol.with_database(kind)}" for kind in CHOICES["database"]]
+        notes = [f"Protocol: {self.protocol.with_database(kind)}" for kind in databases]
         notes += [
             f"{kind}: {sizes[kind].n_queries} queries, {sizes[kind].n_items} items ({sizes[kind].direction})"
             if kind in sizes
             else f"{kind}: not measured; fewer items than the cut-off of {self.protocol.cutoff}"
             for kind in ("learned", "unseen")
         ]
-        seeds = len({run.seed for run in self.runs})
-        notes.append(f"{seeds} seed(s): mean ± sample standard deviation. Chance: a random ranking, exactly.")
-        if self.tests:
-            notes.append(
-                f"↑ better, ↓ worse than {self.reference}: p < {SIGNIFICANT:g} in a two-sided paired randomisation "
-                f"test over queries, {DRAWS} draws, corrected by Holm for the {len(self.tests)} tests of this table."
-            )
         for method, given in self.parameters.items():
             if given and method in self.methods:
                 notes.append(f"{method}: {', '.join(f'{name}={value}' for name, value in given.items())}")
-        if self.test_share is not None:
-            notes.append(
-                f"The data come without a split: {self.test_share:g} of the items were drawn as queries per seed."
-            )
+        if self.drawn_split:
+            notes.append("The data come without a split: each seed drew its own queries at random.")
         return notes
 
     def to_json(self, *, per_query: bool = False) -> str:
-        """Return the table, every run and every test; with ``per_query`` each query's average precision too."""
+        """Return the table, every run and every test; ``per_query`` adds average precisions and curves."""
         content = {
             **json.loads(self.table().to_json()),
             "dataset": self.dataset,
+            "kind": self.kind,
             "scenario": self.scenario,
             "protocol": str(self.protocol),
             "parameters": {method: dict(given) for method, given in self.parameters.items()},
@@ -255,7 +269,7 @@ def compare_methods(
     scenario: str | None = None,
     protocol: Protocol | str = "",
     reference: str | None = None,
-    test_share: float = 0.2,
+    test_share: float | None = None,
     report: Callable[[str], Any] | None = None,
     partial: Callable[[Comparison], Any] | None = None,
 ) -> Comparison:
@@ -269,8 +283,10 @@ def compare_methods(
     scenario : one of :data:`SCENARIOS`; by default ``"paired"`` if a method needs pairs, else ``"unpaired"``
     protocol : how to measure, for all three databases
     reference : the method that the others are tested against; the first by default
-    test_share : of the items drawn as queries, where the data come without a split
-    report : called with a line after every fit
+    test_share : share of the items drawn as queries where the data come without a split; by default the data set's own
+        number of queries, or 0.2
+    report : called with the number of fits and the time that they will take, then with a line after every fit; the
+        time is estimated from small fits
     partial : called with what was measured so far if an exception, an interrupt included, ends the work
 
     Examples
@@ -287,22 +303,24 @@ def compare_methods(
     if not isinstance(methods, Mapping) and len(given) < len(methods):
         raise ValueError(f"a method is named twice among {', '.join(methods)}; name each once")
     parameters = {name: check_parameters(name, values) for name, values in given.items()}
-    classes = {name: registry.get(name) for name in given}
     if isinstance(protocol, str):
         protocol = Protocol.parse(protocol)
     check_measurable(dataset)
-    needing = [name for name, cls in classes.items() if cls.needs_pairs]
+    needing = [name for name in given if registry.get(name).needs_pairs]
     if scenario is None:
         scenario = "paired" if needing else "unpaired"
     check_choice(scenario, "scenario", SCENARIOS)
     if reference is not None and reference not in given:
         raise ValueError(f"the reference {reference!r} is not among the methods {', '.join(given)}")
-    share = None if dataset.split else test_share
+    work = _Work(dataset, parameters, scenario, protocol, test_share)
     runs: list[Run] = []
 
     def measured() -> Comparison:
-        return Comparison(dataset.name, scenario, protocol, parameters, runs, reference or next(iter(given)), share)
+        first, drawn = next(iter(given)), dataset.split is None
+        return Comparison(dataset.name, scenario, protocol, parameters, runs, reference or first, drawn, dataset.kind)
 
+    if report is not None and bits and seeds and (line := work.describe(bits, seeds)):
+        report(line)
     try:
         for n_bits in bits:
             for seed in seeds:
@@ -313,8 +331,11 @@ def compare_methods(
                         "take the scenario paired or semi_paired, or an unpaired method such as amsh"
                     )
                 # all methods before the next seed: a value that one of them refuses is known soon
-                for name, cls in classes.items():
-                    runs += _runs(name, cls, parameters[name], parts, pairs, n_bits, seed, protocol, report)
+                for name in given:
+                    found, line = work.measure(name, n_bits, seed, parts, pairs)
+                    runs += found
+                    if report is not None:
+                        report(line)
     except BaseException:
         if runs and partial is not None:
             partial(measured())
@@ -322,33 +343,60 @@ def compare_methods(
     return measured()
 
 
-def _runs(
-    name: str,
-    cls: type[Any],
-    parameters: Mapping[str, Any],
-    parts: Parts,
-    pairs: Any,
-    n_bits: int,
-    seed: int,
-    protocol: Protocol,
-    report: Callable[[str], Any] | None,
-) -> list[Run]:
-    model = make_model(cls, n_bits, seed, parameters)
-    start = time.perf_counter()
-    try:
-        model.fit(parts.training.features, parts.training.labels, pairs=pairs)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-    seconds = time.perf_counter() - start
-    results = evaluate_databases(model, parts, protocol=protocol, databases=large_enough(parts, protocol))
-    if report is not None:
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """The fits of a comparison."""
+
+    dataset: Dataset
+    parameters: Mapping[str, Mapping[str, Any]]
+    scenario: str
+    protocol: Protocol
+    test_share: float | None
+
+    def model(self, name: str, n_bits: int, seed: int) -> Any:
+        return make_model(registry.get(name), n_bits, seed, self.parameters[name])
+
+    def measure(self, name: str, n_bits: int, seed: int, parts: Parts, pairs: Any) -> tuple[list[Run], str]:
+        """Fit a method and search the databases; return the runs, and a line that says how it went."""
+        model = self.model(name, n_bits, seed)
+        start = time.perf_counter()
+        try:
+            model.fit(parts.training.features, parts.training.labels, pairs=pairs)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        seconds = time.perf_counter() - start
+        kinds = large_enough(parts, self.protocol)
+        results = evaluate_databases(model, parts, protocol=self.protocol, databases=kinds)
+        runs = [
+            Run(name, n_bits, seed, d.name, kind, d.map, d.chance, d.n_queries, d.n_items, seconds, d.average_precision,
+                d.by_rank.on_recall_grid(RECALL_STEP)[1])
+            for kind, result in results.items()
+            for d in result.directions.values()
+        ]  # fmt: skip
         maps = ", ".join(f"{kind} {result.map:.4f}" for kind, result in results.items())
-        report(f"{name}, {n_bits} bits, seed {seed}: fitted in {seconds:.1f} s; {maps}")
-    return [
-        Run(name, n_bits, seed, d.name, kind, d.map, d.chance, d.n_queries, d.n_items, seconds, d.average_precision)
-        for kind, result in results.items()
-        for d in result.directions.values()
-    ]
+        return runs, f"{name}, {n_bits} bits, seed {seed}: fitted in {seconds:.1f} s; {maps}"
+
+    def describe(self, bits: Sequence[int], seeds: Sequence[int]) -> str | None:
+        """Return how many fits there are and how long they will take, from small fits with the middle length.
+
+        None if all of these failed: the first real fit says why.
+        """
+        split = with_split(self.dataset, seed=seeds[0], share=self.test_share)
+        length = nearest_to_mean(bits)
+        n_fits = len(bits) * len(seeds)
+
+        def seconds(name: str) -> float | None:
+            def prepare(sample: Dataset) -> Prepared:
+                return self.model(name, length, seeds[0]), *prepared(sample, self.scenario, seeds[0])
+
+            return time_small_fits(
+                prepare, split, method=name, bits=length, n_fits=n_fits, n_methods=len(self.parameters)
+            )
+
+        each = {name: seconds(name) for name in self.parameters}
+        if not any(each.values()):
+            return None
+        return describe_work(n_fits * len(each), n_fits * sum(one or 0.0 for one in each.values()), each)
 
 
 def make_model(cls: type[Any], n_bits: int, seed: int, parameters: Mapping[str, Any]) -> Any:
@@ -357,6 +405,12 @@ def make_model(cls: type[Any], n_bits: int, seed: int, parameters: Mapping[str, 
     known = model.get_params(deep=False)
     usual = {"n_bits": n_bits, "random_state": seed, "unlabelled": "allow"}
     return model.set_params(**{name: value for name, value in usual.items() if name in known} | dict(parameters))
+
+
+def mean_curve(curves: Sequence[Any]) -> Array:
+    """Return the mean of curves, as far as all of them go."""
+    n = min(map(len, curves))
+    return np.mean([curve[:n] for curve in curves], axis=0)
 
 
 def check_measurable(dataset: Dataset) -> None:
@@ -369,23 +423,13 @@ def check_measurable(dataset: Dataset) -> None:
         raise ValueError("there are no labels, and without them nothing is relevant to a query")
 
 
-def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float = 0.2) -> tuple[Parts, Any]:
+def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float | None = None) -> tuple[Parts, Any]:
     """Return the parts of a data set under a scenario, and the pairs as ``fit`` takes them."""
-    split = dataset if dataset.split else draw_split(dataset, test_share, seed)
-    changed, pairs = apply_to_training(split, scenario, seed)
+    changed, pairs = apply_to_training(with_split(dataset, seed=seed, share=test_share), scenario, seed)
     parts = changed.parts()
     if pairs is None and parts.training.paired:
         pairs = "aligned"  # the ids say so
     return parts, pairs
-
-
-def draw_split(dataset: Dataset, test_share: float, seed: int) -> Dataset:
-    """Split by id at random, for data that come without a split: an item is a query in all modalities or in none."""
-    if not 0 < test_share < 1:
-        raise ValueError(f"test_share is {test_share}; expected a share between 0 and 1")
-    every = np.unique(np.concatenate(list(dataset.ids.values())))
-    drawn = np.random.default_rng(seed).permutation(every)[: max(1, round(test_share * len(every)))]
-    return replace(dataset, split=split_by(dataset, drawn))
 
 
 def split_by(dataset: Dataset, query_ids: Array) -> Split:

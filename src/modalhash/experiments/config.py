@@ -84,6 +84,8 @@ class Row:
     """``"labels"``: the method is given the labels as features, of the queries too. For upper bounds."""
     sweep: str = ""
     """Name of the sweep that this row is a point of."""
+    seeds: int | None = None
+    """Fewer seeds than the grid has, for a method whose fits take long; None for all."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ KEYS = {
     "intra": "true: measure each modality against itself, too",
     "per_query": "false: keep neither curves nor the average precision of each query",
     "limit_seconds": "a fit that takes longer is stopped and counts as failed",
-    "rows": "tables {label, method, parameters, scenario | scenarios, features}",
+    "rows": "tables {label, method, parameters, scenario | scenarios, features, seeds}",
     "sweeps": "tables {name, title, values, symbols, fixed}: the one row, over values of one or two parameters",
     "quick": "by data set, what --quick runs: {bits, seeds, rows, sweeps}",
     "full": "by data set, what is run without --quick; everything by default",
@@ -267,6 +269,8 @@ def _check(grid: Grid, n_inputs: int) -> None:
     for row in grid.rows:
         Scenario.parse(row.scenario)
         check_choice(row.features, f"{row.label}: features", FEATURES)
+        if row.seeds is not None and check_int(row.seeds, f"{row.label}: seeds", at_least=1) > grid.seeds:
+            raise ValueError(f"{row.label}: {row.seeds} seeds; a row has at most the {grid.seeds} of the grid")
         try:
             registry.get(row.method)
         except (ValueError, ImportError, AttributeError) as error:

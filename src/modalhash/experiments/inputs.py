@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from modalhash._files import sha256_of
 from modalhash._typing import Array
-from modalhash.data import NAMED, data_root, is_present, load_dataset, with_split
+from modalhash.data import NAMED, data_root, declared, how_to_get, is_named, is_present, load_dataset, with_split
 from modalhash.experiments.provenance import source_digest
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Input:
     name: str
     title: str = ""
     catalog: str = ""
-    """Name by which ``load_dataset`` knows it."""
+    """Name by which ``load_dataset`` knows it, perhaps with a variant: ``mirflickr25k:full``."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of ``load_dataset``."""
     files: Sequence[str] = ()
@@ -40,11 +41,10 @@ class Input:
     modalities: Sequence[str] = ()
     """The ones used, in this order; all by default."""
     queries: int = 0
-    """Drawn at random, per seed, where the data come without a split; a tenth by default."""
-    training: int | None = None
-    """Drawn from what is left; None for all of it."""
-    needs: str = ""
-    """A file that must be there besides, where another of the same data set would be something else."""
+    """Number of queries drawn at random, per seed, where the data come without a split; by default the data set's own
+    number, or a fifth of the items."""
+    training: int = 0
+    """Number of training items drawn from the rest; all of it by default."""
     how: str = ""
     """How to get the files, where the catalog does not say it."""
 
@@ -60,11 +60,9 @@ class Input:
 
     def present(self, root: Path | None) -> bool:
         """Whether it can be loaded."""
-        if self.needs and not (data_root(root) / self.needs).is_file():
-            return False
         if self.twin or self.generated or self._file(root) is not None:
             return True
-        return self.catalog in NAMED and is_present(self.catalog, root)
+        return is_named(self.catalog) and is_present(self.catalog, root)
 
     def _file(self, root: Path | None) -> Path | None:
         for name in self.files:
@@ -74,30 +72,33 @@ class Input:
         return None
 
     def load(self, root: Path | None) -> Dataset:
-        """Load its modalities, with the split that comes with them or none."""
+        """Load its modalities, with the split that comes with them or the sizes of the one to draw."""
         if self.twin:
             from modalhash.data import twin
 
-            return twin(self.twin)
+            return twin(self.twin, root=root)
         path = self._file(root)
         if path is not None:
             from modalhash.data import read
 
-            dataset = read(path, name=self.name)
+            dataset = declared(read(path), path if path.is_dir() else path.parent)
         elif self.generated:
             from modalhash.data import generate
 
-            dataset = replace(generate(**self.generated).dataset(), name=self.name)
+            dataset = generate(**self.generated).dataset()
         else:
             dataset = load_dataset(self.catalog, root, **self.options)
+        sizes = {"query": self.queries, "training": self.training}
+        own = {part: size for part, size in sizes.items() if size}
+        dataset = replace(dataset, name=self.name, split_sizes={**dataset.split_sizes, **own})
         return dataset.only(*self.modalities) if self.modalities else dataset
 
     def how_to_get(self) -> str:
         """Say what a person does to have it."""
         if self.how:
             return self.how
-        if self.catalog in NAMED:
-            return NAMED[self.catalog].how
+        if is_named(self.catalog):
+            return how_to_get(self.catalog, "data").replace("\n", " ")
         if self.files:
             return f"There is no {' or '.join(self.files)}."
         return f"No data set is called {self.catalog!r}; there are {', '.join(NAMED)}. Files are named by `file`."
@@ -106,37 +107,42 @@ class Input:
 def describe(source: Input, root: Path | None) -> dict[str, Any]:
     """Return digest and sizes: what the results keep of a data set. A twin is not drawn for this."""
     if source.twin:
-        return _describe_twin(source)
+        return _describe_twin(source, root)
     loaded = source.load(root)
-    dataset = with_split(loaded, source.name, seed=0, queries=source.queries, training=source.training)
-    parts = dataset.parts()
-    first = dataset.modalities[0]
+    split = with_split(loaded, seed=0).split
+    assert split is not None
+    first = loaded.modalities[0]
     return {
         "name": source.name,
         "title": source.heading,
         "digest": digest_of(loaded),
         "options": dict(source.options),
-        "features": {name: int(values.shape[1]) for name, values in dataset.features.items()},
-        "items": dataset.sizes[first],
-        "training": parts.training.sizes[first],
-        "queries": parts.query.sizes[first],
-        "classes": len(dataset.class_names),
-        "labels_per_item": float(np.mean(dataset.labels[first].sum(axis=1))),
+        "kind": loaded.kind,
+        "features": loaded.widths,
+        "items": loaded.sizes[first],
+        "training": len(split.training[first]),
+        "queries": len(split.query[first]),
+        "classes": len(loaded.class_names),
+        "labels_per_item": float(np.mean(loaded.labels[first].sum(axis=1))),
         "own_split": loaded.split is not None,
         "measured": True,
     }
 
 
-def _describe_twin(source: Input) -> dict[str, Any]:
+def _describe_twin(source: Input, root: Path | None) -> dict[str, Any]:
     from modalhash.data import RECIPES, twin
 
     recipe = RECIPES[source.twin]
-    content = "twin", source.twin, 0, 1.0, recipe, source_digest([twin.__module__])
+    labels = recipe.labels_file(root)
+    real = None if labels is None else sha256_of([labels])
+    content = "twin", source.twin, 0, 1.0, recipe, real, source_digest([twin.__module__])
     return {
         "name": source.name,
         "title": source.heading,
         "digest": hashlib.sha256(repr(content).encode()).hexdigest(),
         "options": {},
+        "kind": "twin",
+        "labels": "drawn" if labels is None else "real",
         "features": {"image": recipe.image, "text": recipe.text},
         "items": recipe.n_query + recipe.n_training,
         "training": recipe.n_training,
@@ -167,4 +173,7 @@ def digest_of(dataset: Dataset) -> str:
         if dataset.split is not None:
             for part in ("training", "query", "database"):
                 add(f"{part} {name}", getattr(dataset.split, part)[name].astype(str))
+    for what, sizes in (("components", dataset.components), ("split sizes", dataset.split_sizes)):
+        if sizes:
+            total.update(f"{what} {sorted(sizes.items())};".encode())
     return total.hexdigest()

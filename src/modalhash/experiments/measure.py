@@ -34,16 +34,25 @@ RECALL = np.linspace(0, 1, 51)
 
 
 class Loader:
-    """Loads the data sets of a grid; the last one stays in memory, as cells of one data set follow one another."""
+    """Loads the data sets of a grid. The last data set and its last parts stay in memory for the cells that follow."""
 
     def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
-        self._inputs = inputs
         self._load = lru_cache(maxsize=1)(lambda name: inputs[name].load(root))
+        self._parts = lru_cache(maxsize=1)(lambda name, *rest: parts_under(self.dataset(name, rest[1]), *rest))
 
-    def __call__(self, name: str, seed: int) -> Dataset:
+    def dataset(self, name: str, seed: int) -> Dataset:
         """Return a data set with its split."""
-        source = self._inputs[name]
-        return with_split(self._load(name), name, seed=seed, queries=source.queries, training=source.training)
+        return with_split(self._load(name), seed=seed)
+
+    def __call__(self, name: str, scenario: str, seed: int) -> tuple[Parts, Any]:
+        """Return the parts of a data set under a scenario, and its pairs as ``fit`` takes them."""
+        return self._parts(name, scenario, seed)
+
+
+def parts_under(dataset: Dataset, scenario: str, seed: int) -> tuple[Parts, Any]:
+    """Return the parts of a data set with a split under a scenario, and its pairs as ``fit`` takes them."""
+    dataset, pairs = apply_scenario(Scenario.parse(scenario), dataset, seed)
+    return dataset.parts(), pairs
 
 
 def apply_scenario(scenario: Scenario, dataset: Dataset, seed: int) -> tuple[Dataset, Any]:
@@ -68,12 +77,10 @@ def _given(number: float | None) -> tuple[float, ...]:
     return () if number is None else (number,)
 
 
-def measure(cell: Cell, load: Loader) -> dict[str, Any]:
-    """Return metrics, seconds per stage and objective traces of one cell."""
-    dataset, pairs = apply_scenario(Scenario.parse(cell.scenario), load(cell.dataset, cell.seed), cell.seed)
+def prepare(cell: Cell, parts: Parts, pairs: Any) -> tuple[Any, Parts, Any]:
+    """Return what the fit of a cell takes: the model, the parts with the features it learns from, and the pairs."""
     if registry.info(cell.method).pairing == "none":
         pairs = None
-    parts = dataset.parts()
     if cell.features == "labels":
         training, query = (replace(part, features=part.labels) for part in parts[:2])
         same = parts.database is parts.training
@@ -81,6 +88,12 @@ def measure(cell: Cell, load: Loader) -> dict[str, Any]:
     model = registry.get(cell.method)(n_bits=cell.bits, **json.loads(cell.parameters))
     if "random_state" in model.get_params(deep=False):  # a method that draws nothing has no seed
         model.set_params(random_state=cell.seed)
+    return model, parts, pairs
+
+
+def measure(cell: Cell, load: Loader) -> dict[str, Any]:
+    """Return metrics, seconds per stage and objective traces of one cell."""
+    model, parts, pairs = prepare(cell, *load(cell.dataset, cell.scenario, cell.seed))
     stages, memory = _Stages(), PeakMemory()
     wall, cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as heard:

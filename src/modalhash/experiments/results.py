@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,13 +20,16 @@ import numpy as np
 
 from modalhash._files import write_atomically
 from modalhash._typing import Array
-from modalhash.evaluation import Spread, Table
+from modalhash.evaluation import PairedTest, Spread, paired_tests
 from modalhash.experiments.cells import Cell, Point, cells_of
+from modalhash.experiments.comparison import mean_curve
 from modalhash.experiments.config import Grid, Sweep
 
 FORMAT = 2
 DATABASES = ("learned", "hashed", "unseen", "retrieval")
 Result = dict[str, Any]
+RowName = tuple[str, str, str]
+"""Label, scenario and sweep."""
 
 
 class Results:
@@ -60,7 +64,8 @@ class Results:
 
     def write_dataset(self, facts: dict[str, Any]) -> None:
         """Keep digest and sizes of a data set."""
-        self._write(f"datasets/{facts['name']}.json", {"format": FORMAT, **facts})
+        file = re.sub(r"[^\w.+-]", "-", facts["name"])
+        self._write(f"datasets/{file}.json", {"format": FORMAT, **facts})
 
     def datasets(self) -> dict[str, dict[str, Any]]:
         """Return what is known of every data set that was run on."""
@@ -248,12 +253,33 @@ class Study:
         """The data set's name for people."""
         return self.grid.inputs[self.dataset].heading
 
+    @property
+    def described(self) -> str:
+        """The data set's name for people, with what it says it is."""
+        return f"{self.title} (data: {kind_of(self.facts)})"
+
     @cached_property
     def rows(self) -> list[tuple[str, str]]:
         """Label and scenario of the rows with any result, in the order of the file; points of sweeps left out."""
         found = {(point.label, point.scenario) for point in self.results}
         wanted = [(row.label, row.scenario) for row in self.grid.rows if not row.sweep]
         return [row for row in wanted if row in found]
+
+    @cached_property
+    def shown(self) -> list[RowName]:
+        """The rows of tables: those with any result, or the points of sweeps where there are no others."""
+        found = {point[:3] for point in self.results}
+        rows = [(row.label, row.scenario, row.sweep) for row in self.grid.rows]
+        return [row for row in rows if row in found and not (row[2] and self.rows)]
+
+    @cached_property
+    def has_scenarios(self) -> bool:
+        """Whether the rows of tables are of several scenarios."""
+        return len({scenario for _, scenario, _ in self.shown}) > 1
+
+    def name(self, row: RowName) -> str:
+        """Return the label of a row, with its scenario where there are several."""
+        return f"{row[0]} ({row[1]})" if self.has_scenarios else row[0]
 
     @cached_property
     def bits(self) -> list[int]:
@@ -297,6 +323,15 @@ class Study:
         """Return the results by seed. Without a scenario: the row's only one, or its first."""
         return self._by_row.get((label, scenario, sweep, bits), {})
 
+    def of_row(self, row: RowName, bits: int) -> dict[int, Result]:
+        """Return the results of a row of :attr:`shown` by seed."""
+        label, scenario, sweep = row
+        return self.of(label, bits, sweep, scenario)
+
+    def reference_of_row(self, row: RowName, reference: str, bits: int) -> dict[int, Result]:
+        """Return the results that a row is tested against: of this label in the same scenario, or else in its first."""
+        return self.of_row((reference, *row[1:]), bits) or self.of(reference, bits)
+
     def entry(self, result: Result, database: str, direction: str) -> Mapping[str, Any] | None:
         """Return what was measured in one direction on one kind of database; None if it was not."""
         found: Mapping[str, Any] | None = result.get("databases", {}).get(database, {}).get(direction)
@@ -335,14 +370,11 @@ class Study:
         found = self.of(label, bits, scenario=scenario).values()
         return max((result["memory"]["peak"] for result in found if result.get("memory")), default=None)
 
-    def curve(self, label: str, bits: int, direction: str, database: str) -> Array | None:
+    def curve(self, label: str, bits: int, direction: str, database: str, scenario: str = "") -> Array | None:
         """Return the precision over the recall grid, mean over the seeds."""
-        entries = self._entries(self.of(label, bits).values(), database, direction)
+        entries = self._entries(self.of(label, bits, scenario=scenario).values(), database, direction)
         curves = [entry["curve"] for entry in entries if "curve" in entry]
-        if not curves:
-            return None
-        n = min(map(len, curves))
-        return np.mean([curve[:n] for curve in curves], axis=0)
+        return mean_curve(curves) if curves else None
 
     def per_query(self, label: str, bits: int, direction: str, database: str, seeds: Iterable[int]) -> Array | None:
         """Return the average precision of every query.
@@ -351,16 +383,59 @@ class Study:
         never counted twice.
         """
         found = self.of(label, bits)
-        chosen = [(found[seed], self.entry(found[seed], database, direction)) for seed in seeds]
-        values = [
-            np.array([np.nan if x is None else x for x in entry["average_precision"]])
-            for _, entry in chosen
-            if entry is not None and "average_precision" in entry
-        ]
-        if not values:
+        return self._joined([found[seed] for seed in seeds], database, direction)
+
+    def _joined(self, results: Iterable[Result], database: str, direction: str) -> Array | None:
+        found = [(one["queries"], self._each_query(one, database, direction)) for one in results]
+        kept = [(queries, values) for queries, values in found if values is not None]
+        if not kept:
             return None
-        alike = len({result["queries"] for result, entry in chosen if entry is not None}) == 1
-        return np.mean(values, axis=0) if alike else np.concatenate(values)
+        alike = len({queries for queries, _ in kept}) == 1
+        return (np.mean if alike else np.concatenate)([values for _, values in kept], axis=0)
+
+    def _each_query(self, result: Result, database: str, direction: str) -> Array | None:
+        entry = self.entry(result, database, direction)
+        if entry is None or "average_precision" not in entry:
+            return None
+        return np.array([np.nan if x is None else x for x in entry["average_precision"]])
+
+    def tests(self, reference: str, *, draws: int = 10_000) -> dict[tuple[RowName, int, str, str], PairedTest]:
+        """Test every row against the one with the label ``reference``: by row, bits, direction and database.
+
+        Rows are compared where both have the average precision of the same queries, with the same seeds.
+        """
+        differences: dict[tuple[RowName, int, str, str], Array] = {}
+        for database in self.databases:
+            for direction in self.directions:
+                for bits in self.bits:
+                    for row in self.shown:
+                        difference = self._difference(row, reference, bits, direction, database)
+                        if difference is not None:
+                            differences[row, bits, direction, database] = difference
+        return paired_tests(differences, draws=draws)
+
+    def _difference(self, row: RowName, reference: str, bits: int, direction: str, database: str) -> Array | None:
+        """Return by how much a row is better than the reference on every query they share; None if on none."""
+        if row[0] == reference:
+            return None
+        own, other = self.of_row(row, bits), self.reference_of_row(row, reference, bits)
+        pairs = [
+            (own[seed], other[seed])
+            for seed in sorted(own.keys() & other.keys())
+            if own[seed]["queries"] == other[seed]["queries"]
+            and self._each_query(own[seed], database, direction) is not None
+            and self._each_query(other[seed], database, direction) is not None
+        ]
+        if not pairs:
+            return None
+        first, second = (self._joined(results, database, direction) for results in zip(*pairs, strict=True))
+        return None if first is None or second is None else first - second
+
+
+def kind_of(facts: Mapping[str, Any]) -> str:
+    """Return what the facts of a data set say it is, e.g. ``"original"`` or ``"twin, real labels"``."""
+    labels = f", {facts['labels']} labels" if "labels" in facts else ""
+    return f"{facts.get('kind', 'not stated')}{labels}"
 
 
 def read_study(results: Results, grid: Grid, dataset: str, facts: Mapping[str, Any]) -> Study:
@@ -377,73 +452,3 @@ def read_studies(results: Results, grid: Grid) -> dict[str, Study]:
     facts = results.datasets()
     studies = {name: read_study(results, grid, name, facts[name]) for name in grid.datasets if name in facts}
     return {name: study for name, study in studies.items() if study.found}
-
-
-# Tables
-
-
-def quality_tables(study: Study) -> list[Table]:
-    """Return a table of mAP per direction: mean ± standard deviation over seeds, the databases side by side."""
-    columns = [(bits, kind) for bits in study.bits for kind in study.databases]
-    shown = study.rows or [(row.label, row.scenario) for row in study.grid.rows]
-    sweeps = {(row.label, row.scenario): row.sweep for row in study.grid.rows}
-    several = len({scenario for _, scenario in shown}) > 1
-    tables = []
-    for direction in study.directions:
-        rows = []
-        for label, scenario in shown:
-            where = sweeps[label, scenario], scenario
-            spreads = [study.spread(label, bits, direction, kind, *where) for bits, kind in columns]
-            if any(spread is not None for spread in spreads):
-                rows.append([label, *([scenario] if several else []), *spreads])
-        chance = ", ".join(f"{study.chance(direction, kind) or 0:.4f} ({kind})" for kind in study.databases)
-        tables.append(
-            Table(
-                title=f"{study.title}: mAP, {direction}",
-                columns=["", *(["scenario"] if several else []), *(f"{bits} bits, {kind}" for bits, kind in columns)],
-                rows=rows,
-                notes=[
-                    "; ".join(
-                        f"`{study.grid.protocol.with_database(kind)}`"
-                        for kind in study.databases
-                        if kind != "retrieval"
-                    ),
-                    f"Mean ± standard deviation over {len(study.seeds)} seed{'s' if len(study.seeds) != 1 else ''}. "
-                    f"A random ranking has {chance}.",
-                ],
-            )
-        )
-    return tables
-
-
-def seconds_table(study: Study) -> Table:
-    """Return a table of CPU seconds per fit, mean over the seeds."""
-    rows = []
-    for label, scenario in study.rows:
-        spreads = [study.seconds(label, bits, scenario) for bits in study.bits]
-        rows.append([f"{label} ({scenario})", *(None if s is None else f"{s.mean:.2f}" for s in spreads)])
-    return Table(
-        f"{study.title}: CPU seconds per fit",
-        ["", *(f"{bits} bits" for bits in study.bits)],
-        rows,
-        ["CPU time of a process with one BLAS thread, kernel features included; mean over the seeds."],
-    )
-
-
-def environments(results: Iterable[Result]) -> dict[str, int]:
-    """Count the results by where they were measured, described in words."""
-    counts: dict[str, int] = defaultdict(int)
-    for result in results:
-        if "environment" in result:
-            counts[describe(result["environment"])] += 1
-    return counts
-
-
-def describe(environment: Mapping[str, Any]) -> str:
-    """Return machine, threads, versions and commit as one line."""
-    versions = ", ".join(f"{name} {value}" for name, value in environment["versions"].items())
-    threads = f"thread{'s' if environment['threads'] != 1 else ''}"
-    if "blas" in environment:
-        threads = f"BLAS {threads} ({', '.join(environment['blas'])})"
-    commit = f", commit {environment['commit']}" if environment["commit"] else ""
-    return f"{environment['machine']}, {environment['threads']} {threads}; {versions}{commit}"

@@ -1,4 +1,4 @@
-"""Running cells: plan what is missing, measure it in processes of its own, say how far it is.
+"""Running cells: plan what is missing, estimate its time, measure it in processes of its own, say how far it is.
 
 Every result is written when it comes, so a run that was stopped goes on where it was. A worker process that dies costs
 the cell it was at and nothing else.
@@ -13,20 +13,26 @@ import signal
 import threading
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from math import log
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
+from modalhash.data import Dataset
 from modalhash.experiments.cells import Cell, cells_of, unique
 from modalhash.experiments.config import Grid
 from modalhash.experiments.environment import THREADS
 from modalhash.experiments.inputs import Input, describe
+from modalhash.experiments.measure import Loader, measure, parts_under, prepare
 from modalhash.experiments.results import Results
+from modalhash.experiments.timing import Prepared, describe_work, growth_of, nearest_to_mean, time_small_fits
 
 
 @dataclass
@@ -113,20 +119,22 @@ def run_cells(
     jobs: int = 2,
     retry: bool = False,
     notify: Callable[[Event], None] | None = None,
+    estimates: Estimates | None = None,
 ) -> int:
-    """Measure the cells that the results do not have. Returns how many failed.
+    """Measure the cells that the results do not have, and return how many failed.
 
-    An interruption ends the processes and is raised again; the cells they were at are measured by the next run.
+    An interruption ends the processes and is raised again; the cells they were at are measured by the next run. The
+    time left is told by ``estimates`` (by default those of the results) and by the cells measured so far.
     """
     missing = [cell for cell in plan.cells if not results.done(cell, retry=retry)]
-    clock = _Clock(Estimates(results, plan.facts), missing, jobs)
+    estimates = Estimates(results, plan.facts) if estimates is None else estimates
     queue = list(reversed(missing))
     workers: list[Worker] = []
     done = failed = 0
 
     def report(cell: Cell, result: dict[str, Any] | None) -> None:
         if notify is not None:
-            notify(Event(cell, result, done, failed, len(missing), clock.left(queue, workers)))
+            notify(Event(cell, result, done, failed, len(missing), _seconds_left(estimates, queue, workers) / jobs))
 
     try:
         while queue or any(worker.cell for worker in workers):
@@ -135,13 +143,15 @@ def run_cells(
                 idle.give(cell)
                 report(cell, None)
             for worker, cell in _ready(workers):
+                warm = worker.warm
                 result = {"error": f"took longer than {cell.limit_seconds:g} s"} if worker.late else worker.take()
                 if not worker.process.is_alive() or worker.cell is not None:
                     worker.stop()
                     workers.remove(worker)
                 results.write(cell, result)
                 done, failed = done + 1, failed + ("error" in result)
-                clock.learn(cell, result)
+                if warm:
+                    estimates.learn(cell, result)
                 report(cell, result)
     finally:
         for worker in workers:
@@ -181,11 +191,22 @@ class Worker:
         other.close()
         self.cell: Cell | None = None
         self.since = 0.0
+        self.warm = False
+        """Whether it has measured something; the first cell also takes the time in which libraries are loaded."""
 
     def give(self, cell: Cell) -> None:
         """Start measuring a cell."""
         self.cell, self.since = cell, time.perf_counter()
-        self.connection.send_bytes(json.dumps(asdict(cell)).encode())
+        self.connection.send_bytes(json.dumps({"cell": asdict(cell)}).encode())
+
+    def time(self, cell: Cell, n_fits: int, n_methods: int) -> float | None:
+        """Return the seconds that small fits promise for a cell; raise TimeoutError where there is no answer."""
+        message = {"cell": asdict(cell), "n_fits": n_fits, "n_methods": n_methods}
+        self.connection.send_bytes(json.dumps(message).encode())
+        if not self.connection.poll(LONGEST_TIMING):
+            raise TimeoutError(f"{cell.method}: no small fit within {LONGEST_TIMING:g} s")
+        seconds: float | None = json.loads(self.connection.recv_bytes())
+        return seconds
 
     @property
     def late(self) -> bool:
@@ -202,7 +223,7 @@ class Worker:
             code = self.process.exitcode
             reason = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
             result = {"error": f"the process died ({reason}); out of memory is the usual cause"}
-        self.cell = None
+        self.cell, self.warm = None, True
         return result
 
     def stop(self) -> None:
@@ -231,19 +252,22 @@ def _one_thread() -> Iterator[None]:
 
 
 def _serve(connection: Connection, inputs: Mapping[str, Input], root: Path | None) -> None:
-    """Measure the cells that come until no more come."""
+    """Measure the cells that come, or time small fits of them, until no more come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from modalhash.experiments.environment import describe_environment
-    from modalhash.experiments.measure import Loader, measure
 
     environment = None
     load = Loader(inputs, root)
     while True:
         try:
-            cell = Cell(**json.loads(connection.recv_bytes()))
+            message = json.loads(connection.recv_bytes())
         except EOFError:
             return
+        cell = Cell(**message.pop("cell"))
+        if message:
+            connection.send_bytes(json.dumps(_time_cell(load, cell, **message)).encode())
+            continue
         start = time.time()
         try:
             result = measure(cell, load)
@@ -266,68 +290,134 @@ def _end_with_parent() -> None:
 # Time
 
 
-_SECONDS = {
-    "amsh": (1.3, 11.6), "batch": (0.4, 4.8), "cmfh": (0.1, 33.0), "cre": (0.5, 27.0), "dch": (0.1, 9.8),
-    "fsh": (0.5, 63.5), "scratch": (1.4, 14.3), "smfh": (0.6, 48.8), "srlch": (0.2, 5.0), "edmh": (2.3, 20.0),
-    "fmh": (1.1, 8.0), "gsph": (1.1, 10.0), "rucmh": (1.5, 20.0), "sapmh": (1.5, 15.0), "ucmh": (3.7, 25.0),
-    "scm": (0.1, 5.4), "alech": (0.6, 5.8), "fcmh": (0.2, 9.4), "fddh": (0.3, 3.4),
-    "seph": (1.0, 18.5), "sdmch": (2.0, 40.0), "tech": (0.4, 7.0),
-}  # fmt: skip
-"""CPU seconds of a fit with 64 bits on Wiki (2,173 items) and IAPR TC-12 (17,664), one thread of a 2.x GHz EPYC."""
-_SMALL, _LARGE = 2173, 17664
+LONGEST_TIMING = 60.0
+"""Seconds after which small fits of a method are given up; they end within a few unless the method hangs."""
+BASE_BITS = 64
+"""A fit with b bits takes time in proportion to b + 64: half of that of a fit with 64 bits depends on the length."""
 
 
 class Estimates:
-    """Expected seconds of a cell, its evaluation included: from results where there are any, else a rough guess."""
+    """Expected seconds of a cell, its evaluation included, from the times of cells of the same method.
+
+    The nearest of these count: those on the same data set rather than on another, then the nearest in size, then in
+    code length. Their median is scaled by the growth that the registry gives for the method.
+    """
 
     def __init__(self, results: Results, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        seen: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+        self._items = {name: int(one["training"]) for name, one in {**results.datasets(), **facts}.items()}
+        self._seen: dict[str, dict[tuple[str, int], list[float]]] = {}
+        self._guesses: dict[str, tuple[tuple[str, int], float]] = {}
         for result in results.everything():
-            if "took" in result and "error" not in result:
-                made = result["configuration"]
-                seen[made["method"], made["dataset"], made["bits"]].append(result["took"])
-        self._seen = {key: median(values) for key, values in seen.items()}
-        self._facts = facts
+            made = result["configuration"]
+            if made["dataset"] in self._items:
+                self._add(made["method"], made["dataset"], made["bits"], result)
 
-    def __call__(self, cell: Cell) -> float:
-        known = self._seen.get((cell.method, cell.dataset, cell.bits))
-        return known if known is not None else self._guess(cell)
+    def learn(self, cell: Cell, result: Mapping[str, Any]) -> None:
+        """Take the time of a cell into account, unless it failed."""
+        self._add(cell.method, cell.dataset, cell.bits, result)
 
-    def _guess(self, cell: Cell) -> float:
-        items = self._facts[cell.dataset]["training"]
-        small, large = _SECONDS.get(cell.method, (1.0, 15.0))
-        share = (items - _SMALL) / (_LARGE - _SMALL)  # linear in the items, beyond both ends too
-        fit = max(0.2 * small, small + share * (large - small)) * (0.5 + cell.bits / 128)
-        return fit + (0.3 + items / 6000 if cell.measured else items / 20000)
+    def _add(self, method: str, dataset: str, bits: int, result: Mapping[str, Any]) -> None:
+        if "took" in result and "error" not in result:
+            self._seen.setdefault(method, {}).setdefault((dataset, bits), []).append(result["took"])
+
+    def time_small_fits(
+        self, cells: Sequence[Cell], inputs: Mapping[str, Input], root: Path | None, *, apart: bool = True
+    ) -> None:
+        """Fit samples with the methods of these cells that have no times yet, each on the smallest of its data sets.
+
+        There is one BLAS thread, as in the processes that measure. ``apart`` fits in a process of its own, so that a
+        method that crashes or hangs costs its estimate and nothing else.
+        """
+        waiting: dict[str, dict[str, list[Cell]]] = {}
+        for cell in sorted(cells, key=lambda cell: self._items[cell.dataset]):
+            if cell.method not in self._seen:
+                waiting.setdefault(cell.method, {}).setdefault(cell.dataset, []).append(cell)
+        with contextlib.closing(_Timer(inputs, root)) as timer:
+            load = Loader(inputs, root)
+            time_cell = timer if apart else partial(_time_cell, load)
+            for method, by_dataset in waiting.items():
+                n_fits = sum(map(len, by_dataset.values()))
+                for dataset, own in by_dataset.items():  # the method may fail on some
+                    bits = nearest_to_mean([cell.bits for cell in own])
+                    chosen = next(cell for cell in own if cell.bits == bits)
+                    seconds = time_cell(chosen, n_fits, len(waiting))
+                    if seconds is not None:
+                        self._guesses[method] = (dataset, bits), seconds
+                        break
+
+    def __call__(self, cell: Cell) -> float | None:
+        """Return the expected seconds; None where no cell of the method was timed."""
+        times = self._seen.get(cell.method, {})
+        if cell.method in self._guesses and not any(dataset == cell.dataset for dataset, _ in times):
+            place, seconds = self._guesses[cell.method]
+            times = {**times, place: [seconds]}
+        if not times:
+            return None
+        items = self._items[cell.dataset]
+
+        def distance(place: tuple[str, int]) -> tuple[bool, float, float]:
+            dataset, bits = place
+            return dataset != cell.dataset, abs(log(self._items[dataset] / items)), abs(log(bits / cell.bits))
+
+        dataset, bits = nearest = min(times, key=distance)
+        growth = (items / self._items[dataset]) ** growth_of(cell.method)
+        return median(times[nearest]) * growth * (cell.bits + BASE_BITS) / (bits + BASE_BITS)
 
 
-class _Clock:
-    """Time left: estimates of what is left, corrected by how wrong they were so far."""
+def describe_plan(cells: Sequence[Cell], estimates: Estimates, jobs: int) -> str:
+    """Return how many fits there are and how long they will take, e.g. ``12 fits, about 9 s (amsh 1.2 s a fit)``."""
+    by_method: dict[str, list[float | None]] = {}
+    for cell in cells:
+        by_method.setdefault(cell.method, []).append(estimates(cell))
+    known = {name: [one for one in seconds if one is not None] for name, seconds in by_method.items()}
+    each = {name: sum(seconds) / len(seconds) if seconds else None for name, seconds in known.items()}
+    return describe_work(len(cells), sum(map(sum, known.values())) / jobs, each)
 
-    def __init__(self, estimates: Estimates, cells: Sequence[Cell], jobs: int) -> None:
-        self._expected = {cell.key: estimates(cell) for cell in cells}
-        self._jobs = jobs
-        self._foreseen = self._taken = 0.0
 
-    def learn(self, cell: Cell, result: dict[str, Any]) -> None:
-        if "took" in result:
-            self._foreseen += self._expected[cell.key]
-            self._taken += result["took"]
+def _seconds_left(estimates: Estimates, queue: Sequence[Cell], workers: Sequence[Worker]) -> float:
+    """Return the seconds of work that are left; cells of methods without any time count like the others."""
+    now = time.perf_counter()
+    known = [seconds for cell in queue if (seconds := estimates(cell)) is not None]
+    running = [max(0.0, (estimates(worker.cell) or 0.0) - (now - worker.since)) for worker in workers if worker.cell]
+    return sum(known) * len(queue) / max(1, len(known)) + sum(running)
 
-    def left(self, queue: Sequence[Cell], workers: Sequence[Worker]) -> float:
-        now = time.perf_counter()
-        waiting = sum(self._expected[cell.key] for cell in queue)
-        running = sum(
-            max(0.0, self._expected[worker.cell.key] - (now - worker.since)) for worker in workers if worker.cell
+
+class _Timer:
+    """Times small fits in a process of its own, which is replaced if it dies or hangs."""
+
+    def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
+        self._inputs, self._root = inputs, root
+        self._worker: Worker | None = None
+
+    def __call__(self, cell: Cell, n_fits: int, n_methods: int) -> float | None:
+        """Return the expected seconds of a cell; None if its method failed."""
+        self._worker = self._worker or Worker(self._inputs, self._root)
+        try:
+            return self._worker.time(cell, n_fits, n_methods)
+        except (EOFError, ConnectionError, TimeoutError):
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """End the process."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+
+def _time_cell(load: Loader, cell: Cell, n_fits: int, n_methods: int) -> float | None:
+    """Time small fits of a cell in this process."""
+    with threadpool_limits(1):
+        return time_small_fits(
+            partial(_prepare_sample, cell),
+            load.dataset(cell.dataset, cell.seed),
+            method=cell.method,
+            bits=cell.bits,
+            n_fits=n_fits,
+            n_methods=n_methods,
         )
-        # a few cells say little: the correction grows with what was seen
-        factor = (self._taken + 30) / (self._foreseen + 30)
-        return (waiting + running) * factor / self._jobs
 
 
-def spoken(seconds: float) -> str:
-    """Return a duration for people, e.g. ``3 h 20 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+def _prepare_sample(cell: Cell, dataset: Dataset) -> Prepared:
+    """Return what the fit of a cell takes, with a data set of fewer training items."""
+    return prepare(cell, *parts_under(dataset, cell.scenario, cell.seed))

@@ -20,18 +20,19 @@ import numpy as np
 from modalhash import registry
 from modalhash._files import write_atomically
 from modalhash._imports import require
-from modalhash.data import Dataset
+from modalhash._typing import Array
+from modalhash.data import Dataset, Parts, with_split
 from modalhash.evaluation import Protocol, evaluate_databases
 from modalhash.experiments.comparison import (
     SCENARIOS,
-    apply_to_training,
     check_measurable,
-    draw_split,
     make_model,
+    prepared,
     split_by,
 )
 from modalhash.experiments.inputs import digest_of
 from modalhash.experiments.parameters import check_parameters
+from modalhash.experiments.timing import describe_work, time_small_fits
 from modalhash.progress import Callback, Reporter
 from modalhash.validation import check_choice, check_int
 
@@ -194,7 +195,8 @@ class Tuning:
     protocol : how to measure
     database : ``"unseen"``: the held-out items search each other, as new items would; ``"hashed"`` and ``"learned"``:
         they search the items learned from
-    test_share : of the items that are left out as queries, where the data come without a split
+    test_share : share of the items left out as queries where the data come without a split; by default the data set's
+        own number of queries, or 0.2
 
     Examples
     --------
@@ -219,7 +221,7 @@ class Tuning:
         scenario: str | None = None,
         protocol: Protocol | str = "",
         database: str = "unseen",
-        test_share: float = 0.2,
+        test_share: float | None = None,
     ) -> None:
         self._cls = registry.get(method)
         self._fixed = check_parameters(method, fixed or {})
@@ -230,8 +232,9 @@ class Tuning:
         check_choice(scenario, "scenario", SCENARIOS)
         rules = Protocol.parse(protocol) if isinstance(protocol, str) else protocol
         self._protocol = rules.with_database(database)
-        split = dataset if dataset.split else draw_split(dataset, test_share, seed)
-        self._training = split.parts().training
+        split = with_split(dataset, seed=seed, share=test_share).split
+        assert split is not None
+        self._training = dataset.take(split.training)  # before principal components, which every fold fits for itself
         ids = np.unique(np.concatenate(list(self._training.ids.values())))
         self._folds = np.array_split(np.random.default_rng([seed, 1]).permutation(ids), folds)
         self.method = method
@@ -249,8 +252,20 @@ class Tuning:
         }
         self._study = _open_study(Path(study), self.settings)
 
+    def describe_work(self, budget: int) -> str | None:
+        """Return how many fits are left and how long they will take, from small fits; None if no trial is left."""
+        n_fits = (budget - len(self._ended())) * len(self._folds)
+        if n_fits <= 0:
+            return None
+        bits = self.settings["bits"]
+        seconds = time_small_fits(
+            lambda sample: (self._model({}), *self._apply_scenario(sample)),
+            self._held_out(self._folds[0]), method=self.method, bits=bits, n_fits=n_fits,
+        )  # fmt: skip
+        return describe_work(n_fits, n_fits * (seconds or 0.0), {self.method: seconds})
+
     def run(self, budget: int, callback: Callback | None = None) -> Tuned:
-        """Go on until so many trials have ended, those of earlier runs included, and return what was found.
+        """Go on until ``budget`` trials have ended, those of earlier runs included, and return what was found.
 
         An interrupt loses the trial that is running and nothing else. A trial whose parameters the method refuses has
         failed, and counts; if the defaults fail, that is an error.
@@ -307,20 +322,26 @@ class Tuning:
 
     def _score(self, parameters: Mapping[str, Any]) -> float:
         """Return the mean mAP over folds and directions."""
-        settings, scores = self.settings, []
-        model = make_model(self._cls, settings["bits"], settings["seed"], {**self._fixed, **parameters})
+        scores = []
+        model = self._model(parameters)
         for ids in self._folds:
-            held_out = replace(self._training, split=split_by(self._training, ids))
-            changed, pairs = apply_to_training(held_out, settings["scenario"], settings["seed"])
-            parts = changed.parts()
-            if pairs is None and parts.training.paired:
-                pairs = "aligned"
+            parts, pairs = self._apply_scenario(self._held_out(ids))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of every trial anew; evaluate and train show them
                 model.fit(parts.training.features, parts.training.labels, pairs=pairs)
             kind = self._protocol.database
             scores.append(evaluate_databases(model, parts, protocol=self._protocol, databases=[kind])[kind].map)
         return float(np.mean(scores))
+
+    def _model(self, parameters: Mapping[str, Any]) -> Any:
+        return make_model(self._cls, self.settings["bits"], self.settings["seed"], {**self._fixed, **parameters})
+
+    def _held_out(self, ids: Array) -> Dataset:
+        """Return the training items with these as queries."""
+        return replace(self._training, split=split_by(self._training, ids))
+
+    def _apply_scenario(self, dataset: Dataset) -> tuple[Parts, Any]:
+        return prepared(dataset, self.settings["scenario"], self.settings["seed"])
 
 
 def _open_study(path: Path, settings: Mapping[str, Any]) -> optuna.Study:

@@ -1,0 +1,217 @@
+"""How long fits will take, from fits of samples, and how to say it."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from modalhash import registry
+from modalhash.data import Dataset, Parts, Split, generate
+from modalhash.evaluation import evaluate_databases
+from modalhash.progress import Progress
+
+SMALLEST = 128
+"""Training items of the smallest sample; a sample also has at least twice as many items as bits."""
+RATIO = 4
+"""How many times larger each sample is than the one before."""
+SHARE = 0.05
+"""Of the expected work, what the small fits of a method may take together."""
+TOTAL, LEAST, MOST = 4.0, 1.0, 6.0
+"""Seconds that small fits may take whatever the work: of all methods, and of one method at least and at most."""
+clock = time.perf_counter
+
+
+def growth_of(method: str) -> float:
+    """Return the power of the number of items with which the time of a fit grows, at most."""
+    return 2.0 if registry.info(method).growth.startswith("n²") else 1.0
+
+
+def nearest_to_mean(bits: Sequence[int]) -> int:
+    """Return the length to time: the time of a fit grows about linearly with the length.
+
+    Examples
+    --------
+    >>> nearest_to_mean([16, 32, 64, 128])
+    64
+    """
+    return min(bits, key=lambda length: abs(length - sum(bits) / len(bits)))
+
+
+Prepared = tuple[Any, Parts, Any]
+"""What a fit takes: the model, the parts of the data set, the pairs."""
+
+
+def time_small_fits(
+    prepare: Callable[[Dataset], Prepared],
+    dataset: Dataset,
+    *,
+    method: str,
+    bits: int,
+    n_fits: int,
+    n_methods: int = 1,
+) -> float | None:
+    """Return the expected seconds of one fit with its evaluation, from fits of samples of the training items.
+
+    Samples grow fourfold, up to all items. They may take a twentieth of the work, and four seconds divided by the
+    number of methods in any case. A fit that takes longer is stopped, if the method reports its progress. Two samples
+    are always tried.
+
+    Parameters
+    ----------
+    prepare : takes the data set with fewer training items and returns what to fit
+    dataset : with a split
+    method, bits : of the fits
+    n_fits : number of fits of the method that are planned
+    n_methods : number of methods that are timed
+
+    Returns
+    -------
+    float or None
+        None where all of them failed: the fits that follow tell the reason.
+    """
+    assert dataset.split is not None
+    growth = growth_of(method)
+    items = max(map(len, dataset.split.training.values()))
+    timed: dict[int, _Timed] = {}
+    _load_kernels()
+    begin = clock()
+    for size in _sample_sizes(items, bits):
+        budget = max(TOTAL / n_methods, LEAST)
+        if timed:
+            budget = max(budget, min(SHARE * n_fits * _extrapolate(timed, items, growth), MOST))
+        left = budget - (clock() - begin)
+        if len(timed) > 1 and timed[max(timed)].seconds * RATIO**growth > left:
+            break
+        found = _time_fit(prepare, with_fewer_items(dataset, size / items), max(left, LEAST))
+        if found is not None:
+            timed[size] = found if found.share == 1 else _complete(found, timed[max(timed)] if timed else None, growth)
+    return _extrapolate(timed, items, growth) if timed else None
+
+
+@cache
+def _load_kernels() -> None:
+    """Evaluate something, so that no fit is charged with the time in which kernels are loaded or compiled."""
+    parts = generate(n_items=32, n_queries=8, seed=0).dataset().parts()
+    model = registry.get("chance")(n_bits=8, random_state=0)
+    evaluate_databases(model.fit(parts.training.features, parts.training.labels), parts)
+
+
+def _sample_sizes(items: int, bits: int) -> list[int]:
+    """Return the numbers of items to fit, from the smallest to all."""
+    sizes = [items]
+    while sizes[0] // RATIO >= max(SMALLEST, 2 * bits):
+        sizes.insert(0, sizes[0] // RATIO)
+    return sizes
+
+
+class _Timed(NamedTuple):
+    """A fit of a sample, with its evaluation."""
+
+    seconds: float
+    reports: list[float]
+    """Seconds until each report of progress."""
+    share: float = 1.0
+    """How much of its last stage was done when the fit was stopped; 1 if it was not."""
+
+
+def _extrapolate(timed: Mapping[int, _Timed], items: int, growth: float) -> float:
+    """Return the seconds for this many items.
+
+    They grow with a power halfway between the one seen in the two largest samples and that of the registry: samples
+    below the number of anchors, or with few steps to convergence, mislead.
+    """
+    *smaller, size = sorted(timed)
+    power = growth
+    if smaller:
+        ratio = max(timed[size].seconds, 1e-6) / max(timed[smaller[-1]].seconds, 1e-6)
+        power = (growth + min(max(math.log(ratio) / math.log(size / smaller[-1]), 0.0), growth)) / 2
+    return float(timed[size].seconds * (items / size) ** power)
+
+
+def _complete(stopped: _Timed, before: _Timed | None, growth: float) -> _Timed:
+    """Return a fit that was stopped with the seconds that it would have taken.
+
+    What was left takes as many times longer than in the fit before it as what was done, but no more than the growth
+    allows. Without a fit before it, the stage that it was in counts as the last.
+    """
+    seconds = stopped.seconds / max(stopped.share, 0.01)
+    if before is not None and before.reports:
+        reached = before.reports[min(len(stopped.reports), len(before.reports)) - 1]
+        slower = min(stopped.seconds / max(reached, 1e-6), RATIO**growth)
+        seconds = stopped.seconds + (before.seconds - reached) * slower
+    return _Timed(seconds, stopped.reports)
+
+
+class _Stop(Exception):
+    """Ends a fit that takes too long."""
+
+
+def _time_fit(prepare: Callable[[Dataset], Prepared], dataset: Dataset, limit: float) -> _Timed | None:
+    """Time a fit with its evaluation; None if it failed."""
+    reports: list[float] = []
+    share = 1.0
+
+    def watch(progress: Progress) -> None:
+        nonlocal share
+        reports.append(clock() - begin)
+        if reports[-1] > limit and progress.step < progress.total:
+            share = progress.step / progress.total
+            raise _Stop
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model, parts, pairs = prepare(dataset)
+            begin = clock()
+            model.fit(parts.training.features, parts.training.labels, pairs=pairs, callback=watch)
+            evaluate_databases(model, parts)
+        except _Stop:
+            return _Timed(reports[-1], reports, share)
+        except Exception:  # the real fit will fail, too, and say why; or the sample is too small for the method
+            return None
+    return _Timed(clock() - begin, reports)
+
+
+def with_fewer_items(dataset: Dataset, share: float) -> Dataset:
+    """Return the data set with a share of its training items: the same ids in every modality that has them."""
+    split = dataset.split
+    assert split is not None
+    every = np.unique(np.concatenate(list(split.training.values())))
+    kept = np.random.default_rng(0).permutation(every)[: max(1, round(share * len(every)))]
+    training = {name: ids[np.isin(ids, kept)] for name, ids in split.training.items()}
+    database = None if split.database_is_training else split.database
+    return replace(dataset, split=Split(training, split.query, database, disjoint=False))
+
+
+def describe_work(n_fits: int, seconds: float, by_method: Mapping[str, float | None]) -> str:
+    """Return e.g. ``24 fits, about 3 min (amsh 1.2 s, sapmh 58 s a fit)``.
+
+    Examples
+    --------
+    >>> describe_work(24, 177.6, {"amsh": 1.2, "sapmh": 13.6})
+    '24 fits, about 3 min (amsh 1.2 s, sapmh 14 s a fit)'
+    >>> describe_work(9, 4.5, {"amsh": 1.5, "mymodule:Mine": None})
+    '9 fits, more than 4 s (amsh 1.5 s a fit; mymodule:Mine unknown)'
+    """
+    known = [
+        f"{name} {f'{one:.2g} s' if one < 10 else spoken(one)}" for name, one in by_method.items() if one is not None
+    ]
+    unknown = [name for name, one in by_method.items() if one is None]
+    each = [f"{', '.join(known)} a fit"] * bool(known) + [f"{', '.join(unknown)} unknown"] * bool(unknown)
+    total = f"{'more than' if unknown else 'about'} {spoken(seconds)}" if known else "in an unknown time"
+    return f"{n_fits} fit{'s' if n_fits != 1 else ''}, {total} ({'; '.join(each)})"
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration for people, e.g. ``3 h 20 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
