@@ -11,7 +11,18 @@ import typer
 
 from modalhash.cli._common import EXIT_ERROR, is_user_error, say
 from modalhash.cli._signals import clean_stops
-from modalhash.cli.experiment import Datasets, DryRun, Jobs, Retry, Root, Seeds, measure_plan, names_in, show_plan
+from modalhash.cli.experiment import (
+    Datasets,
+    DryRun,
+    Jobs,
+    Retry,
+    Root,
+    Seeds,
+    measure_plan,
+    names_in,
+    resumable,
+    show_plan,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,13 +73,14 @@ def reproduce(
     store = Results(source or results)
     failed = 0
     if not report_only and source is None:
-        with console.status("looking at the data"):
-            grids = [experiment.grid for experiment in chosen.values()]
-            plan = make_plan(grids, root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
-        show_plan(console, plan, store, jobs=jobs, retry=retry)
-        if dry_run:
-            return
-        failed = measure_plan(console, plan, store, root=root, jobs=jobs, retry=retry)
+        with resumable(console, store):
+            with console.status("looking at the data"):
+                grids = [experiment.grid for experiment in chosen.values()]
+                plan = make_plan(grids, root=root, quick=quick, datasets=names_in(datasets), seeds=seeds)
+            estimates = show_plan(console, plan, store, root=root, jobs=jobs, retry=retry)
+            if dry_run:
+                return
+            failed = measure_plan(console, plan, store, estimates, root=root, jobs=jobs, retry=retry)
     with console.status("writing the report"):
         pages = write_report(store, known, report or results / "report")
     for page in pages:

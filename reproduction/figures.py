@@ -12,52 +12,18 @@ from xml.etree import ElementTree
 import numpy as np
 
 from modalhash._imports import require
-from modalhash.experiments import RECALL, Sweep
+from modalhash._typing import Array
+from modalhash.evaluation.figures import COLOURS, INK, STYLE, Panel, draw_curves, figure_size
+from modalhash.experiments import Sweep
 from reproduction.document import Figure
 from reproduction.study import OURS, TASKS, Study
 from reproduction.tables.learned_codes import share_bits
 from reproduction.tables.quality import label_of, seeds_of, task_of
 from reproduction.tables.sweeps import surface
 
-INK, FAINT = "#1c1c1c", "#dedede"
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 GEOMETRY = {"d", "x", "y", "width", "height", "points", "transform"}
 """Attributes that hold coordinates."""
-COLOURS = {
-    "AMSH": "#c8321f", "BATCH": "#2f6db5", "SCRATCH": "#2a9d77", "SRLCH": "#b07aa1", "DCH": "#d98c1f",
-    "SMFH": "#8c6d4f", "CRE": "#7f7f9c", "FSH": "#4fb3c9", "CMFH": "#9aa13b", "FMH": "#2f6db5", "EDMH": "#2a9d77",
-    "GSPH": "#d98c1f", "UCMH": "#b07aa1", "RUCMH": "#7f7f9c", "SAPMH": "#9aa13b", "AMSH_cnn": "#c8321f",
-    "AMSH-s": "#d98c1f", "AMSH-t": "#2a9d77", "AMSH-k": "#2f6db5", "AMSH-m": "#b07aa1", "GSPH, pairs given": "#8c6d4f",
-}  # fmt: skip
-DASHES = ["-", "--", ":", "-."]
-_STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8.5,
-    "axes.titlesize": 9,
-    "axes.labelsize": 8.5,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.4,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.2,
-    "savefig.facecolor": "white",
-}
 
 
 @contextmanager
@@ -67,7 +33,7 @@ def canvas(name: str, width: float, height: float) -> Iterator[tuple[Any, list[s
     module = require("matplotlib.figure", extra="plot", why="drawing the report's figures")
     out: list[str] = []
     # the salt makes the ids inside a file follow from its name and content
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         figure = module.Figure(figsize=(width, height), layout="constrained")
         yield figure, out
         buffer = io.StringIO()
@@ -116,7 +82,7 @@ def _only_groups(element: ElementTree.Element) -> bool:
 
 def colour(label: str) -> str:
     """Return the colour of a method, the same in every figure."""
-    return COLOURS.get(label, "#777777")
+    return COLOURS.get(label.lower(), "#777777")
 
 
 KIND_STYLE = {"learned": ("-", "o"), "hashed": ("--", "s"), "unseen": (":", "D")}
@@ -126,34 +92,22 @@ def curves(study: Study) -> Figure:
     """Draw precision over recall: both directions at the drawn lengths, learned and unseen databases."""
     experiment = study.experiment
     drawn = [bits for bits in experiment.bits_drawn if bits in study.bits] or study.bits[:2]
-    kinds = [kind for kind in ("learned", "unseen") if kind in study.databases]
-    panels = [(task, bits) for task in TASKS for bits in drawn]
+    found: dict[Panel, dict[str, Array]] = {
+        (kind, study.direction(task), bits): {
+            label: curve for label in study.labels if (curve := study.curve(label, bits, task, kind)) is not None
+        }
+        for kind in ("learned", "unseen")
+        if kind in study.databases
+        for task in TASKS
+        for bits in drawn
+    }
     name = f"{experiment.id}-{study.dataset}"
-    with canvas(name, 2.35 * len(panels) + 0.4, 2.15 * len(kinds) + 0.75) as (figure, out):
-        axes = figure.subplots(len(kinds), len(panels), squeeze=False, sharex=True)
-        for row, kind in enumerate(kinds):
-            for column, (task, bits) in enumerate(panels):
-                ax = axes[row][column]
-                for number, label in enumerate(study.labels):
-                    curve = study.curve(label, bits, task, kind)
-                    if curve is not None:
-                        ours = label == OURS
-                        ax.plot(RECALL[: len(curve)], curve, color=colour(label), label=label,
-                                linestyle="-" if ours else DASHES[number % 4], linewidth=1.9 if ours else 1.0,
-                                zorder=3 if ours else 2)  # fmt: skip
-                ax.set(xlim=(0, 1), ylim=(0, None))
-                ax.set_title(f"{task_of(study, task)}, {bits} bits", loc="left")
-                if row == len(kinds) - 1:
-                    ax.set_xlabel("recall")
-                if column == 0:
-                    ax.set_ylabel(f"precision, {kind}")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        ncols = min(len(labels), 9, 1 + 2 * len(panels))  # as wide as the panels, not wider
-        figure.legend(handles, labels, loc="outside lower center", ncols=ncols, handlelength=2.2)
+    with canvas(name, *figure_size(found)) as (figure, out):
+        draw_curves(figure, found, bold=OURS)
     return Figure(
         name,
         experiment.paper,
-        f"{experiment.title}. {study.source.title}; mean over {seeds_of(study)}. Top: learned database codes, as in "
+        f"{experiment.title}. {study.described}; mean over {seeds_of(study)}. Top: learned database codes, as in "
         "the paper; bottom: unseen items, which the paper does not show.",
         out[0],
         f"Precision over recall of {', '.join(study.labels)} on {study.source.title}.",
@@ -178,7 +132,7 @@ def sensitivity(study: Study) -> Figure:
     return Figure(
         name,
         study.experiment.paper,
-        f"{study.experiment.title}. {study.source.title}, {study.bits[0]} bits, mAP, mean over {seeds_of(study)}. "
+        f"{study.experiment.title}. {study.described}, {study.bits[0]} bits, mAP, mean over {seeds_of(study)}. "
         "Above: over η, learned (solid), hashed (dashed) and unseen (dotted) databases. Below: over λ and β, learned.",
         out[0],
         f"mAP of AMSH over η, and over λ and β, on {study.source.title}.",
@@ -253,7 +207,7 @@ def convergence(study: Study) -> Figure:
     return Figure(
         name,
         study.experiment.paper,
-        f"{study.experiment.title}. {study.source.title}, seed {min(study.seeds)}. The vertical axes do not begin at "
+        f"{study.experiment.title}. {study.described}, seed {min(study.seeds)}. The vertical axes do not begin at "
         "zero.",
         out[0],
         f"Objective of AMSH over iterations on {study.source.title}.",
@@ -291,7 +245,7 @@ def epochs(study: Study) -> Figure | None:
     return Figure(
         name,
         study.experiment.paper,
-        f"What the networks on frozen features learn. {study.source.title}, {bits} bits, seed {min(study.seeds)}. A "
+        f"What the networks on frozen features learn. {study.described}, {bits} bits, seed {min(study.seeds)}. A "
         "twentieth of the training pairs is held out; the epoch in a circle was kept. Training: negative "
         "log-likelihood, for AADAH its triplet loss; held out: negative log-likelihood of all. The vertical axes do "
         "not begin at zero.",
@@ -336,7 +290,7 @@ def shares(study: Study) -> Figure:
         name,
         "Beyond the paper",
         "mAP of each method when the database holds learned codes (the paper's number), hashed codes of the same "
-        f"items, or unseen items. {study.source.title}, {study.experiment.scenario} data; dotted: a random ranking.",
+        f"items, or unseen items. {study.described}, {study.experiment.scenario} data; dotted: a random ranking.",
         out[0],
         f"Learned, hashed and unseen mAP of each method on {study.source.title}.",
     )

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from modalhash import __version__
+from modalhash.evaluation import PairedTest
 from modalhash.experiments import Results, environments
+from modalhash.experiments.results import kind_of
 from modalhash.registry import info
 from reproduction import figures
 from reproduction.claims import (
@@ -30,7 +32,7 @@ from reproduction.paper_data import SOURCES
 from reproduction.published import Experiment
 from reproduction.study import Evidence, Study
 from reproduction.tables import data_statistics, learned_codes, quality, sweeps, times
-from reproduction.verdicts import STATEMENT, Comparison, Verdict, against_ours
+from reproduction.verdicts import STATEMENT, Comparison, against_ours
 
 TITLE = "Adaptive Marginalized Semantic Hashing, reproduced"
 SUBTITLE = (
@@ -100,7 +102,7 @@ def summary(found: Evidence, said: Sequence[Claims]) -> list[tuple[str, str]]:
     days = sorted({datetime.fromtimestamp(r["started"], UTC).date().isoformat() for r in results if "started" in r})
     real = [SOURCES[n].title for n in found.facts if SOURCES[n].role != "twin" and _used(found, n)]
     twins = [SOURCES[n].title for n in found.facts if SOURCES[n].role == "twin" and _used(found, n)]
-    same = [SOURCES[n].title for n, facts in found.facts.items() if SOURCES[n].same(facts)]
+    same = [f"{SOURCES[n].title} ({kind_of(facts)})" for n, facts in found.facts.items() if SOURCES[n].same(facts)]
     counts = Counter(f.verdict for group in said for c in group.claims for f in c.findings)
     return [
         ("measured", f"{len(good)} fits of {found.planned} in the full plan on these data"),
@@ -137,8 +139,8 @@ def tally(said: Sequence[Claims]) -> GroupedTable:
         names,
         [("", rows)],
         notes=[
-            "None of these are the paper's data unless Table I says so: a claim confirmed here is confirmed "
-            "on this data, and one not confirmed may hold on the paper's."
+            "Only data that Table I calls *original* or *recomputed features* are the paper's: on others, a claim "
+            "that is confirmed is confirmed on these data, and one that is not may hold on the paper's."
         ],
     )
 
@@ -196,7 +198,7 @@ def experiment_section(found: Evidence, name: str, verdicts: Verdicts) -> Sectio
     return Section(f"{experiment.paper}: {experiment.title}", blocks)
 
 
-def of_study(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: bool) -> list[Block]:
+def of_study(study: Study, verdicts: Mapping[Comparison, PairedTest], *, brief: bool) -> list[Block]:
     """Return the tables and figures of one experiment on one data set."""
     kind = study.experiment.kind
     if kind == "comparison":
@@ -221,7 +223,7 @@ def of_study(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: boo
 
 
 def wins(
-    by_dataset: Mapping[str, Mapping[Comparison, Verdict]],
+    by_dataset: Mapping[str, Mapping[Comparison, PairedTest]],
 ) -> dict[str, dict[tuple[str, str], tuple[int, int, int]]]:
     """Count what AMSH wins, cannot be told apart in, and loses: by data set, then label and database."""
     found: dict[str, dict[tuple[str, str], tuple[int, int, int]]] = {}
@@ -229,7 +231,7 @@ def wins(
         counts: dict[tuple[str, str], Counter[int]] = {}
         for (label, _, _, database), verdict in verdicts.items():
             counts.setdefault((label, database), Counter())[verdict.sign] += 1
-        found[dataset] = {key: (count[1], count[0], count[-1]) for key, count in counts.items()}
+        found[dataset] = {key: (count[-1], count[0], count[1]) for key, count in counts.items()}
     return found
 
 
@@ -248,9 +250,10 @@ def how_to_read(found: Evidence) -> list[Block]:
         f"**Re-implementations** (†) were written without the authors' code or full text: {', '.join(again)}. Their "
         "numbers are not those of the authors.",
         _gsph(found),
-        "**Other data are other data.** A published number stands beside a measured one only where Table I is "
-        "matched (items, feature widths, classes), and only there is a difference computed. Elsewhere its heading "
-        "says whose it is.",
+        "**Other data are other data.** Every caption says what the data are: *original*; *recomputed features*, the "
+        "paper's items and labels with features that were computed again; *substitute*; or *twin*, synthetic and for "
+        "times only. A difference from a published number is computed only on the paper's data sets, and only where "
+        "they are of the first two kinds. Elsewhere the heading of a published number says whose it is.",
     ]
     return [
         "Three databases are searched. **Learned**: the training items with the codes that training made, from "

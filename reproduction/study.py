@@ -46,6 +46,11 @@ class Study(GridStudy):
         rows = [row.label for row in self.experiment.rows if row.label in found or (row.quoted and self.same)]
         return list(dict.fromkeys(rows))
 
+    @cached_property
+    def directions(self) -> list[str]:
+        """The paper's tasks."""
+        return list(TASKS)
+
     def direction(self, task: str) -> str:
         """Return the name of the paper's task in the results, e.g. ``image→text``."""
         first, second = self.source.modalities

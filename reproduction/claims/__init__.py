@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from modalhash.evaluation import PairedTest
 from reproduction.document import Claim, Finding
 from reproduction.paper_data import SOURCES
 from reproduction.study import OURS, TASKS, Study
-from reproduction.verdicts import Comparison, Verdict
+from reproduction.verdicts import Comparison
 
 PAPERS = "the paper's data"
 CONFIRMED, DENIED, UNTESTABLE = "confirmed", "not confirmed", "not testable"
@@ -15,7 +16,7 @@ BEATS = "AMSH beats "
 """How a claim over a method of Tables II and III begins."""
 FLAT, DROP = 0.02, 0.05
 """mAP: no more than this is flat, more than that a drastic drop. The paper gives no numbers."""
-Verdicts = Mapping[str, Mapping[str, Mapping[Comparison, Verdict]]]
+Verdicts = Mapping[str, Mapping[str, Mapping[Comparison, PairedTest]]]
 """Experiment → data set → comparison."""
 Rule = Callable[[Study], tuple[bool, str] | str | None]
 """Whether a claim holds on a study, and the evidence; or why that cannot be told; None where data are too few."""
@@ -46,7 +47,7 @@ def measured_with(study: Study, label: str, ours: str = OURS) -> list[tuple[int,
     ]
 
 
-def beats(label: str, verdicts: Mapping[str, Mapping[Comparison, Verdict]]) -> Rule:
+def beats(label: str, verdicts: Mapping[str, Mapping[Comparison, PairedTest]]) -> Rule:
     """AMSH's mean mAP is higher in every comparison, learned database; the evidence tells of the others, too."""
 
     def rule(study: Study) -> tuple[bool, str] | None:
@@ -61,7 +62,7 @@ def beats(label: str, verdicts: Mapping[str, Mapping[Comparison, Verdict]]) -> R
             )
             signs = [verdicts[study.dataset][label, b, t, kind].sign for b, t in where
                      if (label, b, t, kind) in verdicts[study.dataset]]  # fmt: skip
-            texts.append(f"{kind} {higher[kind]}/{len(where)} (+{signs.count(1)} −{signs.count(-1)})")
+            texts.append(f"{kind} {higher[kind]}/{len(where)} (+{signs.count(-1)} −{signs.count(1)})")
         return higher["learned"] == len(where), ", ".join(texts)
 
     return rule

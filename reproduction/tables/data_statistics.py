@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from modalhash.experiments.results import kind_of
 from reproduction.document import Entry, GroupedTable
 from reproduction.paper_data import SOURCES
 from reproduction.published import Experiment
@@ -23,13 +24,17 @@ def statistics(experiment: Experiment, facts: Mapping[str, Mapping[str, Any]]) -
     """Tabulate what the data sets hold: the paper's as published, what is here as counted."""
     here = [name for name in experiment.datasets if name in facts]
     published = [
-        (SOURCES[name].title, [*(Entry(f"{tasks['statistics'][key][0]:,}") for key in STATISTICS), Entry()])
+        (SOURCES[name].title, [*(Entry(f"{tasks['statistics'][key][0]:,}") for key in STATISTICS), Entry(), Entry()])
         for name, tasks in experiment.published.items()
     ]
     counted = [
         (
             SOURCES[name].title,
-            [*(Entry(f"{SOURCES[name].statistics(facts[name])[key]:,}") for key in STATISTICS), _labels(facts[name])],
+            [
+                *(Entry(f"{SOURCES[name].statistics(facts[name])[key]:,}") for key in STATISTICS),
+                _labels(facts[name]),
+                Entry(kind_of(facts[name])),
+            ],
         )
         for name in here
     ]
@@ -38,7 +43,7 @@ def statistics(experiment: Experiment, facts: Mapping[str, Mapping[str, Any]]) -
         experiment.paper,
         f"{experiment.title}.",
         "data set",
-        [*STATISTICS.values(), "labels per item"],
+        [*STATISTICS.values(), "labels per item", "data"],
         [section for section in sections if section[1]],
         notes=[
             *experiment.notes,

@@ -50,7 +50,7 @@ def shares(study: Study) -> GroupedTable:
     names = ["learned", "hashed", "unseen", "lost hashed", "lost unseen"]
     return GroupedTable(
         "Beyond the paper",
-        f"What learned database codes bring. {study.source.title}, {study.experiment.scenario} data, {bits} bits, "
+        f"What learned database codes bring. {study.described}, {study.experiment.scenario} data, {bits} bits, "
         f"mAP, mean over {seeds_of(study)}.",
         "method",
         names * 2,

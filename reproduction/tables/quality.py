@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from modalhash.evaluation import PairedTest
+from modalhash.evaluation.significance import SIGNIFICANT
 from modalhash.registry import info
 from reproduction.document import Entry, GroupedTable, signed
 from reproduction.paper_data import SOURCES
 from reproduction.published import Experiment
 from reproduction.study import TASKS, Study
-from reproduction.verdicts import LEVEL, Comparison, Verdict
+from reproduction.verdicts import Comparison
 
-MARKS = {1: "▼", -1: "▲", 0: ""}
+MARKS = {1: "▲", -1: "▼", 0: ""}
 REIMPLEMENTED = "†"
 KINDS = {
     "learned": "learned (the paper's)",
@@ -36,7 +38,7 @@ def task_of(study: Study, task: str) -> str:
     return f"{first} → {second}" if task == "I2T" else f"{second} → {first}"
 
 
-def comparison(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: bool = False) -> GroupedTable:
+def comparison(study: Study, verdicts: Mapping[Comparison, PairedTest], *, brief: bool = False) -> GroupedTable:
     """Tabulate measured mAP, the databases side by side; published numbers and differences where they may stand beside.
 
     ``brief`` leaves out the notes that the first table of a section has.
@@ -64,7 +66,7 @@ def comparison(study: Study, verdicts: Mapping[Comparison, Verdict], *, brief: b
     names = [str(bits) for _, bits in columns] + [str(bits) for bits in quoted] * (2 if study.same else 1)
     return GroupedTable(
         number=experiment.paper,
-        caption=f"{experiment.title}. {study.source.title}, mAP, "
+        caption=f"{experiment.title}. {study.described}, mAP, "
         f"{'mean ± standard deviation over ' if len(study.seeds) > 1 else ''}{seeds_of(study)}; "
         "columns are code lengths in bits.",
         stub="method",
@@ -103,8 +105,10 @@ def notes_of(study: Study, *, brief: bool = False) -> list[str]:
         notes.append(f"{study.source.title}: {study.source.caution}.")
     if study.quotes and not study.same:
         notes.append("Published numbers are of other data: differences would mean nothing and are not computed.")
-    if different := study.source.differs(study.facts):
-        notes.append(f"Not the data of Table I: {', '.join(different)}. Treated as other data.")
+    if study.source.role == "paper" and not study.same:
+        notes.append("The data set does not say that it is the paper's: its numbers are treated as of other data.")
+    elif different := study.source.differs(study.facts):
+        notes.append(f"Not as the paper's: {', '.join(different)}.")
     return notes if brief else [*notes, *study.experiment.notes]
 
 
@@ -113,7 +117,7 @@ def _general_notes(study: Study) -> list[str]:
     if len(_competing(study)) > 1:
         notes.append(
             "Best of a column **bold**. ▼ significantly below AMSH, ▲ significantly above: paired randomisation test "
-            f"over queries, corrected by Holm over this table, at {LEVEL:g} (see *How to read this*)."
+            f"over queries, corrected by Holm over this table, at {SIGNIFICANT:g} (see *How to read this*)."
         )
     return notes
 
@@ -147,7 +151,7 @@ def _measured(
     database: str,
     bits: int,
     best: float | None,
-    verdicts: Mapping[Comparison, Verdict],
+    verdicts: Mapping[Comparison, PairedTest],
 ) -> Entry:
     spread = study.spread(label, bits, task, database)
     if spread is None:
@@ -228,6 +232,6 @@ def head_to_head(
         "against",
         [kind for _, kind in columns],
         [("", rows)],
-        [(study.source.title, len(study.databases)) for study in studies],
+        [(study.described, len(study.databases)) for study in studies],
         ["**Bold** where AMSH is significantly better everywhere."],
     )

@@ -26,7 +26,7 @@ def single_sweep(study: Study, sweep: Sweep) -> GroupedTable:
         sections.append((task_of(study, task), rows))
     return GroupedTable(
         study.experiment.paper,
-        f"{sweep.title}. {study.source.title}, {bits} bits, mAP over {seeds_of(study)}.",
+        f"{sweep.title}. {study.described}, {bits} bits, mAP over {seeds_of(study)}.",
         sweep.symbols[name],
         [f"{value:g}" for value in values],
         sections,
@@ -58,8 +58,7 @@ def double_sweep(study: Study, sweep: Sweep) -> GroupedTable:
         ))  # fmt: skip
     return GroupedTable(
         study.experiment.paper,
-        f"{sweep.title}. {study.source.title}, {study.bits[0]} bits, learned database, mAP, mean over "
-        f"{seeds_of(study)}.",
+        f"{sweep.title}. {study.described}, {study.bits[0]} bits, learned database, mAP, mean over {seeds_of(study)}.",
         f"{sweep.symbols[first]} \\ {sweep.symbols[second]}",
         [f"{value:g}" for value in columns],
         sections,

@@ -45,7 +45,7 @@ def times(study: Study, *, brief: bool = False) -> GroupedTable:
         notes.append("Published seconds are of other data and another machine: no difference is computed.")
     return GroupedTable(
         experiment.paper,
-        f"{experiment.title}. {study.source.title}, {seeds_of(study)}; columns are code lengths in bits.",
+        f"{experiment.title}. {study.described}, {seeds_of(study)}; columns are code lengths in bits.",
         "method",
         [str(bits) for bits in (*study.bits, *study.bits, *quoted, *quoted)],
         [("", rows)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ from reproduction.published import load_all
 QUERIES = 40
 
 
-def little_root(folder: Path, name: str = "wiki") -> Path:
-    """A data root with a small generated data set under a known name."""
+def little_root(folder: Path, name: str = "wiki", kind: str | None = "twin") -> Path:
+    """A data root with a small generated data set under a known name, which says what it is."""
     (folder / name).mkdir(parents=True)
-    write_npz(twin("mirflickr25k", scale=0.02), folder / name / f"{name}.npz")
+    data = twin("mirflickr25k", scale=0.02)
+    write_npz(replace(data, provenance={"kind": kind} if kind else {}), folder / name / f"{name}.npz")
     return folder
 
 
@@ -32,6 +34,7 @@ def facts_of(name: str) -> dict:
         "name": name,
         "title": source.title,
         "digest": f"{name:0<64}",
+        "kind": {"paper": "recomputed features", "stand-in": "substitute", "twin": "twin"}[source.role],
         "features": {first: sizes["image"], second: sizes["text"]},
         "items": sizes["total"],
         "training": sizes["training"],

@@ -122,6 +122,34 @@ def test_other_data_are_headed_as_such_and_nothing_is_subtracted(found):
     assert not any("published" in title for title, _ in grid(found, "table2", "wiki").groups)
 
 
+def test_every_caption_says_what_the_data_are(found, report):
+    blocks = [block for section in report.sections for block in section.blocks]
+    tables = [block for block in blocks if isinstance(block, GroupedTable) and block.number.startswith("Table")]
+    measured = [table for table in tables if "as published" not in table.number and table.number != "Table I"]
+    about = [*(table.caption for table in measured if "AMSH against each row" not in table.caption),
+             *(figure.caption for figure in report.figures)]  # fmt: skip
+    assert len(about) > 10
+    assert all("(data: " in caption for caption in about)
+    assert any("MIRFlickr-25K (data: recomputed features)" in caption for caption in about)
+    assert any("IAPR TC-12 (keywords) (data: substitute)" in caption for caption in about)
+    assert any("MIRFlickr-25K twin (data: twin)" in caption for caption in about)
+    (counted,) = (
+        rows for title, rows in next(t for t in tables if t.number == "Table I").sections if "counted" in title
+    )
+    assert {name: entries[-1].text for name, entries in counted}["MIRFlickr-25K"] == "recomputed features"
+
+
+def test_data_that_do_not_say_what_they_are_are_other_data(tmp_path):
+    store = fabricate_part(tmp_path, "mirflickr25k", "table2", 64)
+    facts = {key: value for key, value in store.datasets()["mirflickr25k"].items() if key != "kind"}
+    store.write_dataset(facts)
+    study = Evidence(store, load_all()).studies["table2"]["mirflickr25k"]
+    table = quality.comparison(study, against_ours(study))
+    assert "MIRFlickr-25K (data: not stated)" in table.caption
+    assert not any("less published" in title for title, _ in table.groups)
+    assert any("does not say that it is the paper's" in note for note in table.notes)
+
+
 def test_it_says_where_seeds_differ(found):
     study = found.studies["table2"]["wiki"]
     assert quality.seeds_of(study) == "2 seeds"
@@ -175,14 +203,14 @@ def test_it_says_in_short_whom_amsh_beats(written):
 def test_failures_and_absent_data_are_named(written):
     text = (written / "report.md").read_text(encoding="utf-8")
     assert "UCMH on Wiki: ValueError: it would not (1 cells)" in text
-    assert "**NUS-WIDE** (`nuswide10`). Get the official files" in text
+    assert "**NUS-WIDE** (`nuswide10`). Get Groundtruth" in text
     assert "optimistic" in text
     assert "picked partly on test queries" in text
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_part_of_the_plan_is_reported_as_a_part(tmp_path):
-    fabricate_part(tmp_path / "results", "iaprtc12", "table2", 64)
+    fabricate_part(tmp_path / "results", "iapr-tc12-255", "table2", 64)
     store = fabricate_part(tmp_path / "results", "mirflickr25k", "table2", 16)
     write_report(store, load_all(), tmp_path)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
