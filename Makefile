@@ -74,8 +74,8 @@ lock: $(BIN)/python  ## pin anew what development installs, after a change of py
 bench: $(READY)  ## measure speed in 20 minutes at most, and make docs/measurements/speed.md; QUICK=1 prints ratios in 5
 	$(BIN)/python benchmarks/speed/run.py $(if $(filter 1,$(QUICK)),--quick)
 
-reproduce: $(READY)  ## the paper's tables and figures on the data here, in about ten minutes; report in docs/measurements/reproduction
-	$(BIN)/python -m reproduction --quick --report docs/measurements/reproduction
+reproduce: $(READY)  ## the paper's tables and figures on the data here, one seed, in about an hour with the paper's own data; report in results/report
+	$(BIN)/python -m reproduction --quick
 
 notebooks: $(READY)  ## run the notebooks and write them with what they print now
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python notebooks/execute.py
@@ -95,8 +95,8 @@ $(KATEX)/katex.min.js:
 	@touch $@
 
 docs: $(READY) $(KATEX)/katex.min.js  ## build the documentation into site/, the report's other figures included, and check it
-	test ! -f reproduction/results/quick.json.xz || \
-		$(BIN)/python -m reproduction --from reproduction/results/quick.json.xz --report docs/measurements/reproduction
+	test ! -f reproduction/results/report.json.xz || \
+		$(BIN)/python -m reproduction --from reproduction/results/report.json.xz --report docs/measurements/reproduction
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python .ci/check_site.py site
 

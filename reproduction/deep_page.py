@@ -1,6 +1,6 @@
 """Table VI in docs/measurements/deep.md, made from results: measured rows, curves, CPU seconds, quoted rows.
 
-    python -m reproduction table6 --datasets iapr-tc12,iapr-tc12-cnn --seeds 3 --jobs 1 --results results/table6
+    python -m reproduction table6 --results results/table6
     modalhash experiment pack --no-per-query results/table6 reproduction/results/table6.json.xz
     python -m reproduction.deep_page
 

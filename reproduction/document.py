@@ -109,7 +109,7 @@ class Finding:
 
     dataset: str
     verdict: str
-    """``"confirmed"``, ``"not confirmed"`` or ``"not testable"``."""
+    """``"holds"``, ``"does not hold"`` or ``"cannot be judged"``."""
     evidence: str
 
 

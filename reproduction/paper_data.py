@@ -20,10 +20,6 @@ CNN = (
     "follows the release of AADAH."
 )
 LITE0 = "photographs through EfficientNet-Lite0 (1,280 features), which is not the paper's network (4,096)"
-LITE = (
-    "With `data/iapr-tc12/` and the extra `neural`: `modalhash datasets encode iapr-tc12 "
-    "data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0 --files data/iapr-tc12/images.zip`."
-)
 
 
 @dataclass(frozen=True)
@@ -100,12 +96,6 @@ SOURCES: dict[str, Source] = {
         _papers("nuswide10", "NUS-WIDE"),
         _papers("iapr-tc12-255", "IAPR TC-12"),
         Source(Input("wiki", "Wiki", catalog="wiki", modalities=PAIR), "stand-in"),
-        Source(Input("iapr-tc12", "IAPR TC-12 (keywords)", catalog="iapr-tc12:de", modalities=PAIR),
-               "stand-in", quotes="iapr-tc12-255",
-               caution="the paper's photographs, other labels (291 caption keywords) and other features"),
-        Source(Input("iapr-tc12-cnn", "IAPR TC-12 (keywords, CNN)", files=("iapr-tc12-cnn",), how=LITE,
-                     modalities=PAIR), "stand-in",
-               caution=f"{LITE0}; items, split, words and labels of IAPR TC-12 (keywords)"),
         Source(Input("mfeat", "Mfeat", catalog="mfeat", modalities=("pix", "fou")), "stand-in",
                caution="pixels stand for images, Fourier coefficients for texts"),
         Source(Input("openmoji", "OpenMoji", catalog="openmoji", modalities=PAIR), "stand-in"),

@@ -28,6 +28,8 @@ class PaperRow:
     """Not run here: the published value is all there is."""
     extra: bool = False
     """Not in the paper's table."""
+    database: str = "learned"
+    """The database whose numbers are compared with the published ones."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def _experiment(content: dict[str, Any], path: Path) -> Experiment:
     rows, run = [], []
     for entry in content.pop("rows", []):
         quoted, extra = entry.pop("quoted", False), entry.pop("extra", False)
-        rows.append(PaperRow(entry["label"], entry.get("method", ""), quoted, extra))
+        database = entry.pop("published_database", "learned")
+        rows.append(PaperRow(entry["label"], entry.get("method", ""), quoted, extra, database))
         if not quoted:
             run.append(entry)
     grid = make_grid({**content, "rows": run}, path, INPUTS)

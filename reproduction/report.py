@@ -16,10 +16,10 @@ from modalhash.registry import info
 from reproduction import figures
 from reproduction.claims import (
     BEATS,
-    CONFIRMED,
-    DENIED,
+    FAILS,
+    HOLDS,
     PAPERS,
-    UNTESTABLE,
+    UNJUDGED,
     Verdicts,
     ablation,
     comparison,
@@ -32,7 +32,7 @@ from reproduction.paper_data import SOURCES
 from reproduction.published import Experiment
 from reproduction.study import Evidence, Study
 from reproduction.tables import data_statistics, learned_codes, quality, sweeps, times
-from reproduction.verdicts import STATEMENT, Comparison, against_ours
+from reproduction.verdicts import STATEMENT, Comparison, against_ours, level_with_best
 
 TITLE = "Adaptive Marginalized Semantic Hashing, reproduced"
 SUBTITLE = (
@@ -108,8 +108,8 @@ def summary(found: Evidence, said: Sequence[Claims]) -> list[tuple[str, str]]:
         ("measured", f"{len(good)} fits of {found.planned} in the full plan on these data"),
         ("data", ", ".join(real) + (f"; for times only: {', '.join(twins)}" if twins else "")),
         ("the paper's own data", ", ".join(same) if same else "none here: published numbers are quoted, not compared"),
-        ("findings", f"{counts['confirmed']} confirmed, {counts['not confirmed']} not confirmed, "
-                     f"{counts['not testable']} not testable"),
+        ("findings", f"{counts[HOLDS]} hold, {counts[FAILS]} do not hold, "
+                     f"{counts[UNJUDGED]} cannot be judged"),
         ("when", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "–"),
         ("modalhash", __version__),
     ]  # fmt: skip
@@ -121,7 +121,7 @@ def _used(found: Evidence, dataset: str) -> bool:
 
 def tally(said: Sequence[Claims]) -> GroupedTable:
     """Count the verdicts by data set."""
-    verdicts = ("confirmed", "not confirmed", "not testable")
+    verdicts = (HOLDS, FAILS, UNJUDGED)
     titles = [source.title for source in SOURCES.values()]
     titles.append(PAPERS)
     names = [t for t in titles if any(f.dataset == t for g in said for c in g.claims for f in c.findings)]
@@ -134,13 +134,13 @@ def tally(said: Sequence[Claims]) -> GroupedTable:
         rows.append((group.title, entries))
     return GroupedTable(
         "Findings",
-        "Claims confirmed · not confirmed · not testable, by data set.",
+        "Claims that hold · do not hold · cannot be judged, by data set.",
         "",
         names,
         [("", rows)],
         notes=[
             "Only data that Table I calls *original* or *recomputed features* are the paper's: on others, a claim "
-            "that is confirmed is confirmed on these data, and one that is not may hold on the paper's."
+            "that holds does so on these data, and one that does not may hold on the paper's."
         ],
     )
 
@@ -155,11 +155,11 @@ def in_short(said: Sequence[Claims]) -> list[str]:
                     lists = beaten.setdefault(finding.dataset, {})
                     lists.setdefault(finding.verdict, []).append(claim.statement.removeprefix(BEATS))
     return [
-        f"**{dataset}**: AMSH beats {', '.join(lists.get(CONFIRMED, ['none']))}"
-        + (f"; not everywhere {', '.join(lists[DENIED])}" if DENIED in lists else "")
+        f"**{dataset}**: AMSH beats {', '.join(lists.get(HOLDS, ['none']))}"
+        + (f"; not everywhere {', '.join(lists[FAILS])}" if FAILS in lists else "")
         + "."
         for dataset, lists in beaten.items()
-        if lists.keys() - {UNTESTABLE}
+        if lists.keys() - {UNJUDGED}
     ]
 
 
@@ -181,6 +181,8 @@ def experiment_section(found: Evidence, name: str, verdicts: Verdicts) -> Sectio
         blocks.append(data_statistics.statistics(experiment, found.facts))
     if len(studies) and name in verdicts:
         blocks.append(quality.head_to_head(list(studies.values()), wins(verdicts[name])))
+        same = [study for study in studies.values() if study.same]
+        blocks += [quality.differences(same)] if same else []
     for number, study in enumerate(studies.values()):
         blocks += of_study(study, verdicts.get(name, {}).get(study.dataset, {}), brief=number > 0)
     if experiment.kind != "statistics" and not studies:
@@ -203,7 +205,8 @@ def of_study(study: Study, verdicts: Mapping[Comparison, PairedTest], *, brief: 
     kind = study.experiment.kind
     if kind == "comparison":
         drawn = figures.epochs(study)
-        table: Block = quality.comparison(study, verdicts, brief=brief)
+        level = level_with_best(study) if verdicts else set()
+        table: Block = quality.comparison(study, verdicts, level, brief=brief)
         return [table] if drawn is None else [table, replace(drawn, main=not brief)]
     if kind == "times":
         return [times.times(study, brief=brief)]

@@ -47,6 +47,11 @@ class Study(GridStudy):
         return list(dict.fromkeys(rows))
 
     @cached_property
+    def papers(self) -> list[str]:
+        """Those of :attr:`labels` that are in the paper's table: its claims are about them."""
+        return [label for label in self.labels if not self.experiment.row(label).extra]
+
+    @cached_property
     def directions(self) -> list[str]:
         """The paper's tasks."""
         return list(TASKS)

@@ -85,7 +85,7 @@ class ProcessParts(Parts):
 
     def __init__(self, source: FeatureBlocks, pool: ProcessPoolExecutor) -> None:
         self.n, self.width, self.dtype = source.n, source.width, source.dtype
-        self.pool, self.blocks = pool, list(source)
+        self.original, self.pool, self.blocks = source, pool, list(source)
 
     def results(self, work, per_item, shared) -> Iterator:
         tasks = [self.pool.submit(work, b, *(a[rows] for a in per_item), *shared) for rows, b in self.blocks]
@@ -107,7 +107,7 @@ class ProcessParts(Parts):
         return self.blocks[0][1][:size]
 
     def take(self, rows):
-        return np.concatenate([block for _, block in self.blocks])[rows]
+        return self.original.take(rows)  # computed from these rows alone, as all kinds of parts do
 
 
 @pytest.fixture(scope="module")

@@ -26,23 +26,17 @@ def test_the_pages_are_those_of_the_results(quality):
             assert content.startswith(b"<?xml")
 
 
-@pytest.mark.parametrize("name", ["paired", "unpaired", "pair_shares", "six_modalities"])
-def test_every_row_of_the_grids_was_measured(quality, name):
-    for study in quality.read(ROOT / "benchmarks" / "results", name).values():
+def test_every_cell_of_the_comparison_was_measured(quality):
+    studies, significance = quality.read_comparison(ROOT / "benchmarks" / "results")
+    assert list(studies) == ["mirflickr25k", "iapr-tc12-255", "wiki", "mfeat", "openmoji"]
+    for name, study in studies.items():
         assert len(study.results) == len(study.cells)
+        assert {row.label for row in quality.present(study)} - set(significance[name]["AMSH"]) == {"AMSH"}
 
 
-def test_the_page_of_rlh_is_that_of_its_results(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "quality"))
-    page = import_module("rlh_page")
-    copy = tmp_path / "rlh.md"
-    copy.write_bytes((ROOT / "docs" / "measurements" / "rlh.md").read_bytes())
-    monkeypatch.setattr(page, "PAGE", copy)
-    monkeypatch.setattr("sys.argv", ["rlh_page.py"])
-    page.main()
-    assert copy.read_bytes() == (ROOT / "docs" / "measurements" / "rlh.md").read_bytes(), (
-        "run benchmarks/quality/rlh_page.py"
-    )
+def test_the_tables_of_rlh_are_those_of_the_results(quality):
+    page = (ROOT / "docs" / "measurements" / "rlh.md").read_text(encoding="utf-8")
+    assert quality.rlh_page(page, ROOT / "benchmarks" / "results") == page, "run benchmarks/quality/comparison_pages.py"
 
 
 def test_the_page_of_wrong_labels_is_that_of_its_results(monkeypatch):

@@ -1,10 +1,13 @@
-"""The pages paired.md and unpaired.md of docs/measurements, with their figures: pure functions of the packed results.
+"""The comparison pages of docs/measurements, with their figures: pure functions of the packed results.
 
-    modalhash experiment run benchmarks/quality/unpaired.toml --results results/unpaired     # goes on where it was
-    modalhash experiment pack results/unpaired benchmarks/results/unpaired.json.xz
-    python benchmarks/quality/comparison_pages.py [--results benchmarks/results] [--docs docs]
+    python -m reproduction extended --results results                      # goes on where it was
+    python benchmarks/quality/comparison_pages.py --measured results       # tests, packs, and writes the pages
+    python benchmarks/quality/comparison_pages.py                          # writes the pages from the packed results
 
-The same for ``pair_shares`` and ``six_modalities``; ``paired_significance.py`` says how for ``paired``.
+``paired.md`` and ``unpaired.md`` are whole pages; of ``rlh.md`` the tables are replaced. ``pair_shares`` and
+``six_modalities`` are grids in this folder, run by `modalhash experiment run`. A test of significance needs the average
+precision of every query, which would make the packed results ten times as large, so its outcome is kept in
+``comparison_significance.json``.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,21 +26,21 @@ from dot_plots import draw_methods
 from modalhash._files import write_atomically
 from modalhash.data import NAMED
 from modalhash.evaluation import Spread, Table
-from modalhash.experiments import Results, Row, Study, environments, load_grid, read_studies
+from modalhash.evaluation.significance import SIGNIFICANT
+from modalhash.experiments import Results, Row, Study, environments, load_grid, pack, read_studies
+from modalhash.experiments.results import kind_of
 from modalhash.registry import info
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))  # for the grid of the reproduction
+from reproduction.published import FOLDER, load  # noqa: E402
+
 FIGURE = "images/pair-shares.svg"
-PAIRED = """\
-# The paired comparison
-
-This page compares every method that learns from pairs, together with SCM and the controls. AMSH and RLH stand beside
-them: they get the same items, but are not told which ones belong together. Every method runs with its default
-parameters on every data set, on the official split. The numbers are mAP over the full ranking, with ties in
-expectation, as mean ± standard deviation over {seeds}.
-
-AMSH and RLH were measured with 15 and 5 iterations of step 2, their defaults until November 2026. Four and two of
-today's, which are accelerated otherwise, were level with them on folds of training items ([training](../training.md)).
+REFERENCES = ("AMSH", "RLH")
+DRAWS = 20_000
+COMMON = """\
+Every method runs with its default parameters on every data set. The numbers are mAP over the full ranking, with ties in
+expectation, as mean ± standard deviation over {seeds}; methods that take half a minute or more have one.
 
 There are three kinds of database. A **learned** database holds the training items with the codes that training gave
 them, which come from their labels if the method uses labels; this is what papers report. A **hashed** database holds
@@ -44,67 +48,37 @@ the same items with codes computed from their features alone. An **unseen** data
 part in training, which is what a search engine meets when new items arrive. Compare numbers only within one kind of
 database.
 
+- Each heading says what the data are: *original*, or *recomputed features*, where items and labels are those of
+  publications and features were computed again ([data sets](../datasets.md)).
 - † marks a re-implementation: neither the authors' code nor the full text was available.
 - ‡ marks a control, which is a level to compare with rather than a method to use. `Chance` assigns random codes;
   `CCA-ITQ` sees no labels; `LabelOracle` takes the database codes from the true labels, and *queries too* does the same
   for the queries.
-- SCM is the sequential solver and SCM-O the orthogonal one. SePH uses k-means centres as the sample for its kernel
-  logistic regression, SePH-r random items.
-- The sources of SDMCH and TECH leave open weights that change mAP by more than .02. SDMCH-g and TECH-g use the values
-  guessed before any data were seen; the other rows use what folds of the training items chose
-  ([choices](choices.md)).
-- AMSH's ablations are in [the paper, reproduced](reproduction.md). Methods that need no pairs are compared on items
-  without any in [the unpaired comparison](unpaired.md).
+- *Kernel chosen* is the same method with `kernel="auto"`: one of four kernels per modality, chosen on training items by
+  how well it ranks held-out ones. RLH does this by default, so these rows show what of its lead is preprocessing.
 """
-READING = """\
-## Which one to take
+PAIRED = """\
+# The paired comparison
 
-If your items have labels, take RLH. It is given no pairs, and still comes first on average with every kind of database;
-on new items it is first, or level with the first, on each of the four data sets. Pairs add little once there are
-labels: TECH, BATCH and ALECH, the best of the methods that need them, reach what AMSH reaches without. If both items of
-a pair must have the same code, take BATCH or ALECH: their equations are the authors' own, and a fit of 17,664 pairs
-takes four to five seconds. FDDH is faster still and hashes its own training items well, but falls behind on new ones.
-SePH takes several times as long for slightly less. SCM makes sense only if a linear map is all you want. Without
-labels, CRE comes first, far behind everything that has them; CMFH and FSH are barely above the control CCA-ITQ.
-Whichever method you choose, look at the column of unseen items before you promise anything: the learned database that
-papers report is a third above it, and on Wiki more than twice as high.
-
-On IAPR TC-12, the authors' own code for SCM, ALECH, FCMH and FDDH takes 64, 15, 39 and 12 CPU seconds for a fit at 16
-bits, and AMSH's takes 120 at 32 bits, on another machine; here it is 3, 4, 6, 2 and 8.
+This page compares every method that learns from pairs. AMSH and RLH are shown for comparison: they get the same items,
+but are not told which ones belong together. {common}\
+- Sources of SDMCH and TECH leave open weights that change mAP by more than .02; folds of the training items chose
+  them ([choices](choices.md)).
+- The paper's own tables, with published numbers, are in [the paper, reproduced](reproduction.md). Methods that need no
+  pairs are compared in [the unpaired comparison](unpaired.md).
 """
 UNPAIRED = """\
 # The unpaired comparison
 
 This page compares every method that needs no pairs, on data that have none: the training items of each modality are
-shuffled separately, and anew for every seed. The methods run with their default parameters on the official split, with
-the training items as the database. The numbers are mAP, as mean ± standard deviation over {seeds}.
-
-AMSH was measured with 15 iterations of step 2, its default until November 2026. Four of today's, which are accelerated
-otherwise, were level with them on folds of training items ([training](../training.md)).
-
-A **learned** database holds the codes that training made, which come from labels if the method is supervised; a
-**hashed** database holds what the same items get from their features alone. Compare numbers only within one kind of
-database. The best value of each column, controls left out, is **bold**.
-
-- † marks a re-implementation: neither the authors' code nor the full text was available.
-- ‡ marks a control, which is a level to compare with rather than a method to use. `Chance` assigns random codes;
-  `LabelOracle` takes the database codes from the true labels, and *queries too* does the same for the queries.
-- *AMSH, paired* is AMSH on the same items in their original order.
-
+shuffled separately for every seed. {common}
 Read these numbers with care. The sources of SAPMH, RUCMH, EDMH, FMH and UCMH leave parameters open, and their defaults
-were picked partly on test queries of these data sets; so were AMSH's start and weights on Wiki ([choices](choices.md)).
-Their numbers are optimistic by whatever such a choice gains. RUCMH and UAPMH use neither labels nor, here, pairs:
-nothing ties the codes of one modality to those of another except the shape of their distributions, and they stay at
-chance or slightly above it.
+were picked partly on test queries of Wiki and of IAPR TC-12 with keywords; so were AMSH's start and weights on Wiki
+([choices](choices.md)). Their numbers are optimistic by whatever such a choice gains. RUCMH and UAPMH use neither
+labels nor, here, pairs: nothing ties the codes of one modality to those of another except the shape of their
+distributions, and they stay at chance or slightly above it.
 """
-FINDINGS = """\
-With learned databases, AMSH leads image → text on Wiki at 16, 32 and 128 bits, and EDMH at 64. Text → image, the
-supervised methods are within .05 of each other, except for SAPMH, which is lower. On IAPR TC-12, AMSH leads
-text → image at 16 and 32 bits, and GSPH at 64 and 128, by .018 and .037. Image → text, AMSH is .01 to .04 behind FMH,
-EDMH and SAPMH, and also behind GSPH from 64 bits on. From features alone (hashed), AMSH leads text → image on
-IAPR TC-12 at every length and FMH leads image → text; EDMH leads both directions on Wiki, where its functions follow
-the training items closely.
-"""
+READING = {"paired": "", "unpaired": ""}
 SHARES_HEAD = """\
 ## What pairs add
 
@@ -123,11 +97,6 @@ SIX_HEAD = """\
 the modality of the queries and columns that of the database; the diagonal is retrieval within a modality. Every digit
 has one label, so where learned codes are a function of the labels alone, all databases of learned codes are alike.
 """
-BOTH_WAYS = (
-    "No equation of AMSH uses pairs, and items are taken in an order given by their content rather than by their rows. "
-    "With the same seed, shuffling therefore changes nothing but rounding. The ± of the tables above shows what "
-    "another seed changes."
-)
 DOTS = "![mAP at {bits} bits by method, one dot per kind of database, for both directions](../{figure})\n"
 DOTS_CAPTION = (
     "*mAP at {bits} bits, mean over the seeds; the bars are ± one standard deviation, often shorter than the dot. "
@@ -135,39 +104,74 @@ DOTS_CAPTION = (
 )
 DOTS_BITS = 64
 STYLES = {"optional": ("-", "can use pairs"), "none": ("--", "needs none"), "needed": (":", "needs pairs")}
-LEVEL = 0.05
 Studies = Mapping[str, Study]
 Significance = Mapping[str, Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]]]
-"""By data set, reference, row and cell: the difference of mAP and its p-value, of ``paired_significance.py``."""
+"""By data set, reference, row and cell: the difference of mAP and its corrected p-value."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measured", type=Path, help="folder of results to test and pack first")
     parser.add_argument("--results", type=Path, default=HERE.parent / "results", help="folder of the packed results")
     parser.add_argument("--docs", type=Path, default=HERE.parents[1] / "docs", help="folder to write the pages into")
     options = parser.parse_args()
+    if options.measured is not None:
+        studies = read_studies(Results(options.measured), load(FOLDER / "extended.toml").grid)
+        text = json.dumps(significance_of(studies), ensure_ascii=False, separators=(",", ":")) + "\n"
+        write_atomically(options.results / "comparison_significance.json", text.encode())
+        cells = {study.cells[point].path for study in studies.values() for point in study.found}
+        write_atomically(options.results / "comparison.json.xz", pack(options.measured, per_query=False, only=cells))
     for name, content in pages(options.results).items():
         write_atomically(options.docs / name, content)
+    page = options.docs / "measurements" / "rlh.md"
+    write_atomically(page, rlh_page(page.read_text(encoding="utf-8"), options.results).encode())
+
+
+def significance_of(studies: Studies) -> dict[str, dict[str, dict[str, dict[str, list[float]]]]]:
+    """Test every row against each reference: a randomisation test over queries, corrected by Holm in a data set."""
+    found: dict[str, Any] = {}
+    for name, study in studies.items():
+        for reference in REFERENCES:
+            by_row = found.setdefault(name, {}).setdefault(reference, {})
+            for (row, bits, direction, database), test in study.tests(reference, draws=DRAWS).items():
+                values = [round(test.difference, 5), round(test.p_holm, 5)]
+                by_row.setdefault(row[0], {})[f"{bits} {direction} {database}"] = values
+    return found
 
 
 def pages(results: Path) -> dict[str, bytes]:
     """Return both pages and their figures, by their names under the folder of the documentation."""
-    paired, unpaired, shares, six = (
-        read(results, name) for name in ("paired", "unpaired", "pair_shares", "six_modalities")
+    studies, significance = read_comparison(results)
+    shares, six = (
+        read_studies(Results(results / f"{name}.json.xz"), load_grid(HERE / f"{name}.toml"))
+        for name in ("pair_shares", "six_modalities")
     )
-    return {
-        "measurements/paired.md": paired_page(
-            paired, json.loads((results / "paired_significance.json").read_bytes())
-        ).encode(),
-        "measurements/unpaired.md": unpaired_page(unpaired, shares, six).encode(),
+    found = {
+        "measurements/paired.md": comparison_page("paired", studies, significance).encode(),
+        "measurements/unpaired.md": unpaired_page(studies, significance, shares, six).encode(),
         FIGURE: draw_shares(next(iter(shares.values()))),
-        **{
-            dots_name(kind, study): draw_methods(study, rows, [name_of(row) for row in rows], DOTS_BITS)
-            for kind, studies in (("paired", paired), ("unpaired", unpaired))
-            for study in studies.values()
-            for rows in [present(study)]
-        },
     }
+    for kind in ("paired", "unpaired"):
+        for study in studies.values():
+            rows = rows_of(study, kind)
+            found[dots_name(kind, study)] = draw_methods(study, rows, [name_of(row) for row in rows], DOTS_BITS)
+    return found
+
+
+def read_comparison(results: Path) -> tuple[Studies, Significance]:
+    """Return the results of every method by data set, and what is significant."""
+    studies = read_studies(Results(results / "comparison.json.xz"), load(FOLDER / "extended.toml").grid)
+    return studies, json.loads((results / "comparison_significance.json").read_bytes())
+
+
+def rows_of(study: Study, kind: str) -> list[Row]:
+    """Return the rows of a page with any result: AMSH and RLH, the methods of its kind, and the controls."""
+    return [
+        row
+        for row in study.grid.rows
+        if (row.label, row.scenario) in study.rows
+        and (row.scenario == kind or row.label in REFERENCES or info(row.method).control)
+    ]
 
 
 def dots_name(kind: str, study: Study) -> str:
@@ -181,30 +185,31 @@ def dots(kind: str, study: Study) -> str:
     return DOTS.format(bits=DOTS_BITS, figure=dots_name(kind, study)) + "\n" + caption
 
 
-def read(results: Path, name: str) -> Studies:
-    """Return the studies of a grid, by data set."""
-    return read_studies(Results(results / f"{name}.json.xz"), load_grid(HERE / f"{name}.toml"))
-
-
-def paired_page(studies: Studies, significance: Significance) -> str:
+def comparison_page(kind: str, studies: Studies, significance: Significance, more: Iterable[str] = ()) -> str:
+    """Return a page: the overview, a section per data set, and ``more``."""
     source = (
-        "Every number is in `benchmarks/results/paired.json.xz`, made by `modalhash experiment run "
-        "benchmarks/quality/paired.toml`, and what is significant in `paired_significance.json`, made by "
-        "`benchmarks/quality/paired_significance.py`; this page by `python benchmarks/quality/comparison_pages.py`."
+        "Every number is in `benchmarks/results/`, made by `python -m reproduction extended` and by the grids in "
+        "`benchmarks/quality/`; this page and its figures by `python benchmarks/quality/comparison_pages.py`."
     )
     return "\n".join(
         [
-            PAIRED.format(seeds=count_seeds([studies])),
-            READING,
-            overview(studies, significance),
-            *(paired_section(study, significance[name]["AMSH"]) for name, study in studies.items()),
+            (PAIRED if kind == "paired" else UNPAIRED).format(common=COMMON.format(seeds=count_seeds([studies]))),
+            READING[kind],
+            overview(kind, studies, significance),
+            *(section(kind, study, significance[name]["AMSH"]) for name, study in studies.items()),
+            *more,
             *not_measured([studies]),
             provenance([studies], source),
         ]
     )
 
 
-def overview(studies: Studies, significance: Significance) -> str:
+def unpaired_page(studies: Studies, significance: Significance, shares: Studies, six: Studies) -> str:
+    more = [shares_section(next(iter(shares.values()))), six_section(next(iter(six.values())))]
+    return comparison_page("unpaired", studies, significance, more)
+
+
+def overview(kind: str, studies: Studies, significance: Significance) -> str:
     """Return one row per method: means over everything, seconds, memory, and how often it differs from AMSH and RLH."""
     largest = max(studies.values(), key=lambda study: study.facts["training"])
     databases = next(iter(studies.values())).databases
@@ -223,14 +228,14 @@ def overview(studies: Studies, significance: Significance) -> str:
         found = [
             entry for name in studies for entry in significance[name][reference].get(row.label, {}).values()
         ]  # (difference, p)
-        ahead, behind = (sum(p < LEVEL and sign * d > 0 for d, p in found) for sign in (1, -1))
+        ahead, behind = (sum(p < SIGNIFICANT and sign * d > 0 for d, p in found) for sign in (1, -1))
         return f"{ahead} / {behind}" if found else "–"
 
     def fit(row: Row) -> list[str]:
         seconds, memory = largest.seconds(row.label, 64), largest.memory(row.label, 64)
         return ["–" if seconds is None else f"{seconds.mean:.1f}", "–" if memory is None else f"{memory / 1e6:,.0f}"]
 
-    rows = [row for row in largest.grid.rows if any(row in present(study) for study in studies.values())]
+    rows = rows_of(largest, kind)
     cells = sum(len(study.bits) * len(study.directions) * len(study.databases) for study in studies.values())
     return Table(
         title="Means over all data sets, lengths and directions",
@@ -252,14 +257,14 @@ def overview(studies: Studies, significance: Significance) -> str:
             f"*Above / below*: in how many of {cells} cells (data set, length, direction, database) the difference is "
             "significant (randomisation test over queries, Holm's correction within a data set, p < .05).",
             f"CPU seconds and peak memory of the process, data and libraries included, at 64 bits on "
-            f"{largest.dataset}, {largest.facts['training']:,} pairs, one BLAS thread.",
+            f"{largest.dataset}, {largest.facts['training']:,} items in each modality, one BLAS thread.",
         ],
     ).to_markdown()  # fmt: skip
 
 
-def paired_section(study: Study, against_amsh: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
+def section(kind: str, study: Study, against_amsh: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
     """Return one data set: a table per kind of database, with what differs from AMSH marked, then the seconds."""
-    rows = present(study)
+    rows = rows_of(study, kind)
     columns = [(bits, direction) for bits in study.bits for direction in study.directions]
 
     def table(database: str) -> str:
@@ -285,7 +290,7 @@ def paired_section(study: Study, against_amsh: Mapping[str, Mapping[str, tuple[f
             if spread is None:
                 return "–"
             difference, p = against_amsh.get(row.label, {}).get(f"{column[0]} {column[1]} {database}", (0.0, 1.0))
-            mark = "" if p >= LEVEL else " ▲" if difference > 0 else " ▼"
+            mark = "" if p >= SIGNIFICANT else " ▲" if difference > 0 else " ▼"
             best = not info(row.method).control and round(spread.mean, 4) == highest[column]
             return (f"**{spread}**" if best else str(spread)) + mark
 
@@ -301,29 +306,10 @@ def paired_section(study: Study, against_amsh: Mapping[str, Mapping[str, tuple[f
             ],
         ).to_markdown()
 
-    head = f"## {NAMED[study.dataset].title}\n\n{facts_of(study, 'training pairs')}\n"
+    unit = "training pairs" if kind == "paired" else "training items in each modality"
+    head = f"## {NAMED[study.dataset].title}\n\nData: {kind_of(study.facts)}. {facts_of(study, unit)}\n"
     return "\n".join(
-        [head, dots("paired", study), *(table(database) for database in study.databases), seconds(study, rows)]
-    )
-
-
-def unpaired_page(table: Studies, shares: Studies, six: Studies) -> str:
-    source = (
-        "Every number is in `benchmarks/results/` (`unpaired.json.xz`, `pair_shares.json.xz`, "
-        "`six_modalities.json.xz`), made by `modalhash experiment run` of the grids in `benchmarks/quality/`; this "
-        "page and its figures by `python benchmarks/quality/comparison_pages.py`."
-    )
-    return "\n".join(
-        [
-            UNPAIRED.format(seeds=count_seeds([table])),
-            FINDINGS,
-            *(section(study, "training items in each modality", table) for study in table.values()),
-            *both_ways(table),
-            shares_section(next(iter(shares.values()))),
-            six_section(next(iter(six.values()))),
-            *not_measured([table, shares, six]),
-            provenance([table, shares, six], source),
-        ]
+        [head, dots(kind, study), *(table(database) for database in study.databases), seconds(study, rows)]
     )
 
 
@@ -344,21 +330,6 @@ def present(study: Study) -> list[Row]:
     return [row for row in study.grid.rows if (row.label, row.scenario) in study.rows]
 
 
-def section(study: Study, unit: str, studies: Studies) -> str:
-    """Return one data set: a table per direction, then the seconds."""
-    head = f"## {NAMED[study.dataset].title}\n\n{facts_of(study, unit)}\n"
-    rows = present(study)
-    seeds = len({seed for other in studies.values() for seed in other.seeds})
-    short = [
-        row
-        for row in rows
-        if any(len(study.of(row.label, bits, scenario=row.scenario)) not in (0, seeds) for bits in study.bits)
-    ]
-    notes = [f"Fewer than {seeds} seeds in some cells: {', '.join(map(name_of, short))}.\n"] if short else []
-    tables = [quality(study, direction, rows) for direction in study.directions]
-    return "\n".join([head, dots("unpaired", study), *tables, seconds(study, rows), *notes])
-
-
 def facts_of(study: Study, unit: str) -> str:
     """Say how to load the data, and how large they are."""
     facts = study.facts
@@ -368,38 +339,6 @@ def facts_of(study: Study, unit: str) -> str:
         f"`load_dataset({study.dataset!r}{options})`: {facts['training']} {unit}, {facts['queries']} queries, "
         f"{facts['classes']} classes, {sizes} features."
     )
-
-
-def quality(study: Study, direction: str, rows: list[Row]) -> str:
-    """Return one direction, the databases side by side, the best of each column bold."""
-    columns = [(bits, database) for bits in study.bits for database in study.databases]
-
-    def spread_of(row: Row, column: tuple[int, str]) -> Spread | None:
-        bits, database = column
-        return study.spread(row.label, bits, direction, database, scenario=row.scenario)
-
-    def best(column: tuple[int, str]) -> float | None:
-        found = [spread_of(row, column) for row in rows if not info(row.method).control]
-        return max((round(spread.mean, 4) for spread in found if spread is not None), default=None)
-
-    highest = {column: best(column) for column in columns}
-
-    def cell(row: Row, column: tuple[int, str]) -> str:
-        spread = spread_of(row, column)
-        if spread is None:
-            return "–"
-        bold = not info(row.method).control and round(spread.mean, 4) == highest[column]
-        return f"**{spread}**" if bold else str(spread)
-
-    return Table(
-        title=f"mAP, {direction}",
-        columns=["method", "labels", *(f"{bits} bits, {database}" for bits, database in columns)],
-        rows=[
-            [name_of(row), "yes" if info(row.method).supervised else "no", *(cell(row, column) for column in columns)]
-            for row in rows
-        ],
-        notes=[protocols(study), f"A random ranking has {study.chance(direction, 'learned'):.4f}."],
-    ).to_markdown()
 
 
 def protocols(study: Study) -> str:
@@ -446,40 +385,77 @@ def provenance(groups: list[Studies], source: str) -> str:
     return "\n".join(["## How this was measured\n", *cells, f"\n{source}\n"])
 
 
-# AMSH with and without pairs
+# RLH
 
 
-def both_ways(studies: Studies) -> list[str]:
-    """Return AMSH without pairs less AMSH with them, the seed with the largest difference."""
-    bits = sorted({bits for study in studies.values() for bits in study.bits})
-    rows = []
-    for study in studies.values():
-        for database in study.databases:
-            for direction in study.directions:
-                differences = [largest(study, n_bits, direction, database) for n_bits in bits]
-                if any(text != "–" for text in differences):
-                    rows.append([study.dataset, direction, database, *differences])
-    if not rows:
-        return []
-    protocol = next(iter(studies.values())).grid.protocol
-    table = Table(
-        title="AMSH: mAP unpaired less mAP paired, the seed with the largest difference",
-        columns=["data", "direction", "database", *(f"{n_bits} bits" for n_bits in bits)],
-        rows=rows,
-        notes=[f"`{protocol}` and the same with a hashed database.", BOTH_WAYS],
-    )
-    return ["## AMSH paired and unpaired\n", table.to_markdown()]
+def rlh_page(text: str, results: Path) -> str:
+    """Return the page of RLH with the tables of these results."""
+    studies, significance = read_comparison(results)
+    text = replaced(text, "choices", choices(json.loads((results / "rlh_choices.json").read_bytes())))
+    lines = [line for name, study in studies.items() for line in against_all(study, significance[name]["RLH"])]
+    return replaced(text, "tables", lines)
 
 
-def largest(study: Study, bits: int, direction: str, database: str) -> str:
-    first, second = study.of("AMSH", bits), study.of("AMSH, paired", bits)
-    pairs = [
-        (study.entry(first[seed], database, direction), study.entry(second[seed], database, direction))
-        for seed in first
-        if seed in second
+def replaced(text: str, what: str, lines: list[str]) -> str:
+    """Return the page with other lines between the marks of a part."""
+    begin, end = f"<!-- {what}: benchmarks/quality/comparison_pages.py -->", f"<!-- end of {what} -->"
+    head, _, rest = text.partition(begin)
+    return "\n".join([head + begin, "", *lines, "", end]) + rest.partition(end)[2]
+
+
+def against_all(study: Study, tests: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[str]:
+    """Return, per database and cell, RLH, RLH before, AMSH and the best of all other methods with RLH's lead."""
+    cells = [(bits, direction) for bits in study.bits for direction in study.directions]
+    others = [row for row in present(study) if not row.label.startswith("RLH") and not info(row.method).control]
+    lines = [
+        f"### {NAMED[study.dataset].title}",
+        "",
+        f"Data: {kind_of(study.facts)}.",
+        "",
+        "| database | | " + " | ".join(f"{bits} bits, {direction}" for bits, direction in cells) + " |",
+        "|---|---|" + "---|" * len(cells),
     ]
-    values = [a["map"] - b["map"] for a, b in pairs if a is not None and b is not None]
-    return "–" if not values else f"{round(max(values, key=abs), 4) + 0.0:+.4f}"  # + 0.0: no -0.0000
+    for database in study.databases:
+        leads, first, behind = [], 0, 0
+        for bits, direction in cells:
+            means = {
+                row.label: study.mean(row.label, bits, direction, database, scenario=row.scenario) for row in others
+            }
+            best = max(means, key=lambda label: means[label] or 0.0)
+            lead = (study.mean("RLH", bits, direction, database) or 0.0) - (means[best] or 0.0)
+            difference, p = tests.get(best, {}).get(f"{bits} {direction} {database}", (0.0, 1.0))
+            mark = "" if p >= SIGNIFICANT else "**" if difference < 0 else "_"  # of the other row less RLH
+            first += lead >= 0
+            behind += mark == "_"
+            leads.append(f"{mark}{100 * lead:+.1f}{mark} {best}")
+        for label in ("RLH", "RLH, before", "AMSH"):
+            values = [study.mean(label, bits, direction, database) for bits, direction in cells]
+            shown = " | ".join("–" if value is None else f"{value:.3f}" for value in values)
+            lines.append(f"| {database} | {label} | {shown} |")
+        count = f"first in {first} of {len(cells)}" + (f", significantly behind in {behind}" if behind else "")
+        lines.append(f"| {database} | lead over the best other: {count} | " + " | ".join(leads) + " |")
+    return [*lines, ""]
+
+
+def choices(known: Mapping[str, Any]) -> list[str]:
+    """Return by how much each variant of the defaults changes mAP on folds of training items, unseen and learned."""
+    gains: dict[str, dict[str, list[Any]]] = {}
+    for key, entry in known.items():
+        where, _, variant = key.partition(" bits, ")
+        difference = 100 * (np.array(entry["map"]) - known[f"{where} bits, default"]["map"])
+        gains.setdefault(variant, {}).setdefault(where.partition(",")[0], []).append(difference)
+    names = list(dict.fromkeys(key.partition(",")[0] for key in known))
+
+    def cell(values: Any) -> str:
+        means = np.mean(values, axis=0)
+        return f"{(means[2] + means[5]) / 2:+.2f} / {(means[0] + means[3]) / 2:+.2f}"
+
+    lines = ["| variant | " + " | ".join(names) + " | mean |", "|---|" + "---|" * (len(names) + 1)]
+    for variant in gains:
+        if variant != "default":
+            by_set = [np.mean(gains[variant][name], axis=0) for name in names]
+            lines.append(f"| {variant} | " + " | ".join(cell([one]) for one in by_set) + f" | {cell(by_set)} |")
+    return lines
 
 
 # Shares of pairs

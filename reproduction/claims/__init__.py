@@ -11,7 +11,7 @@ from reproduction.study import OURS, TASKS, Study
 from reproduction.verdicts import Comparison
 
 PAPERS = "the paper's data"
-CONFIRMED, DENIED, UNTESTABLE = "confirmed", "not confirmed", "not testable"
+HOLDS, FAILS, UNJUDGED = "holds", "does not hold", "cannot be judged"
 BEATS = "AMSH beats "
 """How a claim over a method of Tables II and III begins."""
 FLAT, DROP = 0.02, 0.05
@@ -28,12 +28,12 @@ def claim(statement: str, where: str, studies: Mapping[str, Study], rule: Rule, 
     for study in studies.values():
         found = rule(study)
         if found is None or isinstance(found, str):
-            findings.append(Finding(study.source.title, UNTESTABLE, found or "too little was measured"))
+            findings.append(Finding(study.source.title, UNJUDGED, found or "too little was measured"))
         else:
-            findings.append(Finding(study.source.title, CONFIRMED if found[0] else DENIED, found[1]))
+            findings.append(Finding(study.source.title, HOLDS if found[0] else FAILS, found[1]))
     if not findings:
         absent = [SOURCES[name].title for name in datasets if SOURCES[name].role == "paper" and name not in studies]
-        findings.append(Finding(PAPERS, UNTESTABLE, f"not here: {', '.join(absent)}"))
+        findings.append(Finding(PAPERS, UNJUDGED, f"not here: {', '.join(absent)}"))
     return Claim(statement, where, findings)
 
 

@@ -17,7 +17,7 @@ def curves_above(study: Study) -> tuple[bool, str] | None:
     for bits in study.experiment.bits_drawn:
         for task in TASKS:
             ours = study.curve(OURS, bits, task, "learned")
-            others = [study.curve(label, bits, task, "learned") for label in study.labels if label != OURS]
+            others = [study.curve(label, bits, task, "learned") for label in study.papers if label != OURS]
             known = [curve for curve in others if curve is not None]
             if ours is not None and known:
                 n = min(len(ours), *map(len, known))
@@ -30,7 +30,7 @@ def curves_above(study: Study) -> tuple[bool, str] | None:
 
 def supervised_win(study: Study) -> tuple[bool, str] | None:
     """The mean of the supervised methods is higher in every comparison."""
-    labels = {flag: [x for x in study.labels if study.supervised(x) is flag and not study.experiment.row(x).extra]
+    labels = {flag: [x for x in study.papers if study.supervised(x) is flag]
               for flag in (True, False)}  # fmt: skip
     gaps, pairs = [], []
     for bits in study.bits:
@@ -54,7 +54,7 @@ def longer_is_better(study: Study) -> tuple[bool, str] | None:
         return None
     low, high = min(study.bits), max(study.bits)
     better, n = 0, 0
-    for label in study.labels:
+    for label in study.papers:
         for task in TASKS:
             short, long = study.mean(label, low, task), study.mean(label, high, task)
             if short is not None and long is not None:
@@ -71,7 +71,7 @@ def text_queries_win(study: Study) -> tuple[bool, str] | str | None:
     if study.source.modalities != ("image", "text"):
         return "no texts in these data"
     better, labels = 0, []
-    for label in study.labels:
+    for label in study.papers:
         values = [(study.mean(label, b, "T2I"), study.mean(label, b, "I2T")) for b in study.bits]
         known = [(a, b) for a, b in values if a is not None and b is not None]
         if known:
@@ -96,7 +96,7 @@ def drop_from_mirflickr(studies: Mapping[str, Study]) -> Rule:
         if base is None or study is base or study.source.role != "paper":
             return None
         gaps = []
-        for label in study.labels:
+        for label in study.papers:
             for bits, task in measured_with(study, label):
                 here, there = study.mean(label, bits, task), base.mean(label, bits, task)
                 if here is not None and there is not None:
@@ -136,7 +136,7 @@ def is_low(label: str) -> Rule:
     """In the lower half of its table, on average."""
 
     def rule(study: Study) -> tuple[bool, str] | None:
-        others = [x for x in study.labels if not study.experiment.row(x).extra]
+        others = study.papers
         ranks = []
         for bits in study.bits:
             for task in TASKS:
@@ -161,7 +161,7 @@ def paired_claims(found: Evidence, verdicts: Verdicts) -> Claims:
     claims = [
         claim(f"{BEATS}{row.label}", section, studies, beats(row.label, verdicts["table2"]), data)
         for row in experiment.rows
-        if row.label != OURS
+        if row.label != OURS and not row.extra
     ]
     claims += [
         claim("The PR curves of AMSH are generally above those of the baselines", "IV-D, Fig. 3",

@@ -31,7 +31,7 @@ def extreme(label: str, *, least: bool) -> Rule:
     def rule(study: Study) -> tuple[bool, str] | None:
         winners = []
         for bits in study.bits:
-            seconds = {x: s.mean for x in study.labels if (s := study.seconds(x, bits)) is not None}
+            seconds = {x: s.mean for x in study.papers if (s := study.seconds(x, bits)) is not None}
             if label in seconds and len(seconds) > 2:
                 winners.append((min if least else max)(seconds, key=lambda name: seconds[name]))
         if not winners:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from modalhash.evaluation import PairedTest
 from modalhash.evaluation.significance import SIGNIFICANT
@@ -38,32 +38,36 @@ def task_of(study: Study, task: str) -> str:
     return f"{first} → {second}" if task == "I2T" else f"{second} → {first}"
 
 
-def comparison(study: Study, verdicts: Mapping[Comparison, PairedTest], *, brief: bool = False) -> GroupedTable:
-    """Tabulate measured mAP, the databases side by side; published numbers and differences where they may stand beside.
+def comparison(
+    study: Study,
+    verdicts: Mapping[Comparison, PairedTest],
+    level: Collection[Comparison] = (),
+    *,
+    brief: bool = False,
+) -> GroupedTable:
+    """Tabulate measured mAP by database, with published numbers and differences where these mean something.
 
-    ``brief`` leaves out the notes that the first table of a section has.
+    ``level`` are the cells that cannot be told from the best of their column. ``brief`` leaves out the notes that the
+    first table of a section has.
     """
     experiment = study.experiment
     columns = [(database, bits) for database in study.databases for bits in study.bits]
     groups = [(KINDS[database], len(study.bits)) for database in study.databases]
-    quoted = [bits for bits in study.bits if bits in experiment.published_bits] if study.quotes else []
+    quoted = [bits for bits in study.bits if bits in experiment.published_bits] if study.same else []
     if quoted:
-        groups.append((published_heading(study), len(quoted)))
-    if quoted and study.same:
-        groups.append(("learned less published", len(quoted)))
+        groups += [("published", len(quoted)), ("measured less published", len(quoted))]
     sections = []
     for task in TASKS:
         best = {column: _best(study, task, *column) for column in columns}
         top = {bits: _best_published(study, task, bits) for bits in quoted}
         rows = []
         for label in study.labels:
-            entries = [_measured(study, label, task, *column, best[column], verdicts) for column in columns]
+            entries = [_measured(study, label, task, *column, best[column], verdicts, level) for column in columns]
             entries += [_published(study, label, task, bits, top[bits]) for bits in quoted]
-            if quoted and study.same:
-                entries += [_difference(study, label, task, bits) for bits in quoted]
+            entries += [_difference(study, label, task, bits) for bits in quoted]
             rows.append((label_of(experiment, label), entries))
         sections.append((task_of(study, task), rows))
-    names = [str(bits) for _, bits in columns] + [str(bits) for bits in quoted] * (2 if study.same else 1)
+    names = [str(bits) for _, bits in columns] + [str(bits) for bits in quoted] * 2
     return GroupedTable(
         number=experiment.paper,
         caption=f"{experiment.title}. {study.described}, mAP, "
@@ -75,13 +79,6 @@ def comparison(study: Study, verdicts: Mapping[Comparison, PairedTest], *, brief
         sections=sections,
         notes=notes_of(study, brief=brief),
     )
-
-
-def published_heading(study: Study) -> str:
-    """Says whose numbers these are."""
-    if study.same:
-        return "published"
-    return f"published on {SOURCES[study.quotes].title} — other data"
 
 
 def seeds_of(study: Study) -> str:
@@ -103,8 +100,6 @@ def notes_of(study: Study, *, brief: bool = False) -> list[str]:
         notes.append(f"Not in the paper's table, and not counted for bold: {', '.join(extra)}.")
     if study.source.caution:
         notes.append(f"{study.source.title}: {study.source.caution}.")
-    if study.quotes and not study.same:
-        notes.append("Published numbers are of other data: differences would mean nothing and are not computed.")
     if study.source.role == "paper" and not study.same:
         notes.append("The data set does not say that it is the paper's: its numbers are treated as of other data.")
     elif different := study.source.differs(study.facts):
@@ -114,10 +109,11 @@ def notes_of(study: Study, *, brief: bool = False) -> list[str]:
 
 def _general_notes(study: Study) -> list[str]:
     notes = [f"Protocol: `{study.grid.protocol}` for learned codes, likewise for the others. {_chance(study)}"]
-    if len(_competing(study)) > 1:
+    if len(study.papers) > 1:
         notes.append(
             "Best of a column **bold**. ▼ significantly below AMSH, ▲ significantly above: paired randomisation test "
-            f"over queries, corrected by Holm over this table, at {SIGNIFICANT:g} (see *How to read this*)."
+            f"over queries, corrected by Holm over this table, at {SIGNIFICANT:g} (see *How to read this*). ≈ not "
+            "significantly below the best of the column, rows that are not in the paper included, by the same test."
         )
     return notes
 
@@ -130,12 +126,8 @@ def _chance(study: Study) -> str:
     return "A random ranking has " + ", ".join(f"{text} ({', '.join(kinds)})" for text, kinds in levels.items()) + "."
 
 
-def _competing(study: Study) -> list[str]:
-    return [label for label in study.labels if not study.experiment.row(label).extra]
-
-
 def _best(study: Study, task: str, database: str, bits: int) -> float | None:
-    values = [study.mean(label, bits, task, database) for label in _competing(study)]
+    values = [study.mean(label, bits, task, database) for label in study.papers]
     return max((round(value, 4) for value in values if value is not None), default=None)
 
 
@@ -152,6 +144,7 @@ def _measured(
     bits: int,
     best: float | None,
     verdicts: Mapping[Comparison, PairedTest],
+    level: Collection[Comparison],
 ) -> Entry:
     spread = study.spread(label, bits, task, database)
     if spread is None:
@@ -160,8 +153,8 @@ def _measured(
     return Entry(
         f"{spread.mean:.4f}",
         below="" if spread.sd is None else f"±{spread.sd:.4f}",
-        bold=label in _competing(study) and len(_competing(study)) > 1 and round(spread.mean, 4) == best,
-        mark="" if verdict is None else MARKS[verdict.sign],
+        bold=label in study.papers and len(study.papers) > 1 and round(spread.mean, 4) == best,
+        mark=("" if verdict is None else MARKS[verdict.sign]) + ("≈" if (label, bits, task, database) in level else ""),
     )
 
 
@@ -171,8 +164,43 @@ def _published(study: Study, label: str, task: str, bits: int, top: float | None
 
 
 def _difference(study: Study, label: str, task: str, bits: int) -> Entry:
-    value, measured = study.experiment.of(study.quotes, task, label, bits), study.mean(label, bits, task)
-    return Entry() if value is None or measured is None else Entry(signed(measured - value, 4))
+    found = difference_of(study, label, task, bits)
+    return Entry() if found is None else Entry(signed(found, 4))
+
+
+def difference_of(study: Study, label: str, task: str, bits: int) -> float | None:
+    """Return measured less published mAP, with the database that the published number is taken to be of."""
+    value = study.experiment.of(study.quotes, task, label, bits)
+    measured = study.mean(label, bits, task, study.experiment.row(label).database)
+    return None if value is None or measured is None else measured - value
+
+
+def differences(studies: Sequence[Study]) -> GroupedTable:
+    """Summarise measured less published mAP: by method and data set, the mean and the cell farthest from 0."""
+    experiment, rows = studies[0].experiment, []
+    for row in experiment.rows:
+        entries = []
+        for study in studies:
+            found = [difference_of(study, row.label, task, bits) for task in TASKS for bits in study.bits]
+            known = [value for value in found if value is not None]
+            texts = [signed(sum(known) / len(known), 3), signed(max(known, key=abs), 3)] if known else ["–", "–"]
+            entries += [Entry(text) for text in texts]
+        if any(entry.text != "–" for entry in entries):
+            rows.append((label_of(experiment, row.label), entries))
+    notes = [
+        f"Published numbers of {', '.join(hashed)} are taken to be of a hashed database; see the notes of the tables."
+        for hashed in [[row.label for row in experiment.rows if row.database == "hashed"]]
+        if hashed
+    ]
+    return GroupedTable(
+        f"{experiment.paper}, differences",
+        "Measured less published mAP over both directions and all code lengths.",
+        "method",
+        ["mean", "farthest"] * len(studies),
+        [("", rows)],
+        [(study.described, 2) for study in studies],
+        [*notes, "Why methods differ by more than .03 is in docs/measurements/choices.md."],
+    )
 
 
 def as_published(experiment: Experiment, datasets: Sequence[str]) -> GroupedTable:

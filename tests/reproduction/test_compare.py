@@ -20,8 +20,8 @@ REPORT = """
 
 | the paper says | data | here | evidence |
 | --- | --- | --- | --- |
-| AMSH beats BATCH | Wiki | **confirmed** | learned 8/8 |
-| AMSH beats BATCH | Mfeat | **not confirmed** | learned 1/4 |
+| AMSH beats BATCH | Wiki | **holds** | learned 8/8 |
+| AMSH beats BATCH | Mfeat | **does not hold** | learned 1/4 |
 
 **Table IV. CPU seconds.**
 
@@ -41,7 +41,7 @@ def test_differences_are_found_and_named():
     assert found.largest == pytest.approx(0.001)
     assert found.lines == ("Table II. mAP, one seed. | AMSH (image → text) | learned: 32: 0.7516 → 0.7526",)
     assert compare(REPORT, REPORT.replace("−0.0010", "0.0010")).largest == pytest.approx(0.002)
-    (line,) = compare(REPORT, REPORT.replace("not confirmed", "confirmed")).lines
+    (line,) = compare(REPORT, REPORT.replace("does not hold", "holds")).lines
     assert "AMSH beats BATCH · Mfeat" in line
 
 

@@ -56,17 +56,9 @@ def test_the_prepared_files_are_the_papers_with_recomputed_features(name, differ
     assert source.differs(facts) == differences
 
 
-def test_keywords_are_a_substitute():
-    source = SOURCES["iapr-tc12"]
-    facts = describe(source.input, shared_data("iapr-tc12").parent)
-    assert facts["kind"] == "substitute"
-    assert not source.same(facts)
-
-
-def test_the_keywords_need_their_own_file(tmp_path):
+def test_another_data_set_of_the_same_photographs_is_not_the_papers(tmp_path):
     (tmp_path / "iapr-tc12").mkdir()
     (tmp_path / "iapr-tc12" / "iapr-tc12.npz").write_bytes(b"")
-    assert not SOURCES["iapr-tc12"].input.present(tmp_path)
     assert not SOURCES["iapr-tc12-255"].input.present(tmp_path)
     (tmp_path / "iapr-tc12-255").mkdir()
     (tmp_path / "iapr-tc12-255" / "any.mat").write_bytes(b"")

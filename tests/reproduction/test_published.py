@@ -70,7 +70,7 @@ def test_table_one_is_what_sources_recognise():
 def test_the_order_is_the_papers():
     assert list(load_all()) == [
         "table1", "table2", "table2-curves", "table3", "table3-curves", "sensitivity", "table4", "convergence",
-        "table5", "table6",
+        "table5", "table6", "extended",
     ]  # fmt: skip
 
 

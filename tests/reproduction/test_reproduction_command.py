@@ -37,7 +37,7 @@ def test_dry_run_counts_and_writes_nothing(tmp_path):
         tmp_path / "results",
     )
     assert done.exit_code == 0
-    assert "156 cells (shared ones once), 156 to measure" in " ".join(done.output.split())
+    assert "204 cells (shared ones once), 204 to measure" in " ".join(done.output.split())
     assert "absent: mirflickr25k" in done.output
     assert not (tmp_path / "results").exists()
 

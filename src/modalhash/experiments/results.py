@@ -10,7 +10,7 @@ import json
 import lzma
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -149,14 +149,17 @@ def _checked(content: Any, name: str, path: Path) -> Result:
     return content
 
 
-def pack(folder: str | Path, *, per_query: bool = True) -> bytes:
+def pack(folder: str | Path, *, per_query: bool = True, only: Collection[str] | None = None) -> bytes:
     """Return the files of a results folder as one compressed file; the same files give the same bytes.
 
     Without ``per_query`` the average precision of every query and the curves are left out, as if the grid had said so:
-    a tenth of the size.
+    a tenth of the size. ``only`` limits the cells, by their ``path``.
     """
     folder = Path(folder)
-    paths = [*sorted(folder.glob("datasets/*.json")), *sorted(folder.glob("cells/*/*.json"))]
+    cells = sorted(folder.glob("cells/*/*.json"))
+    if only is not None:
+        cells = [path for path in cells if path.relative_to(folder / "cells").as_posix() in only]
+    paths = [*sorted(folder.glob("datasets/*.json")), *cells]
     if not paths:
         raise FileNotFoundError(f"{folder}: no results there")
     # a line per file: its name, then its content as it is
@@ -413,6 +416,24 @@ class Study:
                         if difference is not None:
                             differences[row, bits, direction, database] = difference
         return paired_tests(differences, draws=draws)
+
+    def tests_against_best(self, *, draws: int = 10_000) -> dict[tuple[RowName, int, str, str], PairedTest]:
+        """Test every row against the one with the highest mean of the same bits, direction and database."""
+        differences: dict[tuple[RowName, int, str, str], Array] = {}
+        for database in self.databases:
+            for direction in self.directions:
+                for bits in self.bits:
+                    means = {row: self._mean_of_row(row, bits, direction, database) for row in self.shown}
+                    best = max(means, key=lambda row: means[row])
+                    for row in self.shown:
+                        difference = self._difference(row, best[0], bits, direction, database)
+                        if difference is not None:
+                            differences[row, bits, direction, database] = difference
+        return paired_tests(differences, draws=draws)
+
+    def _mean_of_row(self, row: RowName, bits: int, direction: str, database: str) -> float:
+        found = self._entries(self.of_row(row, bits).values(), database, direction)
+        return sum(entry["map"] for entry in found) / len(found) if found else -1.0
 
     def _difference(self, row: RowName, reference: str, bits: int, direction: str, database: str) -> Array | None:
         """Return by how much a row is better than the reference on every query they share; None if on none."""
