@@ -211,7 +211,8 @@ def of_study(study: Study, verdicts: Mapping[Comparison, PairedTest], *, brief: 
     if kind == "times":
         return [times.times(study, brief=brief)]
     if kind == "curves":
-        return [replace(figures.curves(study), main=not brief)]
+        ranks = quality.precision_at(study)
+        return [replace(figures.curves(study), main=not brief), *([] if ranks is None else [ranks])]
     if kind == "convergence":
         return [replace(figures.convergence(study), main=not brief)]
     if not study.sweeps:

@@ -393,7 +393,21 @@ def rlh_page(text: str, results: Path) -> str:
     studies, significance = read_comparison(results)
     text = replaced(text, "choices", choices(json.loads((results / "rlh_choices.json").read_bytes())))
     lines = [line for name, study in studies.items() for line in against_all(study, significance[name]["RLH"])]
-    return replaced(text, "tables", lines)
+    return replaced(replaced(text, "tables", lines), "few labels", few_labels(results))
+
+
+def few_labels(results: Path) -> list[str]:
+    """Return the mAP of unseen items with few and with wrong labels, by data set."""
+    studies = read_studies(Results(results / "rlh_labels.json.xz"), load_grid(HERE / "rlh_labels.toml"))
+    labels = dict.fromkeys(row.label for study in studies.values() for row in study.grid.rows)
+    lines = ["| | " + " | ".join(studies) + " |", "|---|" + "---|" * len(studies)]
+    for label in labels:
+        cells = []
+        for study in studies.values():
+            means = [study.mean(label, study.bits[0], direction, "unseen") for direction in study.directions]
+            cells.append(" / ".join("–" if mean is None else f"{mean:.3f}" for mean in means))
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def replaced(text: str, what: str, lines: list[str]) -> str:

@@ -203,6 +203,41 @@ def differences(studies: Sequence[Study]) -> GroupedTable:
     )
 
 
+def precision_at(study: Study) -> GroupedTable | None:
+    """Tabulate the share of relevant items among the first N, learned and unseen; None where it was not measured."""
+    bits = max(study.experiment.bits_drawn)
+    databases = [database for database in ("learned", "unseen") if database in study.databases]
+    measured = {
+        (label, task, database): found
+        for label in study.labels
+        for task in TASKS
+        for database in databases
+        if (found := study.precision_at(label, bits, task, database))
+    }
+    if not measured:
+        return None
+    depths = list(next(iter(measured.values())))
+    sections = []
+    for task in TASKS:
+        rows = [
+            (
+                label_of(study.experiment, label),
+                [Entry(f"{measured[label, task, d][n]:.4f}" if (label, task, d) in measured else "–")
+                 for d in databases for n in depths],
+            )
+            for label in study.labels
+        ]  # fmt: skip
+        sections.append((task_of(study, task), rows))
+    return GroupedTable(
+        study.experiment.paper,
+        f"Precision at N. {study.described}, {bits} bits, mean over the seeds.",
+        "method",
+        [str(n) for n in depths] * len(databases),
+        sections,
+        [(KINDS[database], len(depths)) for database in databases],
+    )
+
+
 def as_published(experiment: Experiment, datasets: Sequence[str]) -> GroupedTable:
     """Tabulate the paper's numbers for data that are not here, and nothing beside them."""
     bits = list(experiment.published_bits)

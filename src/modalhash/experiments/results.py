@@ -402,6 +402,12 @@ class Study:
             return None
         return np.array([np.nan if x is None else x for x in entry["average_precision"]])
 
+    def precision_at(self, label: str, bits: int, direction: str, database: str) -> dict[int, float]:
+        """Return the mean precision among the first N, by N; empty where it was not measured."""
+        found = [entry["precision_at"] for entry in self._entries(self.of(label, bits).values(), database, direction)
+                 if "precision_at" in entry]  # fmt: skip
+        return {int(n): float(np.mean([one[n] for one in found])) for n in (found[0] if found else ())}
+
     def tests(self, reference: str, *, draws: int = 10_000) -> dict[tuple[RowName, int, str, str], PairedTest]:
         """Test every row against the one with the label ``reference``: by row, bits, direction and database.
 
