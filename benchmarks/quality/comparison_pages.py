@@ -95,9 +95,9 @@ before you promise anything: the learned database that papers report is a quarte
 
 Take RLH. With a learned database it leads on MIRFlickr-25K and IAPR TC-12 at every length and in both directions, by
 2 to 4 points image → text; GSPH and EDMH come next. Among new items it leads there as well, by .3 to 3 points over
-methods whose kernel was chosen in the same way, and by more over their defaults. On Wiki it is level with EDMH with a chosen
-kernel, whose hashed codes of training items are ahead because they follow these items closely; on Mfeat up to 1.5
-points behind the best of them. AMSH is behind FMH, GSPH and EDMH with learned databases, and ahead of GSPH and EDMH
+methods whose kernel was chosen in the same way, and by more over their defaults. On Wiki it is level with EDMH with a
+chosen kernel, whose hashed codes of training items are ahead because they follow these items closely; on Mfeat up to
+1.5 points behind the best of them. AMSH is behind FMH, GSPH and EDMH with learned databases, and ahead of GSPH and EDMH
 among new items; a chosen kernel brings it one point there.
 """,
 }

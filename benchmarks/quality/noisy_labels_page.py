@@ -35,8 +35,9 @@ What happens to a search if a share of the labels of the training items is wrong
 made for that case and learns from pairs, with AMSH and RLH, which are not and ignore the pairs. Each label of a
 training pair is moved, with the probability at the top of a column, to a class that the pair does not have. Both
 items of a pair have the same labels, and all methods get the same wrong ones. Relevance is judged by the true labels.
-{bits} bits, RLH with its defaults, AMSH with 15 iterations of step 2 and WASH with its authors' parameters, mean ± standard deviation over {seeds} seeds, each with flips of its own; two seeds on IAPR TC-12. mAP over
-the full ranking, ties in expectation. The best of each column is **bold**.
+{bits} bits, RLH with its defaults, AMSH with 15 iterations of step 2 and WASH with its authors' parameters, mean ±
+standard deviation over {seeds} seeds, each with flips of its own; two seeds on IAPR TC-12. mAP over the full ranking,
+ties in expectation. The best of each column is **bold**.
 
 A **learned** database holds the codes that training made from the wrong labels; a **hashed** one holds what the same
 items get from their features alone; an **unseen** one holds the other queries. Everything was measured once, and
@@ -54,8 +55,8 @@ How often each method is first, in both directions and at every share of wrong l
   and 14 on Mfeat. On IAPR TC-12 RLH is first, except for text → image with two fifths wrong.
 - **Hashed codes**: RLH leads on Wiki and IAPR TC-12, WASH on OpenMoji from a fifth on, and AMSH on Mfeat, where RLH
   remembers the wrong labels of training items: with a fifth wrong, it is 18 points behind WASH from pix to fou.
-- **New items**: RLH leads on Wiki, Mfeat and IAPR TC-12 in 20 of 24 cells, and on OpenMoji up to a tenth of wrong labels;
-  from a fifth on WASH is level there or ahead, by 2 points with two fifths wrong.
+- **New items**: RLH leads on Wiki, Mfeat and IAPR TC-12 in 20 of 24 cells, and on OpenMoji up to a tenth of wrong
+  labels; from a fifth on WASH is level there or ahead, by 2 points with two fifths wrong.
 - **No wrong labels**: RLH is first in every cell. On IAPR TC-12, WASH starts 10 points below the others (learned,
   text → image) and loses less from there.
 

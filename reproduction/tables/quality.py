@@ -216,7 +216,7 @@ def precision_at(study: Study) -> GroupedTable | None:
     }
     if not measured:
         return None
-    depths = list(next(iter(measured.values())))
+    depths = sorted(set.intersection(*(set(found) for found in measured.values())))
     sections = []
     for task in TASKS:
         rows = [

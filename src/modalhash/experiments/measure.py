@@ -145,6 +145,7 @@ def _of_direction(direction: Direction, *, per_query: bool) -> dict[str, Any]:
         "chance": direction.chance,
         "n_queries": direction.n_queries,
         "n_items": direction.n_items,
+        "precision_at": {str(n): round(share, 5) for n, share in direction.precision_at.items()},
     }
     if per_query:
         curve = direction.by_rank
