@@ -148,7 +148,7 @@ def render_curves(
         heights = [height + 0.3, 0.12 * len(lines) + 0.1]
         figure = module.Figure(figsize=(width, sum(heights)), layout="constrained")
         drawing, below = figure.subfigures(2, 1, height_ratios=heights)
-        drawing.suptitle(title, x=0.01, ha="left", fontsize=10)
+        drawing.suptitle(textwrap.fill(title, int(12 * width)), x=0.01, ha="left", fontsize=10)
         draw_curves(drawing, curves, bold=bold)
         below.text(0.01, 1.0, "\n".join(lines), va="top", fontsize=7)
         out = io.BytesIO()
