@@ -91,7 +91,7 @@ def check(
 
     modalhash check photos/ texts.csv --json
     """
-    from modalhash.encoders import names_module
+    from modalhash.encoders import default_quality, names_module
     from modalhash.engine import check_sources
 
     encoders = key_values(encoder, "--encoder")
@@ -108,7 +108,7 @@ def check(
             fields=key_values(field, "--field"),
             table=table_format(encoding, separator, sheet),
             learn_from=learn_from.value,
-            quality="fast" if quality is None else quality.value,
+            quality=None if quality is None else quality.value,
             download=download,
             workers=workers,
             callback=callback,
@@ -116,7 +116,7 @@ def check(
     if as_json:
         print_json({**found.to_dict(), "problems": problems_as_json(found.problems)})
     else:
-        for line in _lines(found, sources, encoders, "fast" if quality is None else quality.value):
+        for line in _lines(found, sources, encoders, default_quality() if quality is None else quality.value):
             typer.echo(line)
     if found.exit_code:
         raise typer.Exit(found.exit_code)

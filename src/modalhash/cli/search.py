@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -99,6 +99,8 @@ def search(
 
     modalhash search engine --image photo.jpg --want text -k 5
 
+    modalhash search engine --image photo.jpg "at night"
+
     modalhash search engine "boat" --want image --label red --kind hashed
 
     modalhash search engine "boat" --where 'year >= 2005 and taken < 2024-06'
@@ -126,15 +128,16 @@ def search(
         min_confidence=min_confidence,
     )
     given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
-    if len(given) > 1:
-        raise ValueError(f"got {' and '.join(given)}; expected one kind of query")
+    if given[-2:] == ["--image", "--id"]:
+        raise ValueError("got --image and --id; expected one of them, perhaps with words")
     failed = 0
     with open_engine(engine, trust=trust, read_only=read_only) as opened:
         opened.check_options(options)
+        words = None if query is None else [query]
         if image is not None:
-            queries = opened.prepare(image=[image], asymmetric=asymmetric)
+            queries = opened.prepare(text=words, image=[image], asymmetric=asymmetric)
         elif id is not None:
-            queries = opened.prepare(id=[id], modality=modality, asymmetric=asymmetric)
+            queries = opened.prepare(text=words, id=[id], modality=modality, asymmetric=asymmetric)
         elif query is not None:
             queries = opened.prepare([query], modality=modality or "text", asymmetric=asymmetric)
         if given:
@@ -151,7 +154,8 @@ def _search_input(engine: Engine, modality: str, options: SearchOptions, as_json
     """Search by each line of the input; return how many of them could not be searched by."""
     if sys.stdin.isatty():
         raise ValueError("no query; give words, --image or --id, or pipe queries in, one per line")
-    engine.check_modalities(modality)
+    if modality not in engine.reads:
+        engine.check_modalities(modality)
     lines = (line.strip() for line in sys.stdin)
     queries = (line for line in lines if line)
     n = failed = 0
@@ -204,13 +208,16 @@ def _answers(engine: Engine, batch: list[str], modality: str, options: SearchOpt
 def _show(answer: _Answer, as_json: bool, *, many: bool = False) -> None:
     """Print the hits of a query, and before them what should be known about it."""
     query, hits, queries, row = answer
-    message = queries.message(row)
+    message, read_as = queries.message(row), queries.words_read_as(row)
     if as_json:
-        told = {} if message is None else {"message": message}
+        told: dict[str, Any] = {} if message is None else {"message": message}
+        told |= {"read_as": read_as} if read_as else {}
         known = {} if queries.known is None else {"known": round(float(queries.known[row]), 4)}
         line = {"query": query, **known, **told, "hits": [hit.to_dict() for hit in hits]}
         typer.echo(json.dumps(line, ensure_ascii=False))
         return
+    for word, other in read_as.items():
+        say(f"{printable(word)}: read as {printable(other)}")
     if message is not None:
         say(f"{printable(query)}: {message}", colour="yellow")
     if not sys.stdout.isatty():

@@ -166,7 +166,7 @@ def train(
             learn_from=learn_from.value,
             store=store,
             store_variable=store_variable,
-            quality="fast" if quality is None else quality.value,
+            quality=None if quality is None else quality.value,
             download=download,
             strict=strict,
             workers=workers,

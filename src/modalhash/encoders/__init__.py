@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from modalhash.encoders._nouns import NOUNS as NOUNS
     from modalhash.encoders._pictures import read_whole_picture as read_whole_picture
     from modalhash.encoders.base import READS as READS
     from modalhash.encoders.base import Encoder as Encoder
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     from modalhash.encoders.lookup import mismatch as mismatch
     from modalhash.encoders.lookup import names_module as names_module
     from modalhash.encoders.lookup import save_encoder as save_encoder
+    from modalhash.encoders.names import NAMES as NAMES
     from modalhash.encoders.picture_reader import PictureReader as PictureReader
     from modalhash.encoders.precomputed import Precomputed as Precomputed
     from modalhash.encoders.quality import QUALITIES as QUALITIES
+    from modalhash.encoders.quality import default_quality as default_quality
     from modalhash.encoders.quality import describe_quality as describe_quality
     from modalhash.encoders.quality import encoders_of as encoders_of
     from modalhash.encoders.semantic import MultilingualE5 as MultilingualE5
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
+        "_nouns": ["NOUNS"],
         "_pictures": ["read_whole_picture"],
         "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State", "fit_encoder"],
         "combined": ["CombinedTextEncoder"],
@@ -63,9 +67,10 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "names_module",
             "save_encoder",
         ],
+        "names": ["NAMES"],
         "picture_reader": ["PictureReader"],
         "precomputed": ["Precomputed"],
-        "quality": ["QUALITIES", "describe_quality", "encoders_of"],
+        "quality": ["QUALITIES", "default_quality", "describe_quality", "encoders_of"],
         "semantic": ["MultilingualE5", "UniversalSentenceEncoder"],
         "text": ["HashingEncoder", "TfidfEncoder"],
     },

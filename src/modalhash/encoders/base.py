@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
+from scipy import sparse
 
 from modalhash._archives import read_members
 from modalhash._typing import Array, Matrix
@@ -90,8 +91,8 @@ class EncoderBase(ABC):
     limits: ClassVar[frozenset[str]] = frozenset()
     """Parameters that refuse items and change no feature: no part of the digest."""
     space: str | None = None
-    """The space that the features are vectors of, where encoders of several modalities share one: equal names mean that
-    a picture and a text can be compared by their features."""
+    """The space that :meth:`in_space` makes vectors of, where encoders of several modalities share one: equal names
+    mean that a picture and a text can be compared. An encoder may know it only after ``fit``."""
     same_meaning: float | None = None
     """Of an encoder of texts, the cosine from which two single words mean about the same; None where it cannot tell."""
 
@@ -113,6 +114,14 @@ class EncoderBase(ABC):
         """Learn nothing."""
         return self
 
+    def in_space(self, features: Matrix) -> Array:
+        """Return items as vectors of :attr:`space`, from their features, which are such vectors by default."""
+        return np.asarray(features.toarray() if sparse.issparse(features) else features)
+
+    def text_encoder(self) -> Any:
+        """Return a new encoder of texts with the same :attr:`space`, for an encoder of pictures; None without one."""
+        return None
+
     def known(self, batch: Sequence[Any]) -> Array:
         """Return which share of each item is known to the encoder: 1 for one without a vocabulary."""
         return np.ones(len(batch))
@@ -126,6 +135,11 @@ class EncoderBase(ABC):
     def digest(self) -> str:
         """Return the SHA-256 of name, version and state, in hexadecimal."""
         return digest_of(self.name, self.version, self.state, without=self.limits)
+
+    @property
+    def feature_digest(self) -> str:
+        """Return the SHA-256 of what decides the features, where the state has more than that."""
+        return self.digest
 
     def __repr__(self) -> str:
         try:

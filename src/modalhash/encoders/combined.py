@@ -6,8 +6,7 @@ gets the rows of ``christmas`` and ``santa``. :math:`v` is the vector of the sen
 
 The scale :math:`s` is chosen when an engine is trained, by cross-validation on the training texts with their labels:
 which scale lets a kernel ridge regression tell best the labels of held-out texts, and of single words of them? The
-labels of a word are those of its text. Where :math:`s = 0` is best, sentence vectors are left out, and a text costs
-hardly more than with counted words alone: only unknown words are encoded.
+labels of a word are those of its text. :math:`s = 0` leaves sentence vectors out; it is chosen only if it is given.
 """
 
 from __future__ import annotations
@@ -20,22 +19,24 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from modalhash._imports import import_sklearn
-from modalhash._typing import Array
+from modalhash._typing import Array, Matrix
 from modalhash.encoders._weights import check_weights
 from modalhash.encoders._word_senses import Meaning, WordSenses, usual_forms, written_words
 from modalhash.encoders.base import EncoderBase, State
 from modalhash.encoders.semantic import (
+    UNDERSTOOD,
     MultilingualE5,
     SentenceEncoder,
     UniversalSentenceEncoder,
     known_shares,
     senses_arrays,
     senses_from,
+    words_read_as,
 )
 from modalhash.encoders.text import TfidfEncoder, has_word
 from modalhash.validation import check_number
 
-SCALES = (0.0, 0.5, 1.0, 2.0)
+SCALES = (0.5, 1.0, 2.0)
 """That are tried."""
 DEFAULT_SCALE = 1.0
 """Where there are no labels to choose by."""
@@ -43,8 +44,6 @@ RIDGES = (0.1, 1.0)
 """Of the regression, of which the better one counts."""
 UNKNOWN_WEIGHT = 0.5
 """Of an unknown word, where a known one has 1: chosen on folds, benchmarks/quality/semantic.py."""
-UNDERSTOOD = 0.0
-"""How far a word has to be understood, more than this, that the known word nearest in meaning may stand for it."""
 N_FOLDS = 3
 MAX_TEXTS = 600
 """Labelled texts that the scale is chosen on, taken from all."""
@@ -85,6 +84,7 @@ class CombinedTextEncoder(EncoderBase):
         """Learn vocabulary, weights, and where known words are; the scale is the one given, or the default."""
         texts = [text for text in items if has_word(text)]
         self._words = TfidfEncoder().fit(texts if texts else items)
+        self._sentences.learn_space()
         forms = usual_forms(texts)
         self._senses = WordSenses.learn([forms[word] for word in self._words.words], self._sentences)
         self._scale = DEFAULT_SCALE if self.scale is None else self.scale
@@ -117,29 +117,35 @@ class CombinedTextEncoder(EncoderBase):
         whole.data /= np.float32(np.sqrt(1 + self._scale**2))
         return sparse.csr_array(whole)
 
+    def in_space(self, features: Matrix) -> Array:
+        """Return texts in the space of the sentence encoder, from the part of their features that is its vector."""
+        if self.space is None:
+            return super().in_space(features)
+        vectors = sparse.csr_array(features)[:, self._words.dim :].toarray()
+        return self._sentences.in_space(vectors * np.float32(np.sqrt(1 + self._scale**2) / self._scale))
+
+    @property
+    def space(self) -> str | None:  # type: ignore[override]
+        """The space of the sentence encoder; None where its vectors are left out."""
+        return self._sentences.space if self._scale else None
+
     def known(self, batch: Sequence[Any]) -> Array:
         """Return the share of each text's words that is known or understood, the latter in part."""
         return known_shares(batch, self._words.columns, self._fitted(), self._sentences)
+
+    def read_as(self, batch: Sequence[Any], *, least: float = UNDERSTOOD) -> list[dict[str, str]]:
+        """Return for each text which of its unknown words are understood, and as which known words."""
+        return words_read_as(batch, self._words.words, self._fitted(), self._sentences, least=least)
 
     def in_known_words(self, batch: Sequence[Any], *, least: float = UNDERSTOOD) -> list[str]:
         """Return texts in which each unknown word that is understood is replaced by the known word nearest in meaning.
 
         What remains unknown stays as it was written, and a text without such a word is returned as it is.
         """
-        senses, columns = self._fitted(), self._words.columns
-        written = [written_words(text) for text in batch]
-        unknown = sorted({form for own in written for word, form in own if word not in columns})
-        if not unknown:
-            return list(batch)
-        meaning = senses.meaning(unknown, self._sentences)
-        said = {
-            form: self._words.words[nearest]
-            for form, nearest, understood in zip(unknown, meaning.nearest, meaning.understood, strict=True)
-            if understood > least
-        }
+        read = self.read_as(batch, least=least)
         return [
-            " ".join(said.get(form, form) for _, form in own) if any(form in said for _, form in own) else text
-            for text, own in zip(batch, written, strict=True)
+            " ".join(own.get(form, form) for _, form in written_words(text)) if own else text
+            for text, own in zip(batch, read, strict=True)
         ]
 
     @property
@@ -150,7 +156,10 @@ class CombinedTextEncoder(EncoderBase):
         if self._senses is None:
             return State(config)
         arrays = {f"tfidf_{name}": values for name, values in words.arrays.items()}
-        return State({**config, "learned_scale": self._scale}, {**arrays, **senses_arrays(self._senses)})
+        return State(
+            {**config, "learned_scale": self._scale},
+            {**arrays, **senses_arrays(self._senses), **self._sentences.space_arrays},
+        )
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -163,6 +172,7 @@ class CombinedTextEncoder(EncoderBase):
         if "learned_scale" in config:
             encoder._scale = check_number(config["learned_scale"], "learned_scale", at_least=0)
             encoder._senses = senses_from(state.arrays, len(encoder._words.words), cls.name)
+            encoder._sentences.set_space(state.arrays)
         return encoder
 
     def _fitted(self) -> WordSenses:

@@ -205,6 +205,10 @@ class HuggingFaceImage(_HuggingFace):
         self.max_pixels = check_int(max_pixels, "max_pixels", at_least=1)
         super().__init__(model, revision=revision, download=download)
 
+    def text_encoder(self) -> Any:
+        """Return the text tower of the model, if it has one."""
+        return None if self.space is None else HuggingFaceText(self.model, revision=self.revision)
+
     def _load(self, folder: Path) -> None:
         self._processor = self._transformers.AutoImageProcessor.from_pretrained(
             folder, backend="pil", local_files_only=True, trust_remote_code=False

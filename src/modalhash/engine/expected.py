@@ -63,7 +63,7 @@ def expect(searches: Searches, X: Mapping[str, Matrix], ids: Mapping[str, Sequen
     from modalhash.evaluation import Protocol
 
     protocols = {kind: Protocol(database=kind) for kind in ("learned", "hashed", "unseen")}
-    databases: dict[str, dict[str, Side]] = {query.modality: {} for query in searches.queries}
+    databases: dict[str, dict[str, Side]] = {side.modality: {} for side in searches.databases}
     for side in searches.databases:
         name = side.modality
         if side.kind == "hashed":
@@ -80,7 +80,7 @@ def expect(searches: Searches, X: Mapping[str, Matrix], ids: Mapping[str, Sequen
                 if kind != "hashed":
                     found = searches.samples[Pair(query.modality, name, database.kind)]
                 directions.append(_direction(query, database, protocol, searches.model.n_bits, found))
-            if name != query.modality or len(searches.queries) == 1:
+            if query.modality in ids and (name != query.modality or len(searches.queries) == 1):
                 pairs = searches.samples[Pair(query.modality, name, "learned")]
                 examples += _examples(query, own["learned"], pairs, ids)
     return {

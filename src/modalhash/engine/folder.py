@@ -8,6 +8,7 @@
 ``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`), unless they are in a database
                    (:mod:`modalhash.engine.place`)
 ``index.snapshot``  a copy of the index, by which a large engine opens at once (:mod:`modalhash.engine.index_snapshot`)
+``features.sqlite``  features of pictures, a cache (:mod:`modalhash.engine.feature_cache`)
 ``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================
 
@@ -33,6 +34,7 @@ from modalhash._files import recover_folder, replace_folder, write_atomically
 from modalhash._imports import import_sklearn
 from modalhash.engine.confidence import FILE as CONFIDENCE
 from modalhash.engine.confidence import Confidence, ConfidenceError, load_confidence, save_confidence
+from modalhash.engine.feature_cache import FILE as FEATURES
 from modalhash.engine.refinement import FILE as REFINEMENT
 from modalhash.engine.refinement import Refinement, RefinementError, load_refinement, save_refinement
 
@@ -44,6 +46,8 @@ FORMAT = 1
 KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
 SNAPSHOT = "index.snapshot"
+WORDS = "words"
+"""The encoder that reads words where texts are no modality, in the folder of the encoders."""
 _MEDIA_SUFFIXES = {
     b"\x89PNG": ".png",
     b"\xff\xd8\xff": ".jpg",
@@ -116,6 +120,8 @@ class Parts:
     """None in an engine that was trained before there were refinement vectors."""
     confidence: Confidence | None = None
     """None where it could not be learned, or the engine was trained before it was."""
+    words: Encoder | None = None
+    """Reads words in the space of the pictures, in an engine of pictures without texts."""
 
 
 @contextmanager
@@ -144,6 +150,7 @@ def write_parts(
     more: Mapping[str, Any],
     refinement: Refinement | None = None,
     confidence: Confidence | None = None,
+    words: Encoder | None = None,
 ) -> None:
     """Write model, encoders and configuration into a new folder."""
     from modalhash.encoders import describe, save_encoder
@@ -163,6 +170,9 @@ def write_parts(
         "modalities": described,
         **more,
     }
+    if words is not None:
+        save_encoder(words, folder / ENCODERS / WORDS)
+        config["words"] = describe(words)
     if refinement is not None:
         config["refinement"] = save_refinement(refinement, folder)
     if confidence is not None:
@@ -213,17 +223,21 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
         modality: _read_encoder(folder, number, modality, expected, trust)
         for number, (modality, expected) in enumerate(config["modalities"].items())
     }
+    words = None
+    if "words" in config:
+        words = _read_encoder(folder, WORDS, "words", config["words"], trust)
+    in_space = {**encoders, **({} if words is None else {"text": words})}
     try:
         described = config.get("refinement")
-        refinement = None if described is None else load_refinement(folder, described, model)
+        refinement = None if described is None else load_refinement(folder, described, model, in_space)
         told = config.get("confidence")
         confidence = None if told is None else load_confidence(folder, told)
     except (RefinementError, ConfidenceError) as error:
         raise EngineError(f"{folder} cannot be used: {error}. Copy it anew, or train anew") from error
-    return Parts(config, model, encoders, refinement, confidence)
+    return Parts(config, model, encoders, refinement, confidence, words)
 
 
-def _read_encoder(folder: Path, number: int, modality: str, expected: dict[str, Any], trust: bool) -> Encoder:
+def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict[str, Any], trust: bool) -> Encoder:
     from modalhash.encoders import EncoderFileError, load_encoder, mismatch
 
     try:
@@ -351,5 +365,6 @@ def _replaceable(target: Path) -> bool:
         return False
     names = {entry.name for entry in target.iterdir()}
     own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE, SNAPSHOT}
+    own |= {FEATURES, f"{FEATURES}-journal"}
     own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
     return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))

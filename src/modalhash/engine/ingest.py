@@ -15,8 +15,10 @@ from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
 from modalhash.data import TableFormat
 from modalhash.engine.code_files import Identity, code_files, count_rows, read_codes
+from modalhash.engine.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.item_files import ItemFiles
+from modalhash.engine.meaning import model_features
 from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
@@ -86,18 +88,19 @@ class ItemCoder:
     report: Report
     """Called with every item that cannot be encoded."""
     workers: int | None = None
+    cache: FeatureCache | None = None
+    """Where features of pictures are looked up and kept."""
 
     def hash(self, modality: str, items: list[Item], contents: Any) -> CodedItems:
         """Encode and hash items of one modality; those that cannot be encoded are left out."""
-        from modalhash.encoders import encode_items
-
-        encoded = encode_items(self.encoders[modality], contents, workers=self.workers)
+        encoded = encode_cached(self.encoders[modality], contents, self.cache, self.cache, workers=self.workers)
         for failure in encoded.failures:
             self.report(items[failure.row].problem(ProblemCode.UNREADABLE, failure.reason))
         kept = [items[row] for row in encoded.ok_rows.tolist()]
         if not kept:
             return CodedItems([], np.zeros((0, 0), dtype=np.uint8), None)
-        codes = pack_signs(self.model.decision_function({modality: encoded.features})[modality])
+        features = model_features(self.model, self.encoders[modality], encoded.features)
+        codes = pack_signs(self.model.decision_function({modality: features})[modality])
         vectors = None if self.refinement is None else self.refinement.vectors(modality, encoded.features)
         return CodedItems(kept, codes, vectors)
 
@@ -121,6 +124,8 @@ class Ingester:
     """Makes the vectors that order hits, if the engine has such."""
     identity: Identity | None = None
     """What codes in files have to be made with."""
+    cache: FeatureCache | None = None
+    """Where features of pictures are looked up and kept."""
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
 
@@ -191,7 +196,7 @@ class Ingester:
         if not rows:
             return 0, 0
         items = [batch.items[row] for row in rows]
-        coder = ItemCoder(self.model, self.encoders, self.refinement, self.report, self.workers)
+        coder = ItemCoder(self.model, self.encoders, self.refinement, self.report, self.workers, self.cache)
         coded = coder.hash(batch.modality, items, batch.contents_of(rows))
         if not coded.items:
             return 0, 0

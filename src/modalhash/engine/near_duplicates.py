@@ -149,11 +149,11 @@ class DuplicateFinder:
             codes = (numbers for numbers, *_ in self._store.codes(modality=modality))
             nothing = np.empty((0, EMBEDDING_DIMENSIONS), np.int8)
             return np.empty(0, np.int64), nothing, np.concatenate([np.empty(0, np.int64), *codes])
-        start = self._refinement.n_posterior
-        stop = self._refinement.width(modality)
-        known, rows, unknown = [np.empty(0, np.int64)], [np.empty((0, stop - start), np.int8)], [np.empty(0, np.int64)]
+        part = self._refinement.embedding(modality)
+        nothing = np.empty((0, part.stop - part.start), np.int8)
+        known, rows, unknown = [np.empty(0, np.int64)], [nothing], [np.empty(0, np.int64)]
         for numbers, _, vectors, present in self._store.refinements(modality=modality):
-            own = vectors[:, start:stop]
+            own = vectors[:, part]
             useful = present & own.any(axis=1)  # texts of unknown words alone have zeros
             known.append(numbers[useful])
             rows.append(own[useful])

@@ -1,7 +1,9 @@
 """The order of a shortlist: by refinement vectors where items have them, by Hamming distance where not.
 
 The score of an item is the inner product of its posterior and the query's, to which the agreement of their codes is
-added: codes are made by other functions than posteriors, and both together know more than either. For items of the
+added: codes are made by other functions than posteriors, and both together know more than either. Where the encoders of
+query and item share a space, the cosine of their meanings is added across modalities; a query of which no label is
+known is ordered by it alone. For items of the
 query's own modality the cosine of the embeddings is added too, and those that are nearly equal to the query come before
 all others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the
 shortlist; the others are ordered among the remaining places.
@@ -17,12 +19,16 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs
+from modalhash.engine.meaning import STEP
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import HammingIndex, Index, VectorTable, merge_sources
 from modalhash.store import MAX_REFINEMENT, Revision, Store
 
 CODE_WEIGHT = 0.1
 """Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
+MEANING_WEIGHT = 0.15
+"""Of the cosine of meanings in addition to the inner product of posteriors, across modalities: chosen on training
+items, benchmarks/quality/names.py."""
 EMBEDDING_WEIGHT = 0.05
 """Of the cosine of embeddings beside the inner product of posteriors, within a modality."""
 NEAR_DUPLICATE = 0.995
@@ -58,7 +64,7 @@ class Ranker:
     ) -> None:
         self.refinement = refinement
         self._class_names = class_names
-        self.vectors = VectorTable(MAX_REFINEMENT, folder=folder)
+        self.vectors = VectorTable(vector_width(refinement), folder=folder)
         self.sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads)
         self._revision: Revision | None = None
         self._last_added = 0
@@ -86,7 +92,7 @@ class Ranker:
             self.sketches.remove(gone, missing="ignore")
         for numbers, groups, vectors, present in store.refinements(since=since, until=until):
             present &= numbers > self._last_added
-            numbers, groups, vectors = numbers[present], groups[present], vectors[present]
+            numbers, groups, vectors = numbers[present], groups[present], vectors[present, : self.vectors.width]
             self.vectors.add(numbers, vectors, group=groups)
             embedded = self._embedding(vectors).any(axis=1)  # one without any known feature is near nothing
             self.sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
@@ -101,6 +107,17 @@ class Ranker:
         hits = self.sketches.shortlist(self._sketch(vector[None]), k, most=max(k, MAX_SKETCH_SHORTLIST), group=group)
         return hits[0][0]
 
+    def near_in_meaning(self, vector: Array, groups: Sequence[int] | None, k: int) -> Array:
+        """Return the numbers of items, of some groups or of all, whose meaning is nearest to the query's."""
+        part = self.refinement.meaning_values
+        if part.start == part.stop or not vector[part].any():
+            return np.empty(0, np.int64)
+        numbers = self.vectors.numbers(groups)
+        if len(numbers) <= k:
+            return numbers
+        products = self.vectors.find(numbers).dots(vector, part.start, part.stop)
+        return np.sort(numbers[np.argpartition(-products, k)[:k]])
+
     def rank(
         self,
         code: Codes,
@@ -110,11 +127,11 @@ class Ranker:
         index: Index,
         *,
         own_group: int | None,
-        similar: Array | None = None,
+        similar: Array,
     ) -> Ranked:
         """Return a shortlist, together with the numbers of ``similar`` items, in the order of its vectors."""
-        if similar is not None and len(similar):
-            near = index.distances(code, similar, group=own_group)
+        if len(similar):
+            near = index.distances(code, similar)
             numbers, distances, by_code, by_features = merge_sources((numbers, distances), (similar, near))
         else:
             by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
@@ -140,11 +157,16 @@ class Ranker:
         else:
             products, cosines = found.dots_and_cosines(vector, n, n + EMBEDDING_DIMENSIONS)
         values = np.full(len(found.rows), np.nan)
-        if n:
+        labels_known = bool(n) and (own_group is not None or bool(vector[:n].any()))
+        if labels_known:
             agreeing = agreement if all_present else agreement[found.present]
             values = products * self.refinement.posterior_step**2 + CODE_WEIGHT * agreeing
+        part = self.refinement.meaning_values
+        if vector[part].any():
+            meaning = found.dots(vector, part.start, part.stop) * STEP**2
+            values = values + MEANING_WEIGHT * meaning if labels_known else meaning
         if cosines is not None:
-            mixed = (values if n else 0.0) + EMBEDDING_WEIGHT * cosines
+            mixed = (values if labels_known else 0.0) + EMBEDDING_WEIGHT * cosines
             own = np.where(cosines >= NEAR_DUPLICATE, DUPLICATE_SCORE + cosines, mixed)
             values = np.where(found.groups == own_group, own, values)
         if all_present:
@@ -194,6 +216,12 @@ def clear_labels(scores: Array, least: float, share: float) -> Array:
     """Return which labels rows of label scores clearly have: at least ``least`` and a share of the row's largest."""
     clear: Array = scores >= np.maximum(least, share * scores.max(axis=1, initial=0, keepdims=True))
     return clear
+
+
+def vector_width(refinement: Refinement) -> int:
+    """Return the number of values that a table keeps of each vector: cache lines of 64 that hold the longest."""
+    longest = max((refinement.width(name) for name in refinement.components), default=0)
+    return 64 * max(1, -(-longest // 64))
 
 
 def pad(vectors: Array) -> Array:

@@ -14,6 +14,7 @@ from scipy import sparse
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.blocks import has_features
 from modalhash.codes import n_bytes, pack_signs
+from modalhash.engine.meaning import model_features
 from modalhash.store import KINDS, Comparison, Filter, Key, Record, all_of
 from modalhash.validation import check_choice, check_int
 
@@ -148,6 +149,10 @@ class SearchRequest:
     """The same with unknown words replaced by known ones of like meaning, searched for if its own find nothing."""
     familiarity: float = 1.0
     """How well the engine knows what the query is made of, from 0 to 1."""
+    parts: tuple[tuple[Codes, Array], ...] = ()
+    """Code and vector of each thing that the query asks for, where it asks for several at once."""
+    words: SearchRequest | None = None
+    """Words that come with a picture, to be searched for together."""
 
     @property
     def reranked(self) -> bool:
@@ -194,6 +199,12 @@ class QueryBatch:
     """The texts that were encoded, where the queries are such."""
     meant: list[str] | None = None
     """The same with unknown words replaced by known ones of like meaning, where the encoder understands some."""
+    read_as: list[dict[str, str]] | None = None
+    """Of each text, the words that were read as others, e.g. ``{"perro": "dog"}``."""
+    parts: list[tuple[tuple[Codes, Array], ...]] | None = None
+    """Of each query, code and vector of each thing that it asks for, where it asks for several at once."""
+    words: QueryBatch | None = None
+    """As many words, where each query is a picture with words."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -210,7 +221,14 @@ class QueryBatch:
             text=None if self.texts is None else self.texts[row],
             meant=None if self.meant is None else self.meant[row],
             familiarity=1.0 if self.familiarity is None else float(self.familiarity[row]),
+            parts=() if self.parts is None else self.parts[row],
+            words=None if self.words is None else self.words.request(row, options),
         )
+
+    def words_read_as(self, row: int) -> dict[str, str]:
+        """Return the words of a query that were read as others, also of words that come with a picture."""
+        own = {} if self.read_as is None else self.read_as[row]
+        return own if self.words is None else {**own, **self.words.words_read_as(row)}
 
     @property
     def unknown(self) -> Array:
@@ -219,6 +237,8 @@ class QueryBatch:
 
     def message(self, row: int) -> str | None:
         """Return what a person should know about a query before its hits, or None."""
+        if self.words is not None:
+            return self.words.message(row)
         if self.known is not None and not self.known[row]:
             return "None of these words is known: what they find by meaning says little."
         if self.familiarity is None or self.familiarity[row] >= FAMILIAR:
@@ -267,10 +287,10 @@ def encode_contents(
             f"modality={modality!r}), or id=… of a stored item"
         )
     if encoder.reads == "text":
-        _check_words(contents)
+        check_words(contents)
     features = _features_of(encoder, contents)
     batch = encode_features(
-        model, modality, features, asymmetric=asymmetric, refinement=refinement, confidence=confidence
+        model, encoder, modality, features, asymmetric=asymmetric, refinement=refinement, confidence=confidence
     )
     texts = [content for content in contents if isinstance(content, str)]
     if encoder.reads != "text" or len(texts) < len(contents):
@@ -278,10 +298,11 @@ def encode_contents(
     known = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
     familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
     meant = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
-    return replace(batch, texts=texts, known=known, familiarity=familiarity, meant=meant)
+    read_as = encoder.read_as(texts) if hasattr(encoder, "read_as") else None
+    return replace(batch, texts=texts, known=known, familiarity=familiarity, meant=meant, read_as=read_as)
 
 
-def _check_words(queries: Sequence[Any]) -> None:
+def check_words(queries: Sequence[Any]) -> None:
     """Refuse a query of no words: what is wrong is the query, and not an item."""
     for number, query in enumerate(queries, 1):
         if isinstance(query, str) and not query.strip():
@@ -292,6 +313,7 @@ def _check_words(queries: Sequence[Any]) -> None:
 
 def encode_features(
     model: CrossModalHasher,
+    encoder: Encoder,
     modality: str,
     features: Matrix,
     *,
@@ -303,7 +325,7 @@ def encode_features(
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
-    projections, mapped = model.project(modality, rows)
+    projections, mapped = model.project(modality, model_features(model, encoder, rows))
     familiarity = has_features(rows).astype(float)
     if confidence is not None:
         familiarity *= confidence.familiarity(modality, rows)
@@ -343,7 +365,7 @@ def encode_records(
         content: Any = files.find(record.uri) if record.text is None else record.text
         if encoder.reads == "array" or content is None:
             raise ValueError(f"{record.id}: only its code is stored, so asymmetric=True has no projections to rank by")
-        features = _features_of(encoder, [content])
+        features = model_features(model, encoder, _features_of(encoder, [content]))
         projections[row] = model.decision_function({record.modality: features})[record.modality][0]
     return QueryBatch(modality, codes, projections, list(records), vectors)
 

@@ -1,7 +1,7 @@
 r"""Refinement vectors: a few bytes beside an item's code that say more than the code, learned with the engine.
 
 A code finds the items; among hundreds with the same code, or nearly, it knows no order. A refinement vector is at most
-128 int8 values in two parts.
+192 int8 values in up to three parts.
 
 The *posterior* is what is known of the item's labels, in a space that all modalities share: a ridge regression from
 kernel features to label vectors of unit length. Its inner product with the query's posterior says how likely the two
@@ -9,14 +9,13 @@ share a label, whatever their modalities are. Where there are more than 64 label
 directions that keep most of these inner products, and what is in the others, rare labels above all, is folded into the
 remaining 16 by a random projection: a rare label is told from others with some noise, and not lost.
 
-Where encoders put all modalities into one space (CLIP) and no labels were learned from, the place of the posterior is
-taken by the item's vector in that space, less the mean of its modality and in 64 principal directions of all of them:
-inner products then say how near a picture and a text are.
-
 The *embedding* is what is known of the item itself: its features, compressed to 64 principal directions, centred,
 rotated and scaled to unit length. Inner products with embeddings of the same modality are cosines, and their signs are
 a binary code of their own, the *sketch*: items of one modality find themselves and their near-duplicates by it,
 whatever their labels are.
+
+The *meaning* is where the item is in the space that encoders of pictures and texts share, if they do
+(:mod:`modalhash.engine.meaning`).
 
 ==================  ============================  ====================================================================
 symbol              here                          is
@@ -32,8 +31,8 @@ symbol              here                          is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -47,13 +46,15 @@ from modalhash._files import write_atomically
 from modalhash._parallel import parallel_map, worker_threads
 from modalhash._typing import Array, Matrix
 from modalhash.blocks import has_features, row_slices
+from modalhash.engine.meaning import Meaning, learn_meaning
 from modalhash.linalg import RidgeFactor
 from modalhash.persistence import flatten, restore
-from modalhash.randomness import draw, row_keys
+from modalhash.randomness import row_keys
 from modalhash.validation import check_learned
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
+    from modalhash.encoders import Encoder
     from modalhash.features import FeatureMap
 
 POSTERIOR_DIMENSIONS = EMBEDDING_DIMENSIONS = 64
@@ -87,7 +88,7 @@ class Refinement:
     """Makes the refinement vectors of items and queries from their features; learned by :func:`learn_refinement`."""
 
     basis: Array
-    """(labels, posterior dimensions); without labels no rows, and columns only where there is a shared space."""
+    """(labels, posterior dimensions); empty without labels."""
     weights: Mapping[str, Array]
     """By modality, from kernel features and a 1 to posteriors."""
     maps: Mapping[str, FeatureMap]
@@ -98,8 +99,15 @@ class Refinement:
     posterior_step: float
     """What 1 in the posterior's int8 values stands for."""
     embedding_step: float
+    meaning: Meaning | None = None
+    """Makes the third part, where encoders share a space."""
+    word_codes: Array | None = None
+    """Codes from posterior, meaning and a 1, in an engine of pictures without texts
+    (:mod:`modalhash.engine.photo_words`)."""
     model: CrossModalHasher | None = field(default=None, compare=False, repr=False)
     """The model whose kernel features are taken where ``maps`` has none."""
+    encoders: Mapping[str, Encoder] = field(default_factory=dict, compare=False, repr=False)
+    """By modality, those that put items into the shared space."""
 
     @property
     def n_posterior(self) -> int:
@@ -108,20 +116,39 @@ class Refinement:
 
     @property
     def knows_labels(self) -> bool:
-        """Whether the first part tells labels, and not the place in a space that the encoders share."""
-        return bool(self.basis.shape[0])
+        """Whether the first part is there."""
+        return bool(self.n_posterior)
+
+    def embedding(self, modality: str) -> slice:
+        """Where the embedding is in a vector of this modality."""
+        return slice(self.n_posterior, self.n_posterior + int(self.components[modality].shape[1]))
+
+    @property
+    def meaning_values(self) -> slice:
+        """Where the meaning is in a vector; empty where there is none."""
+        start = self.n_posterior + EMBEDDING_DIMENSIONS
+        return slice(start, start + (0 if self.meaning is None else self.meaning.size))
 
     def width(self, modality: str) -> int:
         """The number of values of a vector of this modality."""
-        return self.n_posterior + int(self.components[modality].shape[1])
+        return self.embedding(modality).stop if self.meaning is None else self.meaning_values.stop
 
     def vectors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
         """Return the vectors of items that are known by their features alone, int8 (items, width).
 
         ``mapped`` is what the feature map of the model made of the items, if that is known already.
         """
-        posteriors = self.posteriors(modality, X, mapped=mapped)
-        return np.hstack([self.quantised_posteriors(posteriors), self.embeddings(modality, X)])
+        posteriors = self.quantised_posteriors(self.posteriors(modality, X, mapped=mapped))
+        return self.joined(modality, posteriors, X)
+
+    def joined(self, modality: str, posteriors: Array, X: Matrix) -> Array:
+        """Return vectors of items with these posteriors, int8, and the other parts by their features."""
+        vectors = np.zeros((X.shape[0], self.width(modality)), dtype=np.int8)
+        vectors[:, : self.n_posterior] = posteriors
+        vectors[:, self.embedding(modality)] = self.embeddings(modality, X)
+        if self.meaning is not None:
+            vectors[:, self.meaning_values] = self.meaning.vectors(modality, self.encoders.get(modality), X)
+        return vectors
 
     def posteriors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
         """Return posteriors as they are before they become int8: float32 (items, posterior dimensions)."""
@@ -161,6 +188,10 @@ class Refinement:
         )
         return changed
 
+    def label_posteriors(self, labels: Array) -> Array:
+        """Return posteriors of items that are known by their labels alone, int8; ``labels`` is boolean."""
+        return self.quantised_posteriors(np.asarray(_unit_labels(labels) @ self.basis))
+
     def label_scores(self, vectors: Array) -> Array:
         """Return what the posteriors of vectors say of each label: float32 (vectors, labels)."""
         posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
@@ -192,7 +223,8 @@ def learn_refinement(
     *,
     seed: int = 0,
     ridge: float = POSTERIOR_RIDGE,
-    shared_space: bool = False,
+    encoders: Mapping[str, Encoder] | None = None,
+    sharing: Sequence[str] = (),
 ) -> Learned:
     """Learn refinement vectors from the training items of a fitted model.
 
@@ -203,10 +235,16 @@ def learn_refinement(
     labels : boolean (items, labels) by modality; None where the method does not learn from labels
     seed : of anchors, folds and rotations
     ridge : ρ of the posteriors
-    shared_space : whether the features of all modalities are vectors of one space; counts where there are no labels
+    encoders : by modality, where some of them share a space
+    sharing : the modalities that do
     """
     with worker_threads():
-        return _learn(model, X, labels, seed, ridge, shared_space)
+        learned = _learn(model, X, labels, seed, ridge)
+    if not sharing:
+        return learned
+    made = dict(encoders or {})
+    meaning = learn_meaning(made, X, sharing, seed=seed)
+    return learned._replace(refinement=replace(learned.refinement, meaning=meaning, encoders=made))
 
 
 def _learn(
@@ -215,7 +253,6 @@ def _learn(
     labels: Mapping[str, Array] | None,
     seed: int,
     ridge: float,
-    shared_space: bool,
 ) -> Learned:
     components, centres = {}, {}
     for modality, values in X.items():
@@ -246,12 +283,6 @@ def _learn(
             weights[name] = (some.whole @ leading).astype(np.float32)
             own[name] = some.posteriors(leading)
             from_labels[name] = np.asarray(targets[name] @ basis, dtype=np.float32)
-    elif shared_space:
-        maps, directions = _shared_directions(X, seed)
-        basis = np.zeros((0, directions.shape[1]), dtype=np.float32)
-        for name, values in X.items():
-            weights[name] = np.vstack([directions, np.zeros(directions.shape[1])]).astype(np.float32)  # no bias
-            own[name] = from_labels[name] = _in_blocks(maps[name], values, weights[name])
     extremes = [float(np.abs(values).max(initial=0)) for values in (*own.values(), *from_labels.values())]
     refinement = Refinement(
         basis,
@@ -334,18 +365,6 @@ def _in_blocks(feature_map: FeatureMap, X: Matrix, W: Array) -> Array:
     size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
     parts = [_with_bias(feature_map, X[rows]) @ W for rows in row_slices(X.shape[0], size)]
     return np.concatenate([np.zeros((0, W.shape[1]), dtype=np.float32), *parts])
-
-
-def _shared_directions(X: Mapping[str, Matrix], seed: int) -> tuple[dict[str, FeatureMap], Array]:
-    """Return maps that centre each modality of a shared space, and principal directions of all of them together."""
-    from modalhash.features import Linear
-
-    maps: dict[str, FeatureMap] = {name: Linear(rows="unit", dtype="float32").fit(values) for name, values in X.items()}
-    samples = []
-    for name, values in X.items():
-        sample = maps[name].map(values[draw(values, EMBEDDING_SAMPLE, seed)])
-        samples.append(sample / max(float(np.linalg.norm(sample)), np.finfo(np.float32).tiny))  # each counts alike
-    return maps, _embedding_directions(np.vstack(samples), seed)[0]
 
 
 def _solved(G: Array, C: Array, ridge: float) -> Array:
@@ -440,13 +459,19 @@ def save_refinement(refinement: Refinement, folder: Path) -> dict[str, Any]:
 
     arrays: dict[str, Array] = {}
     learned = {name: getattr(refinement, name) for name in _SAVED}
+    if refinement.word_codes is not None:
+        learned["word_codes"] = refinement.word_codes
+    if refinement.meaning is not None:
+        learned |= {"directions": refinement.meaning.directions, "space_centres": refinement.meaning.centres}
     state = {name: flatten(value, name, arrays) for name, value in learned.items()}
     tensors = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     write_atomically(folder / FILE, tensors)
     return {"state": state, "sha256": sha256(tensors).hexdigest()}
 
 
-def load_refinement(folder: Path, config: Mapping[str, Any], model: CrossModalHasher) -> Refinement:
+def load_refinement(
+    folder: Path, config: Mapping[str, Any], model: CrossModalHasher, encoders: Mapping[str, Encoder]
+) -> Refinement:
     """Read what :func:`save_refinement` wrote."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
@@ -461,7 +486,13 @@ def load_refinement(folder: Path, config: Mapping[str, Any], model: CrossModalHa
         arrays = from_bytes(tensors)
         check_learned(arrays)
         learned = {name: restore(config["state"][name], name, arrays) for name in _SAVED}
-        return Refinement(**learned, model=model)
+        meaning = None
+        if "directions" in config["state"]:
+            parts = (restore(config["state"][name], name, arrays) for name in ("directions", "space_centres"))
+            meaning = Meaning(*parts)
+        if "word_codes" in config["state"]:
+            learned["word_codes"] = restore(config["state"]["word_codes"], "word_codes", arrays)
+        return Refinement(**learned, meaning=meaning, model=model, encoders=encoders)
     except (SafetensorError, *NONSENSE) as error:
         raise RefinementError(f"{folder / FILE} cannot be read: {error}") from error
 

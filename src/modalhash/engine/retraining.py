@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from modalhash._archives import ArchiveMember
 from modalhash._files import link_tree, sync_tree
 from modalhash._typing import Codes
+from modalhash.engine.feature_cache import FeatureCache
 from modalhash.engine.folder import MEDIA, EngineError, Generation, Parts
 from modalhash.engine.ingest import ItemCoder
 from modalhash.engine.item_files import ItemFiles
@@ -274,7 +275,8 @@ class _Follower:
     def _coded(self, records: list[Record]) -> list[Record]:
         """Return records with codes of the new model: of their labels if they had such, else of their features."""
         made, coded = self.made, []
-        coder = ItemCoder(made.model, made.encoders, made.refinement, self.reader.problem, self.reader.workers)
+        cache = FeatureCache(made.folder)
+        coder = ItemCoder(made.model, made.encoders, made.refinement, self.reader.problem, self.reader.workers, cache)
         labels = LabelCoder(made.model, made.class_names, made.refinement, self.new)
         items: dict[str, list[Item]] = {}
         for record in records:

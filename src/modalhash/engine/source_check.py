@@ -39,7 +39,6 @@ from modalhash.engine.training import (
     LABELS,
     ReadItems,
     check_learnable,
-    choose_method,
     fit_to,
     read_training_items,
     training_rows,
@@ -210,7 +209,7 @@ def check_sources(
     labels: str = "given",
     fields: Mapping[str, str] | None = None,
     learn_from: str = "training",
-    quality: str = "fast",
+    quality: str | None = None,
     download: bool = False,
     workers: int | None = None,
     callback: Callback | None = None,
@@ -232,14 +231,14 @@ def check_sources(
     check_choice(learn_from, "learn_from", ("training", "all"))
     check_choice(labels, "labels", LABELS)
     parameters = dict(parameters or {})
-    method, hasher = choose_method(method, parameters, labels)
     problems: list[Problem] = []
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             read = read_training_items(
                 source,
-                hasher,
+                method,
+                parameters,
                 problems.append,
                 encoders=encoders,
                 labels=labels,
@@ -253,12 +252,13 @@ def check_sources(
         error, details = _said(unreadable)
         return SourceCheck(_files(source, table), problems=tuple(problems), error=error, details=details)
 
+    hasher = read.hasher
     told = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
     doubts = [Remark("warning", text, 1, True) for text in told]
 
     def refusal(read: ReadItems) -> Exception | None:
         try:
-            check_learnable(hasher, n_bits, parameters, read, problems)
+            check_learnable(n_bits, parameters, read, problems)
         except ValueError as error:
             return error
         return None
@@ -278,7 +278,14 @@ def check_sources(
     if refused is None and problems:
         refused = refusal(_without_empty(read))  # once more, without those that cannot be encoded
     return _result(
-        read, hasher, method, n_bits, problems, trials, refused, doubts, _files(source, table, read.source), workers
+        read,
+        n_bits,
+        problems,
+        trials,
+        refused,
+        doubts,
+        _files(source, table, read.source),
+        workers,
     )
 
 
@@ -383,8 +390,6 @@ def _part(batch: Batch, rows: list[int]) -> Batch:
 
 def _result(
     read: ReadItems,
-    hasher: CrossModalHasher,
-    method: str,
     n_bits: int | str,
     problems: list[Problem],
     trials: Mapping[str, _Trial],
@@ -393,6 +398,7 @@ def _result(
     sources: tuple[SourceFile, ...],
     workers: int | None,
 ) -> SourceCheck:
+    method, hasher = read.method, read.hasher
     supervised = type(hasher).supervised
     present = _without_empty(read)
     rows = training_rows(hasher, read.by_modality)

@@ -309,7 +309,7 @@ def _count_path(path: Path) -> int:
 
 
 def choose_encoders(
-    source: Any, given: Mapping[str, Any] | None, *, quality: str = "fast", download: bool = False
+    source: Any, given: Mapping[str, Any] | None, *, quality: str | None = None, download: bool = False
 ) -> dict[str, Encoder]:
     """Return an encoder per modality: those given, by name or as they are, and those of a quality for the others."""
     from modalhash.encoders import READS, Precomputed, encoder_for, encoders_of

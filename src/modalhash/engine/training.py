@@ -16,16 +16,28 @@ from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
+from modalhash.encoders import NAMES
 from modalhash.engine._code_length import AUTO, Fitted, check_n_bits, fit_with_length
-from modalhash.engine.confidence import HELD_OUT, MIN_HELD_OUT, Confidence, fit_confidence, hold_out, search_held_out
+from modalhash.engine.confidence import (
+    HELD_OUT,
+    MIN_HELD_OUT,
+    Confidence,
+    confidence_of_names,
+    fit_confidence,
+    hold_out,
+    search_held_out,
+)
 from modalhash.engine.expected import expect, nothing_expected
+from modalhash.engine.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
 from modalhash.engine.item_files import HOME, ItemFiles
 from modalhash.engine.label_check import LabelCheck
+from modalhash.engine.meaning import model_features, sharing_modalities
 from modalhash.engine.named_labels import find_named_labels
+from modalhash.engine.photo_words import TEXT, learn_word_codes, suggest_words, words_for
 from modalhash.engine.place import SQLITE, Place, new_place
-from modalhash.engine.refinement import Refinement, learn_refinement
+from modalhash.engine.refinement import Learned, Refinement, learn_refinement
 from modalhash.engine.sources import (
     Batch,
     Item,
@@ -90,7 +102,7 @@ def train_engine(
     learn_from: str = "training",
     store: str | None = None,
     store_variable: str | None = None,
-    quality: str = "fast",
+    quality: str | None = None,
     download: bool = False,
     before_exchange: Callable[[Made], None] = lambda made: None,
     table: TableFormat | None = None,
@@ -103,9 +115,6 @@ def train_engine(
     check_choice(codes, "codes", ("learned", "hashed"))
     check_choice(learn_from, "learn_from", ("training", "all"))
     check_choice(labels, "labels", LABELS)
-    method, hasher = choose_method(method, parameters, labels)
-    if labels == "none" and not type(hasher).needs_pairs:
-        codes = "hashed"  # nothing but features goes into any
     begin = time.perf_counter()
     with (
         new_place(folder, store, variable=store_variable) as place,
@@ -121,7 +130,8 @@ def train_engine(
 
         read = read_training_items(
             source,
-            hasher,
+            method,
+            parameters,
             note,
             encoders=encoders,
             labels=labels,
@@ -131,27 +141,32 @@ def train_engine(
             download=download,
             table=table,
         )
-        chosen = read.encoders
-        shared = check_learnable(hasher, n_bits, parameters, read, left_out)
+        chosen, hasher, labels = read.encoders, read.hasher, read.labels
+        if labels == "none" and not type(hasher).needs_pairs:
+            codes = "hashed"  # nothing but features goes into any
         supervised = type(hasher).supervised
-        encoded = _encode_all(read.batches, chosen, note, supervised=supervised, workers=workers, callback=callback)
+        check_learnable(n_bits, parameters, read, left_out)
+        caches = FeatureCache(folder), FeatureCache(fresh)
+        encoded = _encode_all(read, note, caches, workers=workers, callback=callback)
         if not encoded:
             raise no_usable_item(left_out)
         seconds["encode"] = time.perf_counter() - begin
         training = training_rows(hasher, encoded)
         data = _training_data(hasher, encoded, training)
-        hasher, collisions, tried = _fit(hasher, n_bits, data, callback)
+        own = {modality: chosen[modality] for modality in encoded}
+        hasher, collisions, tried = _fit(hasher, n_bits, data, own, callback)
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
         seed = parameters.get("random_state", 0)
         seed = seed if isinstance(seed, int) else 0
-        learned = learn_refinement(hasher, data.features, data.labels, seed=seed, shared_space=shared)
+        reader = _read_words(own, chosen.get(TEXT), data.class_names)
+        learned = _learn_vectors(hasher, data, reader, seed)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
-        confidence, expected = _learn_confidence(hasher, data, chosen, seed, Reporter(callback))
+        confidence, expected = _learn_confidence(hasher, data, reader, seed, Reporter(callback))
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
             **({"bits_tried": tried} if n_bits == "auto" else {}),
-            "method": method,
+            "method": read.method,
             "codes": codes,
             "labels": labels,
             **({"named_labels": read.named} if read.named else {}),
@@ -167,22 +182,23 @@ def train_engine(
         with place.create(fresh, n_bits=hasher.n_bits, searched_fields=searched_fields) as items:
             progress = Reporter(callback)
             for modality, part in encoded.items():
-                kinds, packed = _codes_of(hasher, modality, part, training[modality], codes)
+                kinds, packed = _codes_of(hasher, own[modality], modality, part, training[modality], codes)
                 vectors = learned.refinement.vectors(modality, part.features)
                 for from_labels in (False, True):
                     rows = np.flatnonzero([(kinds[row] == "learned") == from_labels for row in training[modality]])
                     told = learned.training_posteriors(modality, labels=from_labels)[rows]
                     vectors[training[modality][rows], : told.shape[1]] = told
                 _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
+                if modality == reader.pictures and not supervised:
+                    more["examples"] = suggest_words(learned.refinement, vectors)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
-        own = {modality: chosen[modality] for modality in encoded}
-        write_parts(fresh, hasher, own, more, learned.refinement, confidence)
+        write_parts(fresh, hasher, own, more, learned.refinement, confidence, reader.words)
         before_exchange(Made(fresh, place, hasher, own, learned.refinement, data.class_names))
 
 
 class ReadItems(NamedTuple):
-    """The items of a source before any work on them, a batch per modality."""
+    """The items of a source before any work on them, a batch per modality, and how to learn from them."""
 
     source: Any
     """The opened source."""
@@ -191,6 +207,10 @@ class ReadItems(NamedTuple):
     batches: list[Batch]
     named: dict[str, dict[str, Any]]
     """What texts without labels name, by modality; empty unless that was asked for."""
+    labels: str
+    """One of :data:`LABELS`: as asked for, or "none" because no item has any."""
+    method: str
+    hasher: CrossModalHasher
 
     @property
     def by_modality(self) -> dict[str, Batch]:
@@ -214,44 +234,48 @@ def choose_method(method: str | None, parameters: Mapping[str, Any], labels: str
 
 def read_training_items(
     source: Any,
-    hasher: CrossModalHasher,
+    method: str | None,
+    parameters: Mapping[str, Any],
     report: Report,
     *,
     encoders: Mapping[str, Any] | None,
     labels: str,
     fields: Mapping[str, str] | None,
     learn_from: str,
-    quality: str,
+    quality: str | None,
     download: bool,
     table: TableFormat | None,
 ) -> ReadItems:
-    """Read all items of a source; texts without labels get those that they name where ``labels`` is "names"."""
+    """Read all items of a source; texts without labels get those that they name where ``labels`` is "names".
+
+    Where ``labels`` is "given" and no item has any, features alone are learned from, unless a method is named.
+    """
+    name, hasher = choose_method(method, parameters, labels)
     opened = open_source(source, fields=fields, table=table)
     chosen = choose_encoders(opened, encoders, quality=quality, download=download)
     limit = LabelLimit(opened) if type(hasher).supervised else None
     batches = _read_all(opened, chosen, report, limit, fields=fields, table=table, every=learn_from == "all")
     named = _name_labels(batches, chosen, limit) if labels == "names" else {}
-    return ReadItems(opened, chosen, batches, named)
+    if labels == "given" and method is None and not any(item.labels for batch in batches for item in batch.items):
+        labels = "none"
+        name, hasher = choose_method(None, parameters, labels)
+    return ReadItems(opened, chosen, batches, named, labels, name, hasher)
 
 
 def check_learnable(
-    hasher: CrossModalHasher,
-    n_bits: int | str,
-    parameters: Mapping[str, Any],
-    read: ReadItems,
-    left_out: Sequence[Problem],
-) -> bool:
-    """Refuse what cannot be learned from, before any work; return whether modalities have one space of features."""
+    n_bits: int | str, parameters: Mapping[str, Any], read: ReadItems, left_out: Sequence[Problem]
+) -> None:
+    """Refuse what cannot be learned from, before any work."""
+    hasher = read.hasher
     if not read.batches:
         raise no_usable_item(left_out)
-    shared = _set_space(hasher, parameters, {batch.modality: read.encoders[batch.modality] for batch in read.batches})
+    _set_space(hasher, parameters, {batch.modality: read.encoders[batch.modality] for batch in read.batches})
     if type(hasher).supervised:
         _check_labelled(read.batches)
         if not type(hasher).needs_pairs:
             read.label_check().check_shared()
     sizes = {modality: len(rows) for modality, rows in training_rows(hasher, read.by_modality).items()}
     check_fewer_bits(1 if n_bits == AUTO else n_bits, sizes)
-    return shared
 
 
 def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
@@ -344,14 +368,14 @@ def _name_labels(
     return found
 
 
-def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> bool:
-    """Tell a method that can learn in one space whether there is one, and return that.
+def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> None:
+    """Tell a method that can learn in one space whether there is one.
 
     Encoders say which space they make vectors of; whose features are given says so with the parameter. Several
     modalities without a common space are refused: nothing would say which picture belongs to which text.
     """
     if "space" not in hasher.get_params(deep=False) or len(encoders) < 2:
-        return False
+        return
     spaces = {getattr(encoder, "space", None) for encoder in encoders.values()}
     if parameters.get("space") != "shared" and (None in spaces or len(spaces) > 1):
         names = " and ".join(map(repr, encoders))
@@ -363,7 +387,6 @@ def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders
             "docs/without-labels.md). One modality alone needs none of them"
         )
     hasher.set_params(space="shared")
-    return True
 
 
 def _check_labelled(batches: Sequence[Batch]) -> None:
@@ -387,23 +410,23 @@ def _check_labelled(batches: Sequence[Batch]) -> None:
 
 
 def _encode_all(
-    batches: Sequence[Batch],
-    encoders: Mapping[str, Encoder],
+    read: ReadItems,
     report: Report,
+    caches: tuple[FeatureCache, FeatureCache],
     *,
-    supervised: bool,
     workers: int | None,
     callback: Callback | None,
 ) -> dict[str, EncodedItems]:
-    """Fit each encoder to the training items and encode all items; those that fail are reported."""
-    from modalhash.encoders import encode_items
+    """Fit each encoder to the training items and encode all items; those that fail are reported.
 
+    ``caches`` are those of the engine that is replaced, if there is one, and of the new one.
+    """
     by_modality = {}
-    for batch in batches:
-        encoder = encoders[batch.modality]
-        fit_to(encoder, batch, supervised=supervised)
-        encoded = encode_items(
-            encoder, batch.contents, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
+    for batch in read.batches:
+        encoder = read.encoders[batch.modality]
+        fit_to(encoder, batch, supervised=type(read.hasher).supervised)
+        encoded = encode_cached(
+            encoder, batch.contents, *caches, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
         )
         for failure in encoded.failures:
             report(batch.items[failure.row].problem(ProblemCode.UNREADABLE, failure.reason))
@@ -486,11 +509,18 @@ def _training_data(
     return TrainingData(class_names, items, features, labels)
 
 
-def _fit(hasher: CrossModalHasher, n_bits: int | str, data: TrainingData, callback: Callback | None) -> Fitted:
+def _fit(
+    hasher: CrossModalHasher,
+    n_bits: int | str,
+    data: TrainingData,
+    encoders: Mapping[str, Encoder],
+    callback: Callback | None,
+) -> Fitted:
     """Fit the method to the training items."""
     pairs = _pairs(data.items) if type(hasher).needs_pairs else None
     hasher = _with_anchors(hasher, data)
-    return fit_with_length(hasher, n_bits, data.features, data.labels, pairs=pairs, callback=callback)
+    X = {name: model_features(hasher, encoders[name], values) for name, values in data.features.items()}
+    return fit_with_length(hasher, n_bits, X, data.labels, pairs=pairs, callback=callback)
 
 
 def _with_anchors(hasher: CrossModalHasher, data: TrainingData) -> CrossModalHasher:
@@ -503,8 +533,50 @@ def _with_anchors(hasher: CrossModalHasher, data: TrainingData) -> CrossModalHas
     return hasher
 
 
+class WordReader(NamedTuple):
+    """The encoders of an engine, and the one that reads words where it has pictures and no texts."""
+
+    encoders: Mapping[str, Encoder]
+    """By modality."""
+    words: Encoder | None
+    """None where texts are a modality of their own, or nothing puts words into the space of the pictures."""
+    pictures: str | None
+    """The modality that words search in, where texts are none of their own."""
+
+    @property
+    def sharing(self) -> list[str]:
+        """The modalities whose encoders share a space."""
+        return sharing_modalities(self.in_space)
+
+    @property
+    def in_space(self) -> dict[str, Encoder]:
+        """The encoders of modalities and of words."""
+        return {**self.encoders, **({} if self.words is None else {TEXT: self.words})}
+
+
+def _read_words(encoders: Mapping[str, Encoder], given: Encoder | None, class_names: Sequence[str]) -> WordReader:
+    """Choose how words are read as queries."""
+    pictures = next((name for name, encoder in encoders.items() if encoder.reads == "image"), None)
+    if pictures is None or TEXT in encoders or any(encoder.reads == "text" for encoder in encoders.values()):
+        return WordReader(encoders, None, None)
+    return WordReader(encoders, words_for(encoders[pictures], given, class_names), pictures)
+
+
+def _learn_vectors(hasher: CrossModalHasher, data: TrainingData, reader: WordReader, seed: int) -> Learned:
+    """Learn refinement vectors and, where words are read without texts, their codes."""
+    sharing = list(data.features) if getattr(hasher, "space", None) == "shared" else reader.sharing
+    learned = learn_refinement(hasher, data.features, data.labels, seed=seed, encoders=reader.in_space, sharing=sharing)
+    name = reader.pictures
+    if name is None or not (learned.refinement.knows_labels or learned.refinement.meaning):
+        return learned
+    posteriors = learned.training_posteriors(name, labels=False)
+    vectors = learned.refinement.joined(name, posteriors, data.features[name])
+    made = learn_word_codes(learned.refinement, vectors, hasher.codes_[name], hasher.n_bits)
+    return learned._replace(refinement=made)
+
+
 def _learn_confidence(
-    hasher: CrossModalHasher, data: TrainingData, encoders: Mapping[str, Encoder], seed: int, progress: Reporter
+    hasher: CrossModalHasher, data: TrainingData, reader: WordReader, seed: int, progress: Reporter
 ) -> tuple[Confidence | None, dict[str, Any]]:
     """Fit the method once more to most of the training items, and learn from the others how far hits are right.
 
@@ -513,7 +585,10 @@ def _learn_confidence(
     from sklearn.base import clone
 
     if data.labels is None:
-        return None, nothing_expected("it was learned without labels, so that nothing tells which hits are right")
+        confidence = None
+        if reader.pictures is not None and reader.words is not None and getattr(reader.words, "space", None) == NAMES:
+            confidence = confidence_of_names(reader.pictures)
+        return confidence, nothing_expected("it was learned without labels, so that nothing tells which hits are right")
     held = hold_out(data.features, seed)
     fewest = min(held.held_out, key=lambda name: len(held.held_out[name]))
     if len(held.held_out[fewest]) < MIN_HELD_OUT:
@@ -532,12 +607,16 @@ def _learn_confidence(
     model = _with_anchors(clone(hasher), rest).fit(rest.features, rest.labels, pairs=pairs)
     progress("confidence", 1, 2)
     known = {}
-    for name, encoder in encoders.items():
+    for name, encoder in reader.encoders.items():
         texts = [item.text for item in data.items.get(name, ())]
         if encoder.reads == "text" and texts and all(text is not None for text in texts):
             known[name] = _known_words(encoder, texts, held.learned[name], held.held_out[name])
-    searches = search_held_out(model, data.features, data.labels, held, known=known, seed=seed)
+    words = None if reader.words is None else reader.words.encode(data.class_names)
+    vectors = _learn_vectors(model, rest, reader, seed)
+    searches = search_held_out(model, data.features, data.labels, held, vectors, known=known, words=words, seed=seed)
     ids = {name: [item.id for item in items] for name, items in data.items.items()}
+    if reader.pictures is not None:
+        ids[TEXT] = data.class_names
     learned = fit_confidence(searches), expect(searches, data.features, ids)
     progress("confidence", 2, 2)
     return learned
@@ -552,14 +631,15 @@ def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, 
 
 
 def _codes_of(
-    hasher: CrossModalHasher, modality: str, part: EncodedItems, training: Array, codes: str
+    hasher: CrossModalHasher, encoder: Encoder, modality: str, part: EncodedItems, training: Array, codes: str
 ) -> tuple[list[str], Codes]:
     """Return kind and code of each item: learned for what was trained on if wanted, hashed for the rest.
 
     Items that learned from labels which they only name are hashed: what they are is in their features, and no label of
     theirs goes into a code.
     """
-    packed = pack_signs(hasher.decision_function({modality: part.features})[modality])
+    features = model_features(hasher, encoder, part.features)
+    packed = pack_signs(hasher.decision_function({modality: features})[modality])
     learned = np.zeros(len(packed), dtype=bool)
     if codes == "learned":
         own = np.array([not part.items[row].named_labels for row in training], dtype=bool)

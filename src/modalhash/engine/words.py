@@ -43,6 +43,29 @@ def find_words(
     return list(zip(found, distances, strict=True))
 
 
+def join_both(by_picture: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
+    """Return the k best hits of a picture with words, by reciprocal rank; each is as certain as the less certain one.
+
+    An item that only one of the two found counts for the other as if it came after all that it found.
+    """
+    rankings = [
+        {(hit.modality, hit.id): (place, hit) for place, hit in enumerate(hits, 1)} for hits in (by_picture, by_words)
+    ]
+    scores: dict[tuple[str, str], float] = {}
+    for ranking in rankings:
+        for key in {**rankings[0], **rankings[1]}:
+            place = ranking[key][0] if key in ranking else len(ranking) + 1
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + place)
+    joined = []
+    for rank, key in enumerate(sorted(scores, key=lambda key: -scores[key])[:k], 1):
+        both = [ranking[key][1] for ranking in rankings if key in ranking]
+        certain = [hit.confidence for hit in both if hit.confidence is not None]
+        found_by = tuple(dict.fromkeys(way for hit in both for way in hit.found_by))
+        least = min(certain) if len(certain) == len(both) == len(rankings) else None
+        joined.append(both[0].changed(rank=rank, score=scores[key], found_by=found_by, confidence=least))
+    return joined
+
+
 def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int, *, way: str = "words") -> list[Hit]:
     """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first.
 

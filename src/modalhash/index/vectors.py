@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,6 +112,12 @@ class VectorTable:
             if 2 * self._n_removed > view.n:
                 kept = np.flatnonzero(view.groups[: view.n] >= 0)
                 self._view, self._n_removed = self._copied(view, kept, len(kept))._replace(n=len(kept)), 0
+
+    def numbers(self, groups: Sequence[int] | None = None) -> Array:
+        """Return the ids of all rows, or of those of some groups, ascending."""
+        view = self._view
+        own = view.groups[: view.n]
+        return np.asarray(view.ids[: view.n][own >= 0 if groups is None else np.isin(own, groups)])
 
     def find(self, ids: Array) -> FoundRows:
         """Return the rows of some ids, for products with a query."""

@@ -37,7 +37,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         with service.body_budget.reader(client_of(request.scope).address) as reader:
             body, file = await reader.read(request, schemas.SearchBody)
             options = body.options()
-            query, result = await _begin(service, body, options, file)
+            query, result = await _begin(service, body, None if _is_checked(options) else options, file)
         if result.hits is None:
             if _is_checked(options):
                 await service.in_thread("items", service.searcher.check_options, options, body.check_labels)
@@ -60,6 +60,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 "asymmetric": options.asymmetric,
                 **({} if options.min_confidence is None else {"min_confidence": options.min_confidence}),
                 "known": encoded.known,
+                "read_as": encoded.read_as,
                 "message": encoded.message,
                 "warnings": [] if encoded.message is None else [encoded.message],
                 "hits": [schemas.hit_json(hit) for hit in hits or ()],
@@ -73,15 +74,19 @@ def _is_checked(options: SearchOptions) -> bool:
 
 
 async def _begin(
-    service: Service, body: schemas.SearchBody, options: SearchOptions, file: bytes | None
+    service: Service, body: schemas.SearchBody, wanted: SearchOptions | None, file: bytes | None
 ) -> tuple[dict[str, Any], SearchResult]:
-    """Return what was searched for, for the response, and its code; with hits, unless there is more to do before."""
+    """Return what was searched for, for the response, and its code; with hits, where they are ``wanted`` at once."""
     searcher = service.searcher
-    wanted = None if _is_checked(options) else options
     given = [name for name, value in (("text", body.text), ("id", body.id), ("image", file)) if value is not None]
-    if len(given) != 1:
-        raise HTTPError(422, f"got {' and '.join(given) or 'no query'}; expected one of text, id, image")
+    if not given or given[-2:] == ["id", "image"]:
+        raise HTTPError(422, f"got {' and '.join(given) or 'no query'}; expected text, id or image, or text with one")
     searcher.check_modalities(*body.wanted)
+    if body.text is not None and len(given) == 2:
+        alone = body.model_copy(update={"text": None})
+        query, picture = await _begin(service, alone, None, file)
+        words = await searcher.search(SearchJob(TextQuery(body.text, searcher.modality_for("text", None))))
+        return {**query, "text": body.text}, SearchResult(picture.query._replace(words=words.query))
     service.metrics.count_search(given[0])
     if body.text is not None:
         modality = searcher.modality_for("text", body.modality)

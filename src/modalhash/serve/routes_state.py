@@ -69,7 +69,7 @@ def _engine_info(service: Service, duplicates: bool, writable: bool) -> dict[str
         "codes": engine.config["codes"],
         "paired": bool(type(engine.model).needs_pairs),
         "modalities": {
-            name: {"items": n, "query": reads[name] != "array", "reads": reads[name]} for name, n in sizes.items()
+            name: {"items": sizes.get(name, 0), "query": own != "array", "reads": own} for name, own in reads.items()
         },
         "labels": labels[:MAX_LISTED_LABELS],
         "examples": _examples(service, labels),

@@ -110,13 +110,16 @@ class SearchByText(SearchFields):
 
 
 class SearchByItem(SearchFields):
-    """A search by an item of the engine."""
+    """A search by an item of the engine, perhaps with words."""
 
     id: Id = Field(description="The item to search by.")
+    text: Words | None = Field(None, description="Words to search for as well.")
 
 
 class SearchByPicture(SearchFields):
-    """A search by a picture."""
+    """A search by a picture, perhaps with words."""
+
+    text: Words | None = Field(None, description="Words to search for as well.")
 
     image: bytes = Field(description="The file.", json_schema_extra={"format": "binary"})
 
@@ -221,6 +224,9 @@ class SearchResponse(BaseModel):
     min_confidence: float | None = None
     known: float | None = Field(
         None, ge=0, le=1, description="The share of the query's words that the engine knows; null without words."
+    )
+    read_as: dict[str, str] = Field(
+        default_factory=dict, description="Words of the query that were read as others, e.g. `perro` as `dog`."
     )
     message: str | None = Field(None, description="What to say about the query before its hits.")
     warnings: list[str] = Field(description="The message again, if there is one.")

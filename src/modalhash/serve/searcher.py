@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from time import process_time
 from typing import NamedTuple
 
@@ -54,6 +55,8 @@ class EncodedQuery(NamedTuple):
 
     batch: QueryBatch
     row: int
+    words: EncodedQuery | None = None
+    """Words that come with a picture."""
 
     @property
     def code(self) -> str:
@@ -81,11 +84,18 @@ class EncodedQuery(NamedTuple):
     @property
     def message(self) -> str | None:
         """What a person should know about the query before its hits."""
-        return self.batch.message(self.row)
+        return self.batch.message(self.row) or (None if self.words is None else self.words.message)
+
+    @property
+    def read_as(self) -> dict[str, str]:
+        """Words of the query that were read as others."""
+        own = self.batch.words_read_as(self.row)
+        return own if self.words is None else {**own, **self.words.read_as}
 
     def request(self, options: SearchOptions) -> SearchRequest:
         """Return the query with its options, for :attr:`Searcher.search`."""
-        return self.batch.request(self.row, options)
+        request = self.batch.request(self.row, options)
+        return request if self.words is None else replace(request, words=self.words.request(options))
 
 
 class SearchJob(NamedTuple):
@@ -165,9 +175,10 @@ class Searcher:
             The modality that the request names.
         """
         plural = "texts" if reads == "text" else "pictures"
-        able = [modality for modality in self.engine.modalities if self.engine.reads.get(modality) == reads]
+        able = [modality for modality, own in self.engine.reads.items() if own == reads]
         if name is not None:
-            self.check_modalities(name)
+            if name not in self.engine.reads:
+                self.check_modalities(name)
             if name not in able:
                 expected = f"expected {' or '.join(map(repr, able))}" if able else "no modality does; search by id"
                 raise HTTPError(422, f"modality: {name!r} does not take {plural}; {expected}")

@@ -19,7 +19,7 @@ from modalhash.store.filters import Filter
 KINDS = ("learned", "hashed")
 """A code was made from labels in training, or from features alone."""
 
-MAX_REFINEMENT = 128
+MAX_REFINEMENT = 192
 """The most bytes of an item's refinement vector."""
 
 MAX_DEPTH = 100

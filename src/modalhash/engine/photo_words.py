@@ -1,0 +1,167 @@
+r"""Words as queries in an engine that has pictures and no texts.
+
+No text was learned from, so words are read in two ways. A word that names a label, or means the same as its name, is
+searched as that label: its posterior is that of an item with this label. And where the encoder of the pictures shares a
+space with one of texts (:mod:`modalhash.engine.meaning`), all words together are a place in it, near to pictures that
+show what they say. Codes are predicted from both, by a least squares fit to the pictures that were learned from.
+
+A query may ask for several things at once, ``snowy mountains``: each label that it names is a part of it, and so are
+all words together if some name no label. A picture is as certain as the part that
+it matches least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from modalhash._typing import Array, Codes
+from modalhash.codes import pack_signs, unpack_signs
+from modalhash.data import label_matrix
+from modalhash.engine.named_labels import MIN_LETTERS, WORD, NamedLabels, find_named_labels
+from modalhash.engine.query import QueryBatch, check_words
+from modalhash.engine.refinement import Refinement
+
+if TYPE_CHECKING:
+    from modalhash.encoders import Encoder
+
+TEXT = "text"
+"""The modality of words as a query; no item is of it."""
+N_SUGGESTED, N_GOOD, SUGGESTED, ALIKE = 12, 5, 0.45, 0.5
+"""Words that are suggested, at most; the pictures that each has to find; their least cosine; and the cosine from which
+two words are alike."""
+RIDGE = 1e-2
+"""Of the fit of codes, as a share of the mean square of the values that they are predicted from."""
+
+
+@dataclass(frozen=True)
+class PhotoWords:
+    """Reads words; made by :func:`words_for` and :func:`learn_word_codes`."""
+
+    encoder: Encoder | None
+    """Of texts, in the space of the pictures; None where there is none, and then labels alone are understood."""
+    class_names: Sequence[str]
+    """The labels that were learned from."""
+    refinement: Refinement
+
+    def read(self, texts: Sequence[str]) -> QueryBatch:
+        """Return words as queries."""
+        check_words(texts)
+        named = find_named_labels(texts, self.class_names, self.encoder)
+        labels = label_matrix(named.labels, self.class_names)
+        features = None if self.encoder is None else self.encoder.encode(list(texts))
+        vectors = word_vectors(self.refinement, labels, features)
+        known = np.array([float(bool(own)) for own in named.labels])
+        said: list[dict[str, str]] = [_said(text, named.words) for text in texts]
+        if self.encoder is not None:
+            understood = getattr(self.encoder, "known", lambda batch: np.ones(len(batch)))
+            known = np.maximum(known, understood(texts))
+            said = [{**_read_as(self.encoder, text), **own} for text, own in zip(texts, said, strict=True)]
+        return QueryBatch(
+            TEXT,
+            word_codes(self.refinement, vectors),
+            vectors=list(vectors),
+            known=known,
+            familiarity=known,
+            texts=list(texts),
+            read_as=said,
+            parts=[self._parts(text, named, labels[row], vectors[row]) for row, text in enumerate(texts)],
+        )
+
+    def _parts(self, text: str, named: NamedLabels, labels: Array, vector: Array) -> tuple[tuple[Codes, Array], ...]:
+        """Return what a text asks for, if that is more than one thing."""
+        columns = np.flatnonzero(labels)
+        words = [word for word in WORD.findall(text.casefold()) if len(word) >= MIN_LETTERS]
+        whole = self.encoder is not None and any(word not in named.words for word in words)
+        if not len(columns) or len(columns) + whole < 2:
+            return ()
+        rows = np.repeat(vector[None], len(columns) + whole, axis=0)
+        rows[:, : self.refinement.n_posterior] = 0
+        each = np.zeros((len(columns), len(labels)), dtype=bool)
+        each[np.arange(len(columns)), columns] = True
+        rows[: len(columns), : self.refinement.n_posterior] = self.refinement.label_posteriors(each)
+        return tuple(zip(word_codes(self.refinement, rows), rows, strict=True))
+
+
+def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str]) -> Encoder | None:
+    """Return the encoder that reads words for pictures of another: the one given, if both share a space, or its own."""
+    from modalhash.encoders import NOUNS
+
+    space = getattr(image, "space", None)
+    if space is None:
+        return None
+    encoder = given
+    if getattr(given, "space", None) != space:
+        make = getattr(image, "text_encoder", None)
+        encoder = None if make is None else make()
+    return None if encoder is None else encoder.fit([*NOUNS, *class_names])
+
+
+def suggest_words(refinement: Refinement, pictures: Array) -> list[str]:
+    """Return everyday nouns that find pictures in the space of names, the surest first.
+
+    ``pictures`` are the refinement vectors of some. Nouns that mean about the same are named once.
+    """
+    from modalhash.encoders import NOUNS
+
+    if refinement.meaning is None or not len(pictures):
+        return []
+    part = refinement.meaning_values
+    encoder = refinement.encoders[TEXT]
+    nouns = refinement.meaning.vectors(TEXT, encoder, encoder.encode(list(NOUNS))).astype(np.float32) / 127
+    cosines = np.sort(nouns @ (pictures[:, part].astype(np.float32) / 127).T, axis=1)[:, -N_GOOD:]
+    chosen: list[int] = []
+    for row in np.argsort(-cosines.mean(axis=1), kind="stable").tolist():
+        if cosines[row, 0] < SUGGESTED or len(chosen) == N_SUGGESTED:
+            break
+        if not chosen or float((nouns[chosen] @ nouns[row]).max()) < ALIKE:
+            chosen.append(row)
+    return [NOUNS[row] for row in chosen]
+
+
+def word_vectors(refinement: Refinement, labels: Array, features: Any) -> Array:
+    """Return refinement vectors of words, int8, from the labels they name (words, labels) and their features."""
+    vectors = np.zeros((len(labels), refinement.meaning_values.stop), dtype=np.int8)
+    if refinement.knows_labels:
+        vectors[:, : refinement.n_posterior] = refinement.label_posteriors(labels)
+    if refinement.meaning is not None and features is not None:
+        meaning = refinement.meaning.vectors(TEXT, refinement.encoders[TEXT], features)
+        vectors[:, refinement.meaning_values] = meaning
+    return vectors
+
+
+def word_codes(refinement: Refinement, vectors: Array) -> Codes:
+    """Return the codes that pictures with such vectors mostly have."""
+    assert refinement.word_codes is not None
+    return pack_signs(_first_parts(refinement, vectors) @ refinement.word_codes)
+
+
+def learn_word_codes(refinement: Refinement, vectors: Array, codes: Codes, n_bits: int) -> Refinement:
+    """Return a refinement that also predicts codes from vectors; ``vectors`` and ``codes`` are of pictures."""
+    known = _first_parts(refinement, vectors)
+    gram = known.T @ known
+    gram[np.diag_indices(len(gram))] += RIDGE * np.trace(gram) / len(gram)
+    weights = np.linalg.solve(gram, known.T @ unpack_signs(codes, n_bits).astype(np.float64))
+    return replace(refinement, word_codes=weights.astype(np.float32))
+
+
+def _first_parts(refinement: Refinement, vectors: Array) -> Array:
+    """Return the posterior and the meaning of vectors, and a 1."""
+    posterior = vectors[:, : refinement.n_posterior] * refinement.posterior_step
+    meaning = vectors[:, refinement.meaning_values] / 127
+    return np.hstack([posterior, meaning, np.ones((len(vectors), 1))])
+
+
+def _said(text: str, words: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return which words of a text were read as labels that are written in another way."""
+    own = [word for word in WORD.findall(text.casefold()) if word in words]
+    return {word: words[word][0] for word in own if not any(word in name.casefold() for name in words[word])}
+
+
+def _read_as(encoder: Encoder, text: str) -> dict[str, str]:
+    """Return which words of a text an encoder reads as others, because it knows these."""
+    read = getattr(encoder, "read_as", None)
+    return {} if read is None else dict(read([text])[0])
