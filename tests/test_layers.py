@@ -78,7 +78,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined",
     ],
     "engine": [
-        "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability sources words",
+        "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability source_items words",
+        "picture_folders source_lines",
+        "sources",
         "code_files feedback label_check listing ordering tar_samples",
         "confidence encoding",
         "_training_cost answer encode_run expected folder",

@@ -12,7 +12,7 @@ from sources_for_encoding import make_tar, rows_of
 
 from modalhash._archives import find_member
 from modalhash.engine import Item, ProblemCode
-from modalhash.engine.sources import archive_items
+from modalhash.engine.picture_folders import archive_items
 from modalhash.engine.tar_samples import MAX_TEXT_BYTES, tar_items
 
 READS = {"image": "image", "text": "text"}

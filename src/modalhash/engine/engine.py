@@ -60,7 +60,7 @@ from modalhash.engine.query import (
 )
 from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.retraining import Settings, retrain_engine
-from modalhash.engine.sources import Problem, ProblemCollector, Report
+from modalhash.engine.source_items import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback

@@ -17,7 +17,8 @@ from modalhash.data import TableFormat
 from modalhash.engine.code_files import Identity, code_files, count_rows, read_codes
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.item_files import ItemFiles
-from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
+from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, Report
+from modalhash.engine.sources import count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
 

@@ -33,21 +33,10 @@ from modalhash.engine._urls import (
     relative_files,
     size_of,
 )
-from modalhash.engine.sources import (
-    PICTURE_SUFFIXES,
-    Item,
-    Problem,
-    Seen,
-    archive_items,
-    check_columns,
-    count_items,
-    count_lines,
-    drop_duplicates,
-    is_storable,
-    manifest_fields,
-    parse_items,
-    picture_files,
-)
+from modalhash.engine.picture_folders import PICTURE_SUFFIXES, archive_items, picture_files
+from modalhash.engine.source_items import Item, Problem, Seen, drop_duplicates, is_storable
+from modalhash.engine.source_lines import check_columns, count_lines, manifest_fields, parse_items
+from modalhash.engine.sources import count_items
 
 TEXT_SUFFIX = ".txt"
 PART_SIZE = 2048

@@ -22,7 +22,7 @@ from modalhash.engine.folder import MEDIA, EngineError, Generation, Parts
 from modalhash.engine.ingest import ItemCoder
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.relabelling import LabelCoder
-from modalhash.engine.sources import Item, Problem, ProblemCode, Report
+from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
 from modalhash.engine.training import STORE_BATCH_SIZE, Made, train_engine
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Key, Record, Revision, Store, StoreError

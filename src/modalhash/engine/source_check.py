@@ -34,7 +34,7 @@ from modalhash.engine.label_check import (
     describe_alike,
     describe_label_overlap,
 )
-from modalhash.engine.sources import Batch, Problem, ProblemCode, group_problems
+from modalhash.engine.source_items import Batch, Problem, ProblemCode, group_problems
 from modalhash.engine.training import (
     LABELS,
     ReadItems,

@@ -26,20 +26,9 @@ from modalhash._archives import (
     too_large,
 )
 from modalhash.engine._urls import base_name, is_remote, opened
-from modalhash.engine.sources import (
-    LINE_FIELDS,
-    PICTURE_SUFFIXES,
-    REFUSALS,
-    BadLineError,
-    Item,
-    Problem,
-    ProblemCode,
-    archive_labels,
-    is_picture,
-    is_storable,
-    parse_common,
-    unknown_modality,
-)
+from modalhash.engine.picture_folders import PICTURE_SUFFIXES, REFUSALS, archive_labels, is_picture
+from modalhash.engine.source_items import Item, Problem, ProblemCode, is_storable, unknown_modality
+from modalhash.engine.source_lines import LINE_FIELDS, BadLineError, parse_common
 
 MAX_TEXT_BYTES = 2**20
 _MODALITIES = {**{suffix.removeprefix("."): "image" for suffix in PICTURE_SUFFIXES}, "txt": "text"}

@@ -26,17 +26,8 @@ from modalhash.engine.label_check import LabelCheck
 from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import Refinement, learn_refinement
-from modalhash.engine.sources import (
-    Batch,
-    Item,
-    Problem,
-    ProblemCode,
-    Report,
-    choose_encoders,
-    group_problems,
-    open_source,
-    read_batches,
-)
+from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, Report, group_problems
+from modalhash.engine.sources import choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Record, Store
 from modalhash.validation import check_choice, check_fewer_bits
