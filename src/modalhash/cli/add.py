@@ -24,6 +24,7 @@ from modalhash.cli._common import (
     key_values,
     open_engine,
     print_json,
+    printable,
     problems_as_json,
     progress_bars,
     say,
@@ -82,9 +83,11 @@ def add(
         )
         noted |= {"added": done.added, "replaced": done.replaced}
         total = len(opened)
+    for line in done.notes:
+        say(printable(line))
     show_problems(done.problems, manifest)
     if as_json:
-        counts = {"added": done.added, "replaced": done.replaced, "items": total}
+        counts = {"added": done.added, "replaced": done.replaced, "items": total, "notes": list(done.notes)}
         print_json({**counts, "problems": problems_as_json(done.problems)})
     else:
         replaced = f" ({done.replaced:,} in place of others)" if done.replaced else ""

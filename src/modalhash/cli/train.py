@@ -31,6 +31,7 @@ from modalhash.cli._common import (
     import_from_here,
     key_values,
     print_json,
+    printable,
     problems_as_json,
     progress_bars,
     say,
@@ -97,7 +98,8 @@ def train(
     and perhaps [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
     need not belong together. Lines without labels are not learned from; they
     are found all the same. Of a folder of pictures, or a zip or tar of such, the
-    names of its subfolders are the labels.
+    names of its subfolders are the labels. Rows of a table that name pictures of
+    such a folder, by path or file name, say more about these.
 
     Nothing is labelled? [b]--labels none[/b] learns from features: photos find
     photos, or texts find texts; with encoders that put both into one space (CLIP),
@@ -112,6 +114,8 @@ def train(
     modalhash train items.csv -o engine
 
     modalhash train photos/ texts.csv -o engine
+
+    modalhash train photos/ labels.csv -o engine
 
     modalhash train items.jsonl -o engine --bits 32 --field image=file --field text=caption --field labels=keywords
 
@@ -197,7 +201,7 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
     say(f"{output}: {sizes}; {describe_labels(facts)} ({seconds})")
-    for line in (*describe_named_labels(facts), *describe_overlap(facts)):
+    for line in (*map(printable, facts["notes"]), *describe_named_labels(facts), *describe_overlap(facts)):
         say(line)
     say(describe_codes(facts))
     say(describe_expected(facts["expected"], codes=facts["codes"]))

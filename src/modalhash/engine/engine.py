@@ -275,7 +275,8 @@ class Engine:
         ----------
         source : a manifest (``.jsonl``, ``.csv``, ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``), a folder of
             pictures, whose subfolders are labels, or an archive of such (``.zip``, ``.tar``, ``.tar.gz``), which is not
-            unpacked; or a list of these; a :class:`~modalhash.data.Dataset`, a file that
+            unpacked; or a list of these, where rows of a manifest that name a picture of a folder and that picture are
+            one item; a :class:`~modalhash.data.Dataset`, a file that
             :func:`~modalhash.data.read` recognises, or the name of a data set; a pandas or polars frame, or a
             ``datasets.Dataset``; or dicts such as ``{"path": "a.jpg", "labels": ["boat"]}``,
             ``{"text": "a red boat", "labels": ["boat"]}``
@@ -489,6 +490,7 @@ class Engine:
         """
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
+        notes: list[str] = []
         ingester = Ingester(
             self.store,
             self.model,
@@ -501,6 +503,7 @@ class Engine:
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
             refinement=self.refinement,
             identity=engine_identity(self.config),
+            note=notes.append,
             check_current=self._generation.check,
         )
         try:
@@ -508,7 +511,7 @@ class Engine:
         finally:
             self.refresh()
         problems.warn()
-        return Added(added, replaced, tuple(problems.problems))
+        return Added(added, replaced, tuple(problems.problems), tuple(notes))
 
     def encode_to(
         self,

@@ -26,7 +26,7 @@ from modalhash.engine.label_check import LabelCheck
 from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import Refinement, learn_refinement
-from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, Report, group_problems
+from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report, group_problems
 from modalhash.engine.sources import choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Record, Store
@@ -110,17 +110,17 @@ def train_engine(
             left_out.append(problem)
             report(problem)
 
+        notes: list[str] = []
         read = read_training_items(
             source,
             hasher,
             note,
+            ReadOptions(fields, table, notes.append),
             encoders=encoders,
             labels=labels,
-            fields=fields,
             learn_from=learn_from,
             quality=quality,
             download=download,
-            table=table,
         )
         chosen = read.encoders
         shared = check_learnable(hasher, n_bits, parameters, read, left_out)
@@ -146,6 +146,7 @@ def train_engine(
             "codes": codes,
             "labels": labels,
             **({"named_labels": read.named} if read.named else {}),
+            **({"notes": notes} if notes else {}),
             **({"label_overlap": read.label_check().to_config()} if supervised and len(encoded) > 1 else {}),
             "class_names": data.class_names,
             "searched_fields": _check_names(searched_fields),
@@ -207,20 +208,19 @@ def read_training_items(
     source: Any,
     hasher: CrossModalHasher,
     report: Report,
+    how: ReadOptions,
     *,
     encoders: Mapping[str, Any] | None,
     labels: str,
-    fields: Mapping[str, str] | None,
     learn_from: str,
     quality: str,
     download: bool,
-    table: TableFormat | None,
 ) -> ReadItems:
     """Read all items of a source; texts without labels get those that they name where ``labels`` is "names"."""
-    opened = open_source(source, fields=fields, table=table)
+    opened = open_source(source, fields=how.fields, table=how.table)
     chosen = choose_encoders(opened, encoders, quality=quality, download=download)
     limit = LabelLimit(opened) if type(hasher).supervised else None
-    batches = _read_all(opened, chosen, report, limit, fields=fields, table=table, every=learn_from == "all")
+    batches = _read_all(opened, chosen, report, limit, how, every=learn_from == "all")
     named = _name_labels(batches, chosen, limit) if labels == "names" else {}
     return ReadItems(opened, chosen, batches, named)
 
@@ -290,9 +290,8 @@ def _read_all(
     encoders: Mapping[str, Encoder],
     report: Report,
     limit: LabelLimit | None,
+    how: ReadOptions,
     *,
-    fields: Mapping[str, str] | None,
-    table: TableFormat | None,
     every: bool,
 ) -> list[Batch]:
     """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
@@ -301,7 +300,7 @@ def _read_all(
     """
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
     batches = []
-    for batch in read_batches(source, reads, report, fields=fields, table=table):
+    for batch in read_batches(source, reads, report, how):
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
         if limit is not None:
