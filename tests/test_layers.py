@@ -78,7 +78,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined",
     ],
     "engine": [
-        "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability source_items words",
+        "_code_length _filter_check _urls code_use folder_names item_files named_labels query refinement reliability source_items words",
         "picture_folders source_lines",
         "photo_tables",
         "sources",

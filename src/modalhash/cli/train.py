@@ -98,8 +98,9 @@ def train(
     and perhaps [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
     need not belong together. Lines without labels are not learned from; they
     are found all the same. Of a folder of pictures, or a zip or tar of such, the
-    names of its subfolders are the labels. Rows of a table that name pictures of
-    such a folder, by path or file name, say more about these.
+    names of its subfolders are the labels, but for those that say nothing, such as
+    2019 or DCIM. Rows of a table that name pictures of such a folder, by path or
+    file name, say more about these.
 
     Nothing is labelled? [b]--labels none[/b] learns from features: photos find
     photos, or texts find texts; with encoders that put both into one space (CLIP),
@@ -130,6 +131,8 @@ def train(
     modalhash train photos/ -o engine --labels none
 
     modalhash train photos/ captions.csv -o engine --labels names
+
+    modalhash train photos-by-year/ -o engine --labels folders
 
     modalhash train openmoji -o emoji
 

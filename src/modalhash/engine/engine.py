@@ -290,9 +290,10 @@ class Engine:
         method, parameters : see ``modalhash methods``; parameters of the method by name. By default ``"rlh"``, and
             ``"itq"`` without labels
         random_state : the seed of the training, where the method draws anything
-        labels : ``"given"`` learns from the labels that items have; ``"names"`` also from those that texts without any
-            name, e.g. because the folders of the photos are called so; ``"none"`` learns from features alone, which
-            takes one modality, or encoders that share a space
+        labels : ``"given"`` learns from the labels that items have, and names of folders that say nothing (``2019``,
+            ``DCIM``, ``New folder``) are none; ``"folders"`` also from these; ``"names"`` also from those that texts
+            without any name, e.g. because the folders of the photos are called so; ``"none"`` learns from features
+            alone, which takes one modality, or encoders that share a space
         codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
             from features alone, as new items get
         fields : the names of the manifest's fields, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
@@ -503,6 +504,7 @@ class Engine:
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
             refinement=self.refinement,
             identity=engine_identity(self.config),
+            every_folder=self.config.get("labels") == "folders",
             note=notes.append,
             check_current=self._generation.check,
         )

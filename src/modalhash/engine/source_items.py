@@ -178,6 +178,8 @@ class ReadOptions:
     """What lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``."""
     table: TableFormat | None = None
     """The encoding, separator or sheet of a table."""
+    every_folder: bool = False
+    """Whether every name of a folder of pictures is a label, also one that says nothing (``2019``, ``DCIM``)."""
     note: Callable[[str], None] = lambda text: None
     """Called with what a person may want to know of the reading, a sentence at a time."""
 

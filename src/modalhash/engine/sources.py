@@ -14,6 +14,7 @@ import numpy as np
 
 from modalhash._archives import OTHER_ARCHIVES, ArchiveError, archive_entries, is_archive
 from modalhash.data import TableFormat, has_columns, holds_features, is_manifest
+from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.photo_tables import Photos
 from modalhash.engine.picture_folders import archive_items, is_picture, picture_files, picture_items
 from modalhash.engine.source_items import (
@@ -164,9 +165,10 @@ def read_batches(
 
 def _path_items(paths: list[Path], reads: Mapping[str, str], report: Report, how: ReadOptions) -> Iterator[Item]:
     """Yield the items of manifests, folders and archives in order; rows about photos of the others are merged."""
+    names = FolderLabels(every=how.every_folder)
 
     def pictures(path: Path) -> Iterator[Item]:
-        return picture_items(path, reads) if path.is_dir() else archive_items(path, reads, report)
+        return picture_items(path, reads, names) if path.is_dir() else archive_items(path, reads, report, names)
 
     tables = [path for path in paths if not path.is_dir() and not is_archive(path)]
     if tables and len(tables) < len(paths):
@@ -177,6 +179,8 @@ def _path_items(paths: list[Path], reads: Mapping[str, str], report: Report, how
     else:
         for path in paths:
             yield from manifest_items(path, reads, report, how) if tables else pictures(path)
+    if text := names.note():
+        how.note(text)
 
 
 def _batch(modality: str, items: list[Item]) -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -18,7 +19,7 @@ from modalhash.codes import pack_signs
 from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
 from modalhash.engine._code_length import AUTO, Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import HELD_OUT, MIN_HELD_OUT, Confidence, fit_confidence, hold_out, search_held_out
-from modalhash.engine.expected import expect, nothing_expected
+from modalhash.engine.expected import expect, near_chance, nothing_expected
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
 from modalhash.engine.item_files import HOME, ItemFiles
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
 
-LABELS = ("given", "names", "none")
-"""What is learned from: labels as items have them; also those that texts without any name; or features alone."""
+LABELS = ("given", "folders", "names", "none")
+"""What is learned from: labels as items have them; with every name of a folder, also one that says nothing (``2019``);
+with those that texts without any name; or features alone."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
 """The methods that are taken where none is named."""
 STORE_BATCH_SIZE = 10_000
@@ -115,7 +117,7 @@ def train_engine(
             source,
             hasher,
             note,
-            ReadOptions(fields, table, notes.append),
+            ReadOptions(fields, table, labels == "folders", notes.append),
             encoders=encoders,
             labels=labels,
             learn_from=learn_from,
@@ -138,6 +140,8 @@ def train_engine(
         learned = learn_refinement(hasher, data.features, data.labels, seed=seed, shared_space=shared)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
         confidence, expected = _learn_confidence(hasher, data, chosen, seed, Reporter(callback))
+        if text := near_chance(expected):
+            warnings.warn(text, UserWarning, stacklevel=3)
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
