@@ -268,6 +268,7 @@ class Engine:
         quality: str = "fast",
         download: bool = False,
         table: TableFormat | None = None,
+        exif: bool = True,
     ) -> Self:
         """Learn codes from items, which need no pairing, and put all of them into a new engine.
 
@@ -315,6 +316,8 @@ class Engine:
         download : fetch a model of Hugging Face that is given by its ID and is not on disk
         table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
             :class:`~modalhash.data.TableFormat`
+        exif : take the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` of pictures from what
+            their camera wrote into them, where the manifest has no such field
 
         Notes
         -----
@@ -342,6 +345,7 @@ class Engine:
             quality=quality,
             download=download,
             table=table,
+            exif=exif,
         )
         problems.warn()
         engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
@@ -479,6 +483,7 @@ class Engine:
         callback: Callback | None = None,
         on_problem: Report | None = None,
         table: TableFormat | None = None,
+        exif: bool = True,
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
 
@@ -505,6 +510,7 @@ class Engine:
             refinement=self.refinement,
             identity=engine_identity(self.config),
             every_folder=self.config.get("labels") == "folders",
+            exif=exif,
             note=notes.append,
             check_current=self._generation.check,
         )

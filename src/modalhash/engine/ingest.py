@@ -126,6 +126,8 @@ class Ingester:
     """What codes in files have to be made with."""
     every_folder: bool = False
     """Whether every name of a folder is a label, as when the engine was trained."""
+    exif: bool = True
+    """Whether items get the fields that cameras write into pictures."""
     note: Callable[[str], None] = lambda text: None
     """Called with what a person may want to know of the reading."""
     check_current: Callable[[], None] = lambda: None
@@ -146,7 +148,7 @@ class Ingester:
             return self._add_codes(files, Reporter(callback))
         opened = open_source(source, fields=fields, table=table)
         progress, total = Reporter(callback), count_items(opened)
-        how = ReadOptions(fields, table, self.every_folder, self.note)
+        how = ReadOptions(fields, table, self.every_folder, self.exif, self.note)
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
         for batch in read_batches(opened, reads, self.report, how, size=BATCH_SIZE):

@@ -242,7 +242,7 @@ def check_sources(
                 source,
                 hasher,
                 problems.append,
-                ReadOptions(fields, table, labels == "folders", notes.append),
+                ReadOptions(fields, table, labels == "folders", exif=False, note=notes.append),
                 encoders=encoders,
                 labels=labels,
                 learn_from=learn_from,

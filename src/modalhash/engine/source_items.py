@@ -180,6 +180,8 @@ class ReadOptions:
     """The encoding, separator or sheet of a table."""
     every_folder: bool = False
     """Whether every name of a folder of pictures is a label, also one that says nothing (``2019``, ``DCIM``)."""
+    exif: bool = True
+    """Whether items get the fields that cameras write into pictures (``taken``, ``camera`` …)."""
     note: Callable[[str], None] = lambda text: None
     """Called with what a person may want to know of the reading, a sentence at a time."""
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from modalhash._archives import OTHER_ARCHIVES, ArchiveError, archive_entries, is_archive
 from modalhash.data import TableFormat, has_columns, holds_features, is_manifest
+from modalhash.engine.exif import add_exif
 from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.photo_tables import Photos
 from modalhash.engine.picture_folders import archive_items, is_picture, picture_files, picture_items
@@ -158,9 +159,9 @@ def read_batches(
     for item in drop_duplicates((item for item in items if is_storable(item, report)), report):
         waiting.setdefault(item.modality, []).append(item)
         if size is not None and len(waiting[item.modality]) == size:
-            yield _batch(item.modality, waiting.pop(item.modality))
+            yield _batch(item.modality, waiting.pop(item.modality), how)
     for modality, rest in waiting.items():
-        yield _batch(modality, rest)
+        yield _batch(modality, rest, how)
 
 
 def _path_items(paths: list[Path], reads: Mapping[str, str], report: Report, how: ReadOptions) -> Iterator[Item]:
@@ -183,7 +184,8 @@ def _path_items(paths: list[Path], reads: Mapping[str, str], report: Report, how
         how.note(text)
 
 
-def _batch(modality: str, items: list[Item]) -> Batch:
+def _batch(modality: str, items: list[Item], how: ReadOptions) -> Batch:
+    items = add_exif(items) if how.exif else items
     return Batch(modality, items, [item.content for item in items])
 
 

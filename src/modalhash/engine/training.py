@@ -85,6 +85,7 @@ def train_engine(
     store_variable: str | None = None,
     quality: str = "fast",
     download: bool = False,
+    exif: bool = True,
     before_exchange: Callable[[Made], None] = lambda made: None,
     table: TableFormat | None = None,
 ) -> None:
@@ -117,7 +118,7 @@ def train_engine(
             source,
             hasher,
             note,
-            ReadOptions(fields, table, labels == "folders", notes.append),
+            ReadOptions(fields, table, labels == "folders", exif, notes.append),
             encoders=encoders,
             labels=labels,
             learn_from=learn_from,
