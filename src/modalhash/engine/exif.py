@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from modalhash._archives import ArchiveMember
-from modalhash._decoding import HEAD_BYTES, TimedFile, is_heif, register_heif
+from modalhash._decoding import HEAD_BYTES, TimedFile, is_heif, is_raw, open_raw, register_heif
 from modalhash.engine.source_items import Item
 
 MAX_SECONDS = 2.0
@@ -74,12 +74,20 @@ def _opened(source: Any) -> BinaryIO:
 
 def _read_exif(file: BinaryIO) -> Any:
     """Return the EXIF of a picture without decoding it; empty if it has none."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    if is_heif(file.read(HEAD_BYTES)):
-        register_heif()
+    head = file.read(HEAD_BYTES)
     file.seek(0)
-    with Image.open(TimedFile(file, MAX_SECONDS)) as picture:  # type: ignore[arg-type]
+    if is_heif(head):
+        register_heif()
+    try:
+        opened: Any = Image.open(TimedFile(file, MAX_SECONDS))  # type: ignore[arg-type]
+    except UnidentifiedImageError:
+        if not is_raw(head):
+            raise
+        file.seek(0)
+        opened = open_raw(file)  # many cameras repeat it in the preview
+    with opened as picture:
         if picture.format == "PNG" and "exif" not in picture.info:
             return Image.Exif()  # it may follow the pixels, which would be decoded to look for it
         exif = picture.getexif()

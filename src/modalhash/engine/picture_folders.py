@@ -13,12 +13,14 @@ from modalhash._archives import (
     archive_entries,
     archive_stem,
 )
+from modalhash._decoding import RAW_SUFFIXES
 from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
 
-PICTURE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"}
-)
+PICTURE_SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif",
+    *RAW_SUFFIXES,
+})  # fmt: skip
 _SAMPLE_SUFFIXES = (".cls", ".json")
 """Of files that have the labels of a picture in the tars of WebDataset."""
 
