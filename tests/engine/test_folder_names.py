@@ -17,7 +17,7 @@ from modalhash.engine.folder_names import FolderLabels, says_nothing
     [
         "2019", "2019-06", "2019_06_14", "20190614", "01", "2019 June", "06-June", "DCIM", "100CANON", "101_PANA",
         "100APPLE", "IMG", "IMG_0001", "New folder", "New folder (2)", "export", "Export 3", "Camera Uploads",
-        "Camera Roll", "misc", "Photos from 2019", "Google Photos", "WhatsApp Images", "Neuer Ordner", "untitled folder",
+        "Camera Roll", "misc", "Photos from 2019", "Google Photos", "WhatsApp Images", "untitled folder",
         "d41d8cd98f00b204e9800998ecf8427e", "3f2a9c01", "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
     ],
 )  # fmt: skip

@@ -18,13 +18,13 @@ _MONTHS = frozenset({
 _EMPTY = frozenset({
     "album", "albums", "backup", "backups", "bilder", "dcim", "directory", "download", "downloads", "export",
     "exported", "exports", "files", "folder", "folders", "foto", "fotos", "image", "images", "img", "imgs",
-    "import", "imported", "imports", "jpeg", "jpg", "misc", "miscellaneous", "ordner", "photo", "photos", "pic",
+    "import", "imported", "imports", "jpeg", "jpg", "misc", "miscellaneous", "photo", "photos", "pic",
     "pics", "picture", "pictures", "png", "takeout", "temp", "tmp", "unnamed", "unsorted", "untitled",
     "uploads", "various",
 })  # fmt: skip
 _FILLING = frozenset({
     "all", "and", "android", "camera", "copy", "data", "default", "edited", "from", "google", "icloud", "my",
-    "neuer", "new", "of", "old", "original", "originals", "other", "others", "raw", "sort", "sorted", "stuff",
+    "new", "of", "old", "original", "originals", "other", "others", "raw", "sort", "sorted", "stuff",
     "the", "to", "unknown", "upload", "whatsapp",
 })  # fmt: skip
 """Words that say nothing next to one of the former or a number; alone they may be labels (old and new, cameras)."""
