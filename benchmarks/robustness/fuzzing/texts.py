@@ -11,7 +11,8 @@ from modalhash._config import config_bytes, read_config
 from modalhash.audit import AuditLog
 from modalhash.data import ReadError, ReadLimits, read
 from modalhash.engine.folder import EngineError
-from modalhash.engine.sources import Problem, read_batches
+from modalhash.engine.source_items import Problem
+from modalhash.engine.sources import read_batches
 from modalhash.evaluation import Protocol
 from modalhash.experiments import KEYS, load_grid
 from modalhash.store import Filter, FilterError, SqliteStore

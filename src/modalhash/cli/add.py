@@ -11,6 +11,7 @@ from modalhash.cli._common import (
     AsJson,
     Encoding,
     EngineFolder,
+    Exif,
     Field,
     Quiet,
     ReadMemory,
@@ -24,6 +25,7 @@ from modalhash.cli._common import (
     key_values,
     open_engine,
     print_json,
+    printable,
     problems_as_json,
     progress_bars,
     say,
@@ -40,6 +42,7 @@ def add(
     separator: Separator = None,
     sheet: Sheet = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
+    exif: Exif = True,
     strict: Strict = False,
     workers: Workers = None,
     read_memory: ReadMemory = None,
@@ -75,6 +78,7 @@ def add(
             fields=key_values(field, "--field"),
             table=table_format(encoding, separator, sheet),
             replace=replace,
+            exif=exif,
             strict=strict,
             workers=workers,
             callback=callback,
@@ -82,9 +86,11 @@ def add(
         )
         noted |= {"added": done.added, "replaced": done.replaced}
         total = len(opened)
+    for line in done.notes:
+        say(printable(line))
     show_problems(done.problems, manifest)
     if as_json:
-        counts = {"added": done.added, "replaced": done.replaced, "items": total}
+        counts = {"added": done.added, "replaced": done.replaced, "items": total, "notes": list(done.notes)}
         print_json({**counts, "problems": problems_as_json(done.problems)})
     else:
         replaced = f" ({done.replaced:,} in place of others)" if done.replaced else ""

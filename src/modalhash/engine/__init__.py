@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from modalhash.engine.source_check import SourceFile as SourceFile
     from modalhash.engine.source_check import TrainingPlan as TrainingPlan
     from modalhash.engine.source_check import check_sources as check_sources
-    from modalhash.engine.sources import Item as Item
-    from modalhash.engine.sources import Problem as Problem
-    from modalhash.engine.sources import ProblemCode as ProblemCode
-    from modalhash.engine.sources import default_id as default_id
-    from modalhash.engine.sources import group_problems as group_problems
+    from modalhash.engine.source_items import Item as Item
+    from modalhash.engine.source_items import Problem as Problem
+    from modalhash.engine.source_items import ProblemCode as ProblemCode
+    from modalhash.engine.source_items import group_problems as group_problems
+    from modalhash.engine.source_lines import default_id as default_id
     from modalhash.engine.splitting import split_engine as split_engine
     from modalhash.engine.upgrading import Upgraded as Upgraded
     from modalhash.engine.upgrading import upgrade_engine as upgrade_engine
@@ -87,7 +87,8 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "TrainingPlan",
             "check_sources",
         ],
-        "sources": ["ArchiveMember", "Item", "Problem", "ProblemCode", "default_id", "group_problems", "parse_labels"],
+        "source_items": ["ArchiveMember", "Item", "Problem", "ProblemCode", "group_problems"],
+        "source_lines": ["default_id", "parse_labels"],
         "splitting": ["split_engine"],
         "upgrading": ["Upgraded", "upgrade_engine"],
     },

@@ -30,7 +30,7 @@ from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
 from modalhash.data import ReadError
 from modalhash.engine._urls import EXTRA, expand, is_remote, opened
-from modalhash.engine.sources import Item, Problem, ProblemCode, Report
+from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
 from modalhash.store import MAX_REFINEMENT, Record
 
 SUFFIX = ".parquet"

@@ -36,7 +36,7 @@ from modalhash.engine._urls import (
 from modalhash.engine.code_files import difference
 from modalhash.engine.encoding import MAX_EXAMPLES, NOTE, Coder, PartDone, encode_part
 from modalhash.engine.listing import PART_SIZE, Part, count_inputs, list_parts, open_sources
-from modalhash.engine.sources import Problem
+from modalhash.engine.source_items import Problem
 from modalhash.progress import Callback, Reporter
 from modalhash.validation import check_int
 

@@ -32,7 +32,7 @@ from modalhash.engine._urls import (
 from modalhash.engine.code_files import Identity, Row, codes_as_bytes
 from modalhash.engine.listing import Part
 from modalhash.engine.meaning import model_features
-from modalhash.engine.sources import Item, Problem, ProblemCode
+from modalhash.engine.source_items import Item, Problem, ProblemCode
 from modalhash.engine.tar_samples import MAX_TEXT_BYTES, decode_text, tar_items
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ from modalhash.engine.query import (
 )
 from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.retraining import Settings, retrain_engine
-from modalhash.engine.sources import Problem, ProblemCollector, Report
+from modalhash.engine.source_items import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback
@@ -273,6 +273,7 @@ class Engine:
         quality: str | None = None,
         download: bool = False,
         table: TableFormat | None = None,
+        exif: bool = True,
     ) -> Self:
         """Learn codes from items, which need no pairing, and put all of them into a new engine.
 
@@ -280,7 +281,8 @@ class Engine:
         ----------
         source : a manifest (``.jsonl``, ``.csv``, ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``), a folder of
             pictures, whose subfolders are labels, or an archive of such (``.zip``, ``.tar``, ``.tar.gz``), which is not
-            unpacked; or a list of these; a :class:`~modalhash.data.Dataset`, a file that
+            unpacked; or a list of these, where rows of a manifest that name a picture of a folder and that picture are
+            one item; a :class:`~modalhash.data.Dataset`, a file that
             :func:`~modalhash.data.read` recognises, or the name of a data set; a pandas or polars frame, or a
             ``datasets.Dataset``; or dicts such as ``{"path": "a.jpg", "labels": ["boat"]}``,
             ``{"text": "a red boat", "labels": ["boat"]}``
@@ -294,9 +296,10 @@ class Engine:
         method, parameters : see ``modalhash methods``; parameters of the method by name. By default ``"rlh"``, and
             ``"itq"`` without labels
         random_state : the seed of the training, where the method draws anything
-        labels : ``"given"`` learns from the labels that items have; ``"names"`` also from those that texts without any
-            name, e.g. because the folders of the photos are called so; ``"none"`` learns from features alone, which
-            takes one modality, or encoders that share a space
+        labels : ``"given"`` learns from the labels that items have, and names of folders that say nothing (``2019``,
+            ``DCIM``, ``New folder``) are none; ``"folders"`` also from these; ``"names"`` also from those that texts
+            without any name, e.g. because the folders of the photos are called so; ``"none"`` learns from features
+            alone, which takes one modality, or encoders that share a space
         codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
             from features alone, as new items get
         fields : the names of the manifest's fields, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
@@ -318,6 +321,8 @@ class Engine:
         download : fetch a model of Hugging Face that is given by its ID and is not on disk
         table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
             :class:`~modalhash.data.TableFormat`
+        exif : take the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` of pictures from what
+            their camera wrote into them, where the manifest has no such field
 
         Notes
         -----
@@ -345,6 +350,7 @@ class Engine:
             quality=quality,
             download=download,
             table=table,
+            exif=exif,
         )
         problems.warn()
         engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
@@ -486,6 +492,7 @@ class Engine:
         callback: Callback | None = None,
         on_problem: Report | None = None,
         table: TableFormat | None = None,
+        exif: bool = True,
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
 
@@ -498,6 +505,7 @@ class Engine:
         """
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
+        notes: list[str] = []
         ingester = Ingester(
             self.store,
             self.model,
@@ -511,6 +519,9 @@ class Engine:
             refinement=self.refinement,
             identity=engine_identity(self.config),
             cache=FeatureCache(self.path),
+            every_folder=self.config.get("labels") == "folders",
+            exif=exif,
+            note=notes.append,
             check_current=self._generation.check,
         )
         try:
@@ -518,7 +529,7 @@ class Engine:
         finally:
             self.refresh()
         problems.warn()
-        return Added(added, replaced, tuple(problems.problems))
+        return Added(added, replaced, tuple(problems.problems), tuple(notes))
 
     def encode_to(
         self,

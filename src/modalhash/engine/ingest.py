@@ -19,7 +19,8 @@ from modalhash.engine.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.meaning import model_features
-from modalhash.engine.sources import Batch, Item, Problem, ProblemCode, Report, count_items, open_source, read_batches
+from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report
+from modalhash.engine.sources import count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
 
@@ -48,6 +49,8 @@ class Added:
     replaced: int
     problems: tuple[Problem, ...]
     """Items that were left out, and why."""
+    notes: tuple[str, ...] = ()
+    """What is good to know of the reading, such as how many rows of a table are about photos of a folder."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,12 @@ class Ingester:
     """What codes in files have to be made with."""
     cache: FeatureCache | None = None
     """Where features of pictures are looked up and kept."""
+    every_folder: bool = False
+    """Whether every name of a folder is a label, as when the engine was trained."""
+    exif: bool = True
+    """Whether items get the fields that cameras write into pictures."""
+    note: Callable[[str], None] = lambda text: None
+    """Called with what a person may want to know of the reading."""
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
 
@@ -144,9 +153,10 @@ class Ingester:
             return self._add_codes(files, Reporter(callback))
         opened = open_source(source, fields=fields, table=table)
         progress, total = Reporter(callback), count_items(opened)
+        how = ReadOptions(fields, table, self.every_folder, self.exif, self.note)
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
-        for batch in read_batches(opened, reads, self.report, fields=fields, table=table, size=BATCH_SIZE):
+        for batch in read_batches(opened, reads, self.report, how, size=BATCH_SIZE):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))

@@ -21,7 +21,7 @@ import numpy as np
 from modalhash._typing import Array
 from modalhash.data import is_manifest, label_matrix, manifest_columns, manifest_lines, parse_labels
 from modalhash.engine.ingest import BATCH_SIZE, ItemCoder
-from modalhash.engine.sources import Item, Problem, ProblemCode, Report, unknown_modality
+from modalhash.engine.source_items import Item, Problem, ProblemCode, Report, unknown_modality
 from modalhash.progress import Callback, Reporter
 from modalhash.store import And, Comparison, Key, Record, Store, check_storable
 

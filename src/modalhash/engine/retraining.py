@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from modalhash._archives import ArchiveMember
 from modalhash._files import link_tree, sync_tree
 from modalhash._typing import Codes
+from modalhash.engine._code_length import AUTO
 from modalhash.engine.feature_cache import FeatureCache
 from modalhash.engine.folder import MEDIA, EngineError, Generation, Parts
 from modalhash.engine.ingest import ItemCoder
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.relabelling import LabelCoder
-from modalhash.engine.sources import Item, Problem, ProblemCode, Report
+from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
 from modalhash.engine.training import STORE_BATCH_SIZE, Made, train_engine
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Key, Record, Revision, Store, StoreError
@@ -123,6 +124,7 @@ def retrain_engine(
             searched_fields=parts.config.get("searched_fields", SEARCHED_FIELDS),
             store=database,
             download=settings.download,
+            exif=False,  # what is stored of an item stays
             before_exchange=follow,
         )
 
@@ -132,11 +134,13 @@ def _inherited(parts: Parts, settings: Settings) -> dict[str, Any]:
     config = parts.config
     labels = settings.labels or config.get("labels", "given")
     method = settings.method or (config["method"] if labels == config.get("labels", "given") else None)
+    if settings.method is None and labels != "none" and not type(parts.model).supervised and not config["class_names"]:
+        method = None  # it had no labels when it was trained; it may have some now
     parameters = parameters_of(parts.model, config.get("trained_on", {}))
     if method != config["method"]:
         parameters = {name: value for name, value in parameters.items() if name == "random_state"}
     return {
-        "n_bits": config["n_bits"] if settings.n_bits is None else settings.n_bits,
+        "n_bits": settings.n_bits or (AUTO if method is None else config["n_bits"]),
         "method": method,
         "parameters": {**parameters, **settings.parameters},
         "labels": labels,

@@ -34,7 +34,7 @@ from modalhash.engine.label_check import (
     describe_alike,
     describe_label_overlap,
 )
-from modalhash.engine.sources import Batch, Problem, ProblemCode, group_problems
+from modalhash.engine.source_items import Batch, Problem, ProblemCode, ReadOptions, group_problems
 from modalhash.engine.training import (
     LABELS,
     ReadItems,
@@ -98,8 +98,8 @@ class Remark:
     """Something about the sources that a person may want to know before training."""
 
     code: str
-    """For programs: warning, lost_modality, one_label, several_in_one, alike_labels, rare_labels, unshared_labels,
-    short_codes, unlabelled, no_confidence, sampled."""
+    """For programs: warning, note, lost_modality, one_label, several_in_one, alike_labels, rare_labels,
+    unshared_labels, short_codes, unlabelled, no_confidence, sampled."""
     text: str
     count: int
     attention: bool
@@ -232,6 +232,7 @@ def check_sources(
     check_choice(labels, "labels", LABELS)
     parameters = dict(parameters or {})
     problems: list[Problem] = []
+    notes: list[str] = []
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -240,13 +241,12 @@ def check_sources(
                 method,
                 parameters,
                 problems.append,
+                ReadOptions(fields, table, labels == "folders", exif=False, note=notes.append),
                 encoders=encoders,
                 labels=labels,
-                fields=fields,
                 learn_from=learn_from,
                 quality=quality,
                 download=download,
-                table=table,
             )
     except (ValueError, OSError, ImportError) as unreadable:
         error, details = _said(unreadable)
@@ -254,7 +254,7 @@ def check_sources(
 
     hasher = read.hasher
     told = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
-    doubts = [Remark("warning", text, 1, True) for text in told]
+    doubts = [Remark("warning", text, 1, True) for text in told] + [Remark("note", text, 1, False) for text in notes]
 
     def refusal(read: ReadItems) -> Exception | None:
         try:

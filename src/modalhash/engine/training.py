@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -27,7 +28,7 @@ from modalhash.engine.confidence import (
     hold_out,
     search_held_out,
 )
-from modalhash.engine.expected import expect, nothing_expected
+from modalhash.engine.expected import expect, near_chance, nothing_expected
 from modalhash.engine.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
@@ -38,17 +39,8 @@ from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.photo_words import TEXT, learn_word_codes, suggest_words, words_for
 from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import Learned, Refinement, learn_refinement
-from modalhash.engine.sources import (
-    Batch,
-    Item,
-    Problem,
-    ProblemCode,
-    Report,
-    choose_encoders,
-    group_problems,
-    open_source,
-    read_batches,
-)
+from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report, group_problems
+from modalhash.engine.sources import choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Record, Store
 from modalhash.validation import check_choice, check_fewer_bits
@@ -57,8 +49,9 @@ if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
 
-LABELS = ("given", "names", "none")
-"""What is learned from: labels as items have them; also those that texts without any name; or features alone."""
+LABELS = ("given", "folders", "names", "none")
+"""What is learned from: labels as items have them; with every name of a folder, also one that says nothing (``2019``);
+with those that texts without any name; or features alone."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
 """The methods that are taken where none is named."""
 STORE_BATCH_SIZE = 10_000
@@ -104,6 +97,7 @@ def train_engine(
     store_variable: str | None = None,
     quality: str | None = None,
     download: bool = False,
+    exif: bool = True,
     before_exchange: Callable[[Made], None] = lambda made: None,
     table: TableFormat | None = None,
 ) -> None:
@@ -128,20 +122,20 @@ def train_engine(
             left_out.append(problem)
             report(problem)
 
+        notes: list[str] = []
         read = read_training_items(
             source,
             method,
             parameters,
             note,
+            ReadOptions(fields, table, labels == "folders", exif, notes.append),
             encoders=encoders,
             labels=labels,
-            fields=fields,
             learn_from=learn_from,
             quality=quality,
             download=download,
-            table=table,
         )
-        chosen, hasher, labels = read.encoders, read.hasher, read.labels
+        chosen, hasher, asked, labels = read.encoders, read.hasher, labels, read.labels
         if labels == "none" and not type(hasher).needs_pairs:
             codes = "hashed"  # nothing but features goes into any
         supervised = type(hasher).supervised
@@ -162,14 +156,17 @@ def train_engine(
         learned = _learn_vectors(hasher, data, reader, seed)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
         confidence, expected = _learn_confidence(hasher, data, reader, seed, Reporter(callback))
+        if text := near_chance(expected):
+            warnings.warn(text, UserWarning, stacklevel=3)
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
             **({"bits_tried": tried} if n_bits == "auto" else {}),
             "method": read.method,
             "codes": codes,
-            "labels": labels,
+            "labels": asked,
             **({"named_labels": read.named} if read.named else {}),
+            **({"notes": notes} if notes else {}),
             **({"label_overlap": read.label_check().to_config()} if supervised and len(encoded) > 1 else {}),
             "class_names": data.class_names,
             "searched_fields": _check_names(searched_fields),
@@ -237,26 +234,26 @@ def read_training_items(
     method: str | None,
     parameters: Mapping[str, Any],
     report: Report,
+    how: ReadOptions,
     *,
     encoders: Mapping[str, Any] | None,
     labels: str,
-    fields: Mapping[str, str] | None,
     learn_from: str,
     quality: str | None,
     download: bool,
-    table: TableFormat | None,
 ) -> ReadItems:
     """Read all items of a source; texts without labels get those that they name where ``labels`` is "names".
 
-    Where ``labels`` is "given" and no item has any, features alone are learned from, unless a method is named.
+    Where labels are learned from and no item has any, features alone are, unless a method is named.
     """
     name, hasher = choose_method(method, parameters, labels)
-    opened = open_source(source, fields=fields, table=table)
+    opened = open_source(source, fields=how.fields, table=how.table)
     chosen = choose_encoders(opened, encoders, quality=quality, download=download)
     limit = LabelLimit(opened) if type(hasher).supervised else None
-    batches = _read_all(opened, chosen, report, limit, fields=fields, table=table, every=learn_from == "all")
+    batches = _read_all(opened, chosen, report, limit, how, every=learn_from == "all")
     named = _name_labels(batches, chosen, limit) if labels == "names" else {}
-    if labels == "given" and method is None and not any(item.labels for batch in batches for item in batch.items):
+    unlabelled = not any(item.labels for batch in batches for item in batch.items)
+    if labels in ("given", "folders") and method is None and unlabelled:
         labels = "none"
         name, hasher = choose_method(None, parameters, labels)
     return ReadItems(opened, chosen, batches, named, labels, name, hasher)
@@ -323,9 +320,8 @@ def _read_all(
     encoders: Mapping[str, Encoder],
     report: Report,
     limit: LabelLimit | None,
+    how: ReadOptions,
     *,
-    fields: Mapping[str, str] | None,
-    table: TableFormat | None,
     every: bool,
 ) -> list[Batch]:
     """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
@@ -334,7 +330,7 @@ def _read_all(
     """
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
     batches = []
-    for batch in read_batches(source, reads, report, fields=fields, table=table):
+    for batch in read_batches(source, reads, report, how):
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
         if limit is not None:

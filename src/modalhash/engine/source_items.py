@@ -1,0 +1,236 @@
+"""Items of a source before they are stored, and what is wrong with those that are left out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from modalhash._archives import ArchiveMember
+from modalhash._typing import Codes
+from modalhash.data import TableFormat
+from modalhash.store import Key, Record, check_storable
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to hash: a text, a file, or the bytes of one."""
+
+    modality: str
+    id: str
+    text: str | None = None
+    path: Path | ArchiveMember | None = None
+    """Its file, which may lie in an archive."""
+    data: bytes | None = None
+    uri: str | None = None
+    """Where it is, if not at ``path``."""
+    labels: tuple[str, ...] = ()
+    named_labels: tuple[str, ...] = ()
+    """Labels that its text names, to learn from where it has none of its own; they are not stored with it."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of its line, stored with it."""
+    training: bool = True
+    """Whether it may be learned from; False by the field ``split``."""
+    line: int | None = None
+    source: str | None = None
+    """Name of the file that the line is in."""
+
+    @property
+    def key(self) -> Key:
+        """The modality and the id, which together name the item in a store."""
+        return self.modality, self.id
+
+    @property
+    def content(self) -> str | Path | ArchiveMember | bytes | None:
+        """What its encoder takes."""
+        return next((value for value in (self.text, self.path, self.data) if value is not None), None)
+
+    @property
+    def training_labels(self) -> tuple[str, ...]:
+        """The labels to learn from: its own, or else those that its text names."""
+        return self.labels or self.named_labels
+
+    def problem(self, code: ProblemCode, reason: str) -> Problem:
+        """Return a problem that names this item."""
+        path = None if self.path is None else str(self.path)
+        return Problem(reason, self.line, self.source, self.modality, self.id, path, code)
+
+    def to_record(self, code: bytes | Codes, kind: str) -> Record:
+        """Return what the store holds of this item."""
+        uri = str(self.path) if self.path is not None else self.uri
+        return Record(self.id, self.modality, code, kind, self.text, uri, self.labels, self.extra)
+
+
+class ProblemCode(StrEnum):
+    """What is wrong with an item, for programs; the reason of a :class:`Problem` says it to people."""
+
+    DUPLICATE = "duplicate"
+    """The source has another item with this modality and id."""
+    EXISTS = "exists"
+    """The engine has an item with this modality and id."""
+    EMPTY = "empty"
+    """The item has no content."""
+    MISSING_FILE = "missing_file"
+    """The file does not exist, or its folder cannot be read."""
+    AMBIGUOUS = "ambiguous"
+    """A row of a table names a file that several photos are called like."""
+    NOT_A_FILE = "not_a_file"
+    """A folder or a URL where a file was expected."""
+    OUTSIDE = "outside"
+    """The path leads out of the folder that it has to lie in."""
+    UNREADABLE = "unreadable"
+    """The encoder could not make features of the content."""
+    UNKNOWN_MODALITY = "unknown_modality"
+    """The engine has no such modality."""
+    NEEDS_FEATURES = "needs_features"
+    """The modality was trained on given features, and the item is a text or a file."""
+    NOT_SHARED = "not_shared"
+    """A picture that came as bytes, and the engine has no place for it that all machines share."""
+    UNKNOWN_ID = "unknown_id"
+    """The engine has no item with this id."""
+    MALFORMED = "malformed"
+    """The line is not what a manifest may hold."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why an item was left out."""
+
+    reason: str
+    line: int | None = None
+    source: str | None = None
+    modality: str | None = None
+    id: str | None = None
+    path: str | None = None
+    code: ProblemCode = ProblemCode.MALFORMED
+
+    def __str__(self) -> str:
+        line = None if self.line is None else ", ".join(filter(None, (self.source, f"line {self.line}")))
+        return ": ".join(filter(None, (line, self.path or self.id, self.reason)))
+
+
+_WHAT = {
+    ProblemCode.DUPLICATE: "an id that stands twice",
+    ProblemCode.EXISTS: "an id that the engine has",
+    ProblemCode.EMPTY: "empty",
+    ProblemCode.MISSING_FILE: "a missing file",
+    ProblemCode.AMBIGUOUS: "a name of several photos",
+    ProblemCode.NOT_A_FILE: "not a file",
+    ProblemCode.OUTSIDE: "outside of the folder",
+    ProblemCode.UNREADABLE: "unreadable",
+    ProblemCode.UNKNOWN_MODALITY: "an unknown modality",
+    ProblemCode.NEEDS_FEATURES: "not features",
+    ProblemCode.NOT_SHARED: "a picture without a shared place",
+}
+"""What is wrong in a few words; of malformed lines, the reason itself says it."""
+
+
+def group_problems(problems: Iterable[Problem]) -> dict[str, list[Problem]]:
+    """Return problems by what is wrong, in a few words, the most frequent first.
+
+    Examples
+    --------
+    >>> bad = [Problem("not JSON (at 3); is it cut?", 2), Problem("not JSON (at 9); is it cut?", 5)]
+    >>> {what: len(group) for what, group in group_problems(bad).items()}
+    {'not JSON': 2}
+    """
+    groups: dict[str, list[Problem]] = {}
+    for problem in problems:
+        what = _WHAT.get(problem.code) or problem.reason.partition(";")[0].partition(" (")[0]
+        groups.setdefault(what, []).append(problem)
+    return dict(sorted(groups.items(), key=lambda one: -len(one[1])))
+
+
+Report = Callable[[Problem], None]
+"""Called with every item that is left out."""
+
+
+class ProblemCollector:
+    """Collects problems and passes each one on to the caller's function; or, if strict, raises the first."""
+
+    def __init__(self, on_problem: Report | None, *, strict: bool) -> None:
+        self.problems: list[Problem] = []
+        self._on_problem = on_problem
+        self._strict = strict
+
+    def __call__(self, problem: Problem) -> None:
+        if self._strict:
+            raise ValueError(str(problem))
+        self.problems.append(problem)
+        if self._on_problem is not None:
+            self._on_problem(problem)
+
+    def warn(self) -> None:
+        """Warn that items were left out, unless the caller's function was called with them."""
+        if self.problems and self._on_problem is None:
+            text = f"{len(self.problems)} items were left out; the first: {self.problems[0]}"
+            warnings.warn(text, UserWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How sources are read."""
+
+    fields: Mapping[str, str] | None = None
+    """What lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``."""
+    table: TableFormat | None = None
+    """The encoding, separator or sheet of a table."""
+    every_folder: bool = False
+    """Whether every name of a folder of pictures is a label, also one that says nothing (``2019``, ``DCIM``)."""
+    exif: bool = True
+    """Whether items get the fields that cameras write into pictures (``taken``, ``camera`` …)."""
+    note: Callable[[str], None] = lambda text: None
+    """Called with what a person may want to know of the reading, a sentence at a time."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Items of one modality, and what their encoder takes."""
+
+    modality: str
+    items: list[Item]
+    contents: Any
+    """A list, or the rows of an array or CSR matrix."""
+
+    def contents_of(self, rows: list[int]) -> Any:
+        """Return the contents of some rows."""
+        return self.contents[rows] if hasattr(self.contents, "shape") else [self.contents[row] for row in rows]
+
+
+def is_storable(item: Item, report: Report) -> bool:
+    """Return whether a store can hold the item: none is to be refused after the work. If not, ``report`` says why."""
+    try:
+        check_storable(item.to_record(b"", "hashed"))
+    except (TypeError, ValueError) as error:
+        report(item.problem(ProblemCode.MALFORMED, str(error)))
+        return False
+    return True
+
+
+Seen = dict[Key, tuple[str | None, int | None]]
+"""The source and the line of the first item with each key."""
+
+
+def drop_duplicates(items: Iterable[Item], report: Report, seen: Seen | None = None) -> Iterator[Item]:
+    """Yield each id once per modality: the first item with it, also among those that were ``seen`` before.
+
+    The others go to ``report``.
+    """
+    seen = {} if seen is None else seen
+    for item in items:
+        if item.key in seen:
+            source, line = seen[item.key]
+            other = f" of {source}" if source != item.source else ""
+            before = f"in line {line}{other} already" if line is not None else "given twice"
+            report(item.problem(ProblemCode.DUPLICATE, f"the id {item.id!r} is {before}; the first one is taken"))
+        else:
+            seen[item.key] = item.source, item.line
+            yield item
+
+
+def unknown_modality(modality: str, reads: Mapping[str, str]) -> str:
+    """Say that there is no such modality, and which there are."""
+    return f"unknown modality {modality!r}; expected one of {', '.join(map(repr, reads))}"
