@@ -25,7 +25,7 @@ from modalhash.engine.ingest import ItemCoder
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.relabelling import LabelCoder
 from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
-from modalhash.engine.training import STORE_BATCH_SIZE, Made, train_engine
+from modalhash.engine.training import ASKED, STORE_BATCH_SIZE, Made, train_engine
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Key, Record, Revision, Store, StoreError
 
@@ -132,10 +132,9 @@ def retrain_engine(
 def _inherited(parts: Parts, settings: Settings) -> dict[str, Any]:
     """Return how to train: as the last time, unless the settings say otherwise."""
     config = parts.config
-    labels = settings.labels or config.get("labels", "given")
-    method = settings.method or (config["method"] if labels == config.get("labels", "given") else None)
-    if settings.method is None and labels != "none" and not type(parts.model).supervised and not config["class_names"]:
-        method = None  # it had no labels when it was trained; it may have some now
+    before = config.get("labels", "given")
+    labels = settings.labels or config.get(ASKED, before)
+    method = settings.method or (config["method"] if labels == before else None)
     parameters = parameters_of(parts.model, config.get("trained_on", {}))
     if method != config["method"]:
         parameters = {name: value for name, value in parameters.items() if name == "random_state"}

@@ -54,6 +54,8 @@ LABELS = ("given", "folders", "names", "none")
 with those that texts without any name; or features alone."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
 """The methods that are taken where none is named."""
+ASKED = "labels_asked"
+"""The entry of an engine's configuration that says which labels were asked for, where there were none."""
 STORE_BATCH_SIZE = 10_000
 """Items that are stored in one transaction."""
 
@@ -164,7 +166,8 @@ def train_engine(
             **({"bits_tried": tried} if n_bits == "auto" else {}),
             "method": read.method,
             "codes": codes,
-            "labels": asked,
+            "labels": labels,
+            **({} if asked == labels else {ASKED: asked}),
             **({"named_labels": read.named} if read.named else {}),
             **({"notes": notes} if notes else {}),
             **({"label_overlap": read.label_check().to_config()} if supervised and len(encoded) > 1 else {}),
