@@ -37,7 +37,9 @@ END"""  # 2024-01-31 is the whole day, also its evening
 _TAKEN = "json_extract(item.extra, '$.taken')"
 NEWEST = f"CASE WHEN {_TAKEN} {_IS_DATE} THEN replace({_TAKEN}, ' ', 'T') END DESC, item.number DESC"
 """The order of items by the field ``taken``, the newest first; those without come last, the last added first."""
-_VALUES = "SELECT CAST(atom AS TEXT) AS value FROM item, json_each(item.extra, ?) WHERE type IN ('text', 'integer', 'real')"
+_VALUES = (
+    "SELECT CAST(atom AS TEXT) AS value FROM item, json_each(item.extra, ?) WHERE type IN ('text', 'integer', 'real')"
+)
 
 
 def condition(where: Filter, *, few: bool = False) -> tuple[str, list[Any]]:
