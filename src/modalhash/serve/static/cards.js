@@ -230,7 +230,8 @@ function fillDetails(details, hit, n, compared, whose) {
   const add = (name, value, className = "") => facts.push(element("dt", "", name), element("dd", className, value));
   if (compared) {
     const agree = bits.filter((bit, i) => bit === compared[i]).length;
-    add("bits", `${agree === n ? `all ${n}` : `${number(agree)} of ${n}`} agree; those that differ are orange`, "agreement");
+    const told = agree === n ? `all ${n} agree` : `${number(agree)} of ${n} agree; those that differ are orange`;
+    add("bits", told, "agreement");
   }
   if (hit.labels.length > MOST_PILLS) add("labels", hit.labels.join(", "));
   if (typeof hit.score === "number") add("score", hit.score.toPrecision(3));
