@@ -84,7 +84,7 @@ def test_scrolling_loads_more(visitor):
     tiles = page.locator(".gallery .tile")
     tiles.first.wait_for()
     for n in (40, 60, 61):
-        page.keyboard.press("End")
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
         tiles.nth(n - 1).wait_for(state="attached")
     assert offsets == [0, 20, 40, 60]
     assert len(set(shown(page))) == 61
@@ -104,12 +104,12 @@ def test_more_that_does_not_come(visitor):
     page = visitor.page
     page.route("**/items?**offset=60**", lambda route: route.fulfill(status=503, json={"error": "busy", "status": 503}))
     visitor.open().locator(".gallery .tile").first.wait_for()
-    page.keyboard.press("End")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.get_by_role("alert").get_by_text("busy").wait_for()
     page.unroute("**/items?**offset=60**")
     page.get_by_role("button", name="Try again").click()
     page.locator(".gallery .tile").first.wait_for()
-    page.keyboard.press("End")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.locator(".gallery .tile").nth(60).wait_for(state="attached")
 
 
