@@ -85,19 +85,22 @@ class Photographer:
 
     def start(self, page: Any) -> None:
         page.goto(self.url)
-        page.wait_for_selector("#taste a")
+        page.wait_for_selector("#results .tile")
 
     def words(self, page: Any) -> None:
         self.start(page)
         page.fill("#query", self.text)
         page.press("#query", "Enter")
-        page.wait_for_selector("#results article.card")
+        page.wait_for_selector("body[data-state=results] article.card")
         page.evaluate("document.activeElement.blur()")
 
     def a_picture(self, page: Any) -> None:
         self.start(page)
         page.set_input_files("#file", self.picture)
-        page.wait_for_selector("#results article.card")
+        page.wait_for_selector("body[data-state=results] article.card")
+        page.get_by_label("texts").check()
+        page.wait_for_function("() => document.querySelector('#summary').textContent.includes(' texts')")
+        page.evaluate("document.activeElement.blur()")
 
     def everything(self, page: Any) -> None:
         self.words(page)

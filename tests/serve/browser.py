@@ -198,12 +198,12 @@ def picture(engine, word: str) -> bytes:
 
 SAID = [
     {"rank": 1, "confidence": 0.97, "shared_labels": ["red", "circle"], "found_by": ["code", "words"], "score": 0.9},
-    {"rank": 1, "confidence": 0.80, "shared_labels": ["red"], "found_by": ["code", "features"], "score": 0.9},
+    {"rank": 1, "confidence": 0.80, "shared_labels": ["red"], "labels": [], "found_by": ["code", "features"]},
     {"rank": 3, "confidence": 0.55, "extra": {"name": "The red ball", "year": 2004}},
     {"rank": 4, "confidence": 0.30, "weak": True, "found_by": ["code"]},
     {"rank": 5, "confidence": 0.0, "weak": True, "shared_labels": []},
     {"rank": 6},
-    {"rank": 7, "confidence": 0.30, "found_by": ["words"]},
+    {"rank": 7, "confidence": 0.20, "found_by": ["words"]},
 ]
 """What an answer may say of its first hits, whatever this engine would."""
 STUBBED = ("min_confidence",)

@@ -15,6 +15,7 @@ def test_the_description_names_what_there_is(client):
         "/items",
         "/items/{id}",
         "/media/{id}",
+        "/values",
         "/healthz",
         "/metrics",
     }

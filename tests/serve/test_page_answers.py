@@ -20,7 +20,7 @@ def test_a_card_says_why_it_matched(visitor):
         page = visitor.open("?q=red+ball&k=7")
         visitor.until_results()
         first, second, third, fourth, fifth, last, by_words = page.locator(CARDS).all()
-        assert by_words.locator(".likely").inner_text() == "By meaning: doubtful"
+        assert by_words.locator(".likely").inner_text() == "By meaning: unlikely"
         assert [card.locator(".rank").inner_text() for card in (first, second, third)] == [
             "Tied 1st",
             "Tied 1st",
@@ -28,25 +28,31 @@ def test_a_card_says_why_it_matched(visitor):
         ]
         assert first.locator(".rank").get_attribute("title") == "2 of these are equally near"
         assert first.locator(".shared .label").all_inner_texts() == ["red", "circle"]
+        assert first.locator(".looks").count() == third.locator(".shared").count() == 0
+        assert second.locator(".shared").count() == 0
+        assert second.locator(".looks").inner_text() == "Looks like: red"
         assert first.get_by_text("Contains your words").count() == 1
         assert second.get_by_text("Contains your words").count() == 0
         assert second.get_by_text("Similar in content").count() == 1
         said = [" ".join(card.locator(".confidence").inner_text().split()) for card in (first, third, fourth, fifth)]
         assert said == [
-            "Almost certain match 97 %",
-            "Possible match 55 %",
-            "Doubtful match 30 %",
-            "Unlikely match under 1 %",
+            "Almost certain 97 %",
+            "Perhaps 55 %",
+            "Perhaps 30 %",
+            "Unlikely under 1 %",
         ]
+        assert second.locator(".likely").inner_text() == "Likely"
         assert float(first.locator(".bar rect").get_attribute("width")) == pytest.approx(97)
-        assert [card.get_by_text("weak match").count() for card in (first, third, fourth, fifth)] == [0, 0, 1, 1]
         assert third.locator(".title").inner_text() == "The red ball"
         third.get_by_text("Details").click()
         facts = third.locator(".facts").inner_text().split()
         assert "2004" in facts
         assert fifth.locator(".shared").count() == last.locator(".confidence").count() == 0
-        order = "card => [...card.querySelectorAll('.tile, .shared, .agreement, .confidence, .details')].map(one => one.className)"
-        assert first.evaluate(order) == ["tile", "shared", "agreement", "confidence", "details"]
+        order = "card => [...card.querySelectorAll('.tile, .shared, .confidence, .details')].map(one => one.className)"
+        assert first.evaluate(order) == ["tile", "shared", "confidence", "details"]
+        third.get_by_text("Details").click()
+        seen = page.locator("main").inner_text()
+        assert not re.search(r"\bbits\b|\blearned\b|\bhashed\b|other kind", seen)
 
 
 def test_equally_near_is_a_tie_where_the_service_gives_no_ranks(visitor):
@@ -63,7 +69,7 @@ def test_the_labels_in_common_are_named(visitor):
         visitor.until_results()
         page.get_by_text("Why do these match?").click()
         said = page.locator("#why").inner_text()
-        assert "labels in common: red (2 of 6) and circle (1 of 6)." in said
+        assert "labels in common, or seem to: red (2 of 6) and circle (1 of 6)." in said
         assert "knows 50\u00a0% of your words" in said
 
 
@@ -86,7 +92,7 @@ def test_filters_that_the_service_announces(visitor):
         page.get_by_label("Where").fill("label = red and not year < 2005")
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Remove the filter label = red").wait_for()
-        page.get_by_label("Confidence").select_option("0.5")
+        page.get_by_label("Certainty").select_option("0.5")
         page.get_by_role("button", name="Remove the filter confidence at least").wait_for()
         visitor.until_results()
         asked = {"text": "red ball", "k": 6, "want": ["image"]}
@@ -102,7 +108,7 @@ def test_duplicates(visitor, engine):
     page = visitor.page
     page.route("**/duplicates", lambda route: route.fulfill(json=groups_of(engine)))
     visitor.open()
-    page.get_by_role("link", name="Duplicates").click()
+    page.get_by_role("link", name="Find duplicates").click()
     page.get_by_role("heading", name="Group 2: 60 items, nearly the same (3 shown)").wait_for()
     assert page.url.endswith("?view=duplicates")
     said = "2 groups: 1 of exact copies, 1 of items nearly the same · 62 items"
@@ -175,17 +181,44 @@ def test_more_groups_that_do_not_come(visitor, engine):
     assert page.locator(".group").count() == 2
 
 
-def test_labels_in_common_that_may_be_guessed(visitor):
-    with answering(visitor.page):
-        page = visitor.open("?q=red+ball&k=6")
-        visitor.until_results()
-    shared = (
-        """hit => import('/static/cards.js').then(({ surelyShared }) => surelyShared({ labels: ['red', 7], ...hit }))"""
-    )
-    assert page.evaluate(shared, {"shared_labels": ["red", "7"]})
-    assert page.evaluate(shared, {"shared_labels": ["boat"], "labels": []})
-    assert not page.evaluate(shared, {"shared_labels": ["red"], "weak": True})
-    assert not page.evaluate(shared, {"shared_labels": ["red", "boat"]})
+def test_labels_in_common_are_those_that_the_hit_has(visitor):
+    page = visitor.open()
+    page.locator(".gallery .tile").first.wait_for()
+    said = """hit => import('/static/cards.js').then(({ inCommon, looksLike }) =>
+        [inCommon, looksLike].map(one => one({ labels: ['red', 7], ...hit })))"""
+    assert page.evaluate(said, {"shared_labels": ["red", "7"]}) == [["red", "7"], []]
+    assert page.evaluate(said, {"shared_labels": ["red", "boat"]}) == [["red"], []]
+    assert page.evaluate(said, {"shared_labels": ["boat"], "labels": []}) == [[], ["boat"]]
+    assert page.evaluate(said, {"shared_labels": ["red"], "weak": True}) == [[], []]
+    assert page.evaluate(said, {}) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "said"),
+    [
+        (1, "Almost certain over 99 %"),
+        (0.97, "Almost certain 97 %"),
+        (0.96, "Very likely 96 %"),
+        (0.9, "Very likely 90 %"),
+        (0.6, "Likely 60 %"),
+        (0.3, "Perhaps 30 %"),
+        (0.29, "Unlikely 29 %"),
+    ],
+)
+def test_certainty_in_words(visitor, confidence, said):
+    page = visitor.page
+
+    def answer(route):
+        response = route.fetch()
+        found = response.json()
+        for hit in found["hits"]:
+            hit.update(confidence=confidence, found_by=["code"])
+        route.fulfill(response=response, json=found)
+
+    page.route("**/search", answer)
+    visitor.open("?q=red+ball&k=1")
+    visitor.until_results()
+    assert " ".join(page.locator(".confidence").inner_text().split()) == said
 
 
 def test_the_example_of_a_filter_is_one(visitor):
@@ -227,7 +260,8 @@ def test_the_name_of_a_picture_that_was_searched_by(visitor, engine):
     found = next(item for item in engine.items() if item.modality == "image" and item.id.endswith(".png"))
     page = visitor.open(f"?id={quote(found.id)}&modality=image")
     visitor.until_results()
-    assert page.locator(".asked-text").inner_text() == found.id  # it has no other name
+    assert page.locator(".asked-text").text_content() == found.id.split("/")[-1]  # it has no other name
+    assert page.locator(".asked-text").get_attribute("title") == found.id
 
     def named(route):
         answer = route.fetch()
@@ -244,5 +278,5 @@ def test_the_name_of_a_picture_that_was_searched_by(visitor, engine):
 def test_no_duplicates_without_a_route_for_them(visitor):
     announce(visitor.page, duplicates=False)
     page = visitor.open()
-    page.locator("#taste a").last.wait_for()
-    assert page.get_by_role("link", name="Duplicates").count() == 0
+    page.locator(".gallery .tile").first.wait_for()
+    assert page.get_by_role("link", name="Find duplicates").count() == 0

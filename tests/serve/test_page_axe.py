@@ -25,7 +25,23 @@ def axe() -> str:
 
 
 def start(visitor, engine):
-    visitor.open().locator("#taste a").last.wait_for()
+    visitor.open().locator(".gallery .tile").first.wait_for()
+
+
+def wordless(visitor, engine):
+    announce(visitor.page, modalities={"image": {"items": 61, "query": True, "reads": "image"}})
+    visitor.open().get_by_text("Words cannot be searched here").wait_for()
+
+
+def removal(visitor, engine):
+    announce(visitor.page, writable=True)
+    page = visitor.open()
+    for place in (2, 1):
+        page.locator(".gallery .card").nth(place).hover()
+        page.locator(".gallery .menu summary").nth(place).click()
+        if place == 2:
+            page.get_by_role("button", name="Remove from the engine").click()
+    page.get_by_role("button", name="Undo").wait_for()
 
 
 def results(visitor, engine):
@@ -66,12 +82,14 @@ def duplicates(visitor, engine):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(
-    "state", [start, results, dialog, nothing, wrong_filter, error, duplicates], ids=lambda state: state.__name__
+    "state",
+    [start, wordless, removal, results, dialog, nothing, wrong_filter, error, duplicates],
+    ids=lambda state: state.__name__,
 )
 def test_no_violation(chromium, url, engine, axe, state, theme):
     with visiting(chromium, url, color_scheme=theme) as visitor:
         page = visitor.page
-        announce(page, duplicates=True, options=["where", "min_confidence"])
+        announce(page, duplicates=True, options=["where", "min_confidence", "unique"])
         with answering(page, message="Some of these words are not known.", known=0.5):
             state(visitor, engine)
             page.wait_for_load_state("networkidle")
@@ -88,7 +106,7 @@ def test_violations_are_found(chromium, url, axe):
     with visiting(chromium, url) as visitor:
         page = visitor.open("?q=red+ball")
         visitor.until_results()
-        page.evaluate("() => { for (const node of document.querySelectorAll('.agreement')) node.style.color = '#ddd' }")
+        page.evaluate("() => { for (const node of document.querySelectorAll('.rank')) node.style.color = '#ddd' }")
         page.evaluate("() => document.querySelector('label[for=label]').remove()")
         page.get_by_role("button", name="Filters").click()
         page.evaluate(axe)

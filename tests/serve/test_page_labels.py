@@ -25,7 +25,7 @@ def test_labels_are_changed_in_the_dialog(chromium, own):
         page = visitor.open("?q=a+red+ball&want=image")
         visitor.until_results()
         first = page.locator("#results article.card").first
-        id = first.locator(".title").inner_text()
+        id = first.locator(".title").get_attribute("title")
         first.locator(".tile").click()
         dialog = page.locator("#viewer")
         dialog.get_by_role("button", name="Change labels").click()
@@ -40,15 +40,15 @@ def test_labels_are_changed_in_the_dialog(chromium, own):
         said = dialog.get_by_role("status")
         said.wait_for()
         assert "New to this engine: “<b>new</b>”" in said.inner_text()
-        assert "Its code is that of its labels now" in said.inner_text()
+        assert "Searches go by its labels now" in said.inner_text()
         assert dialog.locator(".label").all_inner_texts() == ["blue", "<b>new</b>", "square"]
         record = own.store.get(id, modality="image")
         assert (record.labels, record.kind) == (("blue", "<b>new</b>", "square"), "learned")
-        with page.expect_response("**/search"):  # what lies behind is asked for anew
+        with page.expect_response("**/search"):  # the page behind it is asked for again
             page.keyboard.press("Escape")
         visitor.until_results()
         page.locator("#results .tile").first.click()
-        id = page.locator("#viewer-title").inner_text()
+        id = page.locator("#viewer-title").get_attribute("title")
         own.remove([id])
         dialog.get_by_role("button", name="Change labels").click()
         visitor.expected = ("404",)

@@ -15,7 +15,7 @@ from serve_tools import picture
 
 from little_world import huge_png
 from modalhash.audit import AuditLog
-from modalhash.serve.schemas import AddResponse, Item, RelabelResponse
+from modalhash.serve.schemas import AddResponse, Item, ItemsResponse, RelabelResponse, ValuesResponse
 
 
 def add_picture(client, data, **fields):
@@ -36,6 +36,41 @@ def test_an_item(client):
     assert client.get("/items/photos%2F0.png?modality=text").status_code == 404
     assert client.get("/items/photos%2F0.png?modality=sound").status_code == 422
     assert client.get("/items/").status_code in (404, 422)
+
+
+def test_items_newest_first(client, engine):
+    engine.add([{"id": f"day {day}", "text": "a red ball", "taken": f"2019-06-{day:02d}"} for day in (3, 14, 9)])
+    engine.add([{"id": "undated", "text": "a red ball", "labels": ["red"]}])
+    found = client.get("/items?modality=text&limit=4").json()
+    ItemsResponse.model_validate(found)
+    assert [item["id"] for item in found["items"]] == ["day 14", "day 9", "day 3", "undated"]
+    assert (found["total"], found["more"]) == (64, True)
+    rest = client.get("/items?modality=text&limit=200&offset=4").json()
+    assert (len(rest["items"]), rest["more"]) == (60, False)
+    assert {item["modality"] for item in client.get("/items?limit=200").json()["items"]} == {"image", "text"}
+    red = client.get("/items", params={"where": "label = red and taken >= 2019-06-01"}).json()
+    assert red == {"items": [], "total": 0, "more": False}
+    assert client.get("/items?limit=201").status_code == 422
+    assert client.get("/items?modality=sound").status_code == 422
+    wrong = client.get("/items", params={"where": "label = reed"})
+    assert (wrong.status_code, wrong.json()["error"][:28]) == (422, "where: no item has the label")
+
+
+def test_values_of_a_field(client, engine):
+    engine.add([{"id": str(n), "text": "a red ball", "camera": ("X100", "D70")[n % 3 == 0]} for n in range(4)])
+    answer = client.get("/values?field=camera").json()
+    ValuesResponse.model_validate(answer)
+    assert list(answer["values"].items()) == [("D70", 2), ("X100", 2)]
+    assert client.get("/values?field=camera&limit=1").json() == {"values": {"D70": 2}}
+    assert client.get("/values?field=lens").json() == {"values": {}}
+    assert "quote" in client.get("/values?field=%22").json()["error"]
+    assert client.get("/values").status_code == 422
+
+
+def test_an_item_says_whether_its_file_goes_with_it(writer):
+    assert "stored" not in writer.get("/items/photos/0.png").json()
+    added = add_picture(writer, picture(), id="mine").json()["added"]
+    assert added["stored"] is writer.get("/items/mine").json()["stored"] is True
 
 
 def test_any_id_leads_to_its_item(serve, engine):

@@ -37,6 +37,14 @@ def test_examples_are_those_given_or_those_of_the_engine(make_client, engine):
     assert make_client().get("/engine").json()["examples"] == ["blue box"]
 
 
+def test_labels_that_do_not_read_as_words_are_no_examples(make_client, engine):
+    labels = ["2019", "x", "IMG_7", "a", "tee-shirt", "the open sea", "été"]
+    engine.add([{"id": f"{label} {n}", "text": "a", "labels": [label]} for label in labels for n in range(90)])
+    examples = make_client().get("/engine").json()["examples"]
+    assert set(examples[:3]) == {"tee-shirt", "the open sea", "été"}
+    assert set(examples[3:]) <= {"red", "green", "blue", "circle", "square"}
+
+
 def test_metrics(client):
     parser = pytest.importorskip("prometheus_client.parser")
     client.get("/engine")

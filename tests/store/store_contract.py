@@ -221,6 +221,34 @@ class StoreContract:
         counts = Counter(label for each in alive.values() for label in {str(label) for label in each.labels})
         assert list(store.labels().items()) == sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
+    def test_the_newest_come_first(self, store, other):
+        dates = ["2019-06-14T12:30:00", None, "2021-01-02 08:00:00", "yesterday", "2021-01-02T09:00:00", 2030, None]
+        store.add([record(str(n), extra={} if date is None else {"taken": date}) for n, date in enumerate(dates)])
+        assert store.newest().tolist() == [5, 3, 1, 7, 6, 4, 2]
+        assert store.newest(Filter.parse("taken < 2020-01-01 or id = 6")).tolist() == [1, 7]
+        other.add([record("late", extra={"taken": "2020-02-01"})])
+        assert store.newest().tolist() == [5, 3, 8, 1, 7, 6, 4, 2], "also after somebody else's change"
+        assert store.matching().tolist() == list(range(1, 9))
+
+    def test_the_values_of_a_field(self, store):
+        fields = [
+            {"camera": "X100", "tags": ["sea", "boat"], "lens": {"mm": 35}},
+            {"camera": "D70", "tags": ["sea"], "lens.mm": 35},
+            {"camera": "X100", "mm": 2.5},
+            {"camera": True},
+            {"camera": None},
+            {},
+        ]
+        store.add([record(str(n), extra=extra) for n, extra in enumerate(fields)])
+        assert list(store.values("camera").items()) == [("X100", 2), ("D70", 1)]
+        assert list(store.values("tags").items()) == [("sea", 2), ("boat", 1)]
+        assert store.values("lens.mm") == {"35": 2}
+        assert store.values("mm") == {"2.5": 1}
+        assert store.values("camera", limit=1) == {"X100": 2}
+        assert store.values("nosuch") == {}
+        with pytest.raises(ValueError, match="quote"):
+            store.values('camera"')
+
     def test_one_and_true_are_two_filters(self, store):
         store.add([record("one", extra={"x": 1}), record("true", extra={"x": True})])
         for where, number in [("x = 1", 1), ("x = true", 2), ("x = 1", 1)]:

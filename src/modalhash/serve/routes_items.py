@@ -1,4 +1,4 @@
-"""Items one by one: their fields and pictures, and, where the service is writable, adding, relabelling, removing."""
+"""Items in order and one by one: their fields and pictures, and, with ``--writable``, adding, relabelling, removing."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
 from modalhash._archives import ArchiveMember
-from modalhash.engine import Engine, Hit, Item, Problem, ProblemCode, default_id, parse_labels
+from modalhash.engine import Engine, FilterError, Hit, Item, Problem, ProblemCode, default_id, parse_labels
 from modalhash.serve import schemas
 from modalhash.serve.clients import Client, client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
 from modalhash.serve.openapi import error_responses, json_body, request_body
 from modalhash.serve.service import Service
-from modalhash.store import Record
+from modalhash.serve.settings import MAX_HITS
+from modalhash.store import Comparison, Record, all_of
 
 ItemId = Annotated[schemas.Id, Path(description="The id, percent-encoded.")]
 ItemModality = Annotated[schemas.Name | None, Query(description="Needed where the id is in several modalities.")]
+N_ITEMS = 50
+MAX_VALUES = 100
 CACHE = {"Cache-Control": "private, max-age=300"}
 PICTURES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The picture.", "content": {kind: {} for kind in dict.fromkeys(CONTENT_TYPES.values())}}
@@ -44,6 +47,26 @@ register_url_convertor("any", AnyText())
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the routes of items."""
+
+    @app.get("/items", response_model=schemas.ItemsResponse, responses=error_responses(), tags=["items"])
+    async def items(
+        modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
+        where: Annotated[
+            schemas.FilterText | None, Query(description="Only items that pass this filter, as text or as JSON.")
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_HITS, description="The number of items.")] = N_ITEMS,
+        offset: Annotated[int, Query(ge=0, le=2**31, description="How many items to leave out before them.")] = 0,
+    ) -> Response:
+        """Return items newest first: by the field `taken`, and those without it in the order they were added."""
+        return json_response(await service.in_thread("items", _newest, service, modality, where, limit, offset))
+
+    @app.get("/values", response_model=schemas.ValuesResponse, responses=error_responses(), tags=["items"])
+    async def values(
+        field: Annotated[schemas.Name, Query(description="A field that items were added with, such as `camera`.")],
+        limit: Annotated[int, Query(ge=1, le=MAX_VALUES, description="The number of values.")] = MAX_VALUES,
+    ) -> Response:
+        """Return how many items have each value of a field, the most frequent first: what a filter can ask for."""
+        return json_response(await service.in_thread("items", _values, service, field, limit))
 
     @app.get("/items/{id:any}", response_model=schemas.Item, responses=error_responses(404), tags=["items"])
     async def item(id: ItemId, modality: ItemModality = None) -> Response:
@@ -130,6 +153,29 @@ def add_routes(app: FastAPI, service: Service) -> None:
 def _check_writable(service: Service) -> None:
     if not service.settings.writable:
         raise HTTPError(403, READ_ONLY)
+
+
+def _newest(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
+    if modality is not None:
+        service.searcher.check_modalities(modality)
+    store = service.engine.store
+    try:
+        chosen = None if where is None else service.engine.check_filter(where)
+    except FilterError as error:
+        raise HTTPError(422, f"where: {error}") from None
+    own = None if modality is None else Comparison("modality", "=", modality)
+    numbers = store.newest(all_of(own, chosen))
+    shown = numbers[offset : offset + limit].tolist()
+    records = store.records(shown)  # without what was removed meanwhile
+    items = [schemas.item_json(Hit.from_record(records[number], 0)) for number in shown if number in records]
+    return {"items": items, "total": len(numbers), "more": offset + limit < len(numbers)}
+
+
+def _values(service: Service, field: str, limit: int) -> dict[str, Any]:
+    try:
+        return {"values": service.engine.store.values(field, limit=limit)}
+    except FilterError as error:
+        raise HTTPError(422, f"field: {error}") from None
 
 
 def _looked_for(record: Record) -> str:

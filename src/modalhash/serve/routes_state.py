@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
@@ -17,6 +18,8 @@ from modalhash.serve.settings import MAX_HITS, MAX_TEXT_LENGTH
 
 DUPLICATES_PATH = "/duplicates"
 N_EXAMPLES = 6
+READABLE = re.compile(r"[^\W\d_]{3,24}([ -][^\W\d_]{2,24}){0,2}")
+"""A label that reads as words: no number, code or abbreviation."""
 MAX_LISTED_LABELS = 200
 N_AUDIT_LINES, MAX_AUDIT_LINES = 100, 1000
 
@@ -91,4 +94,4 @@ def _examples(service: Service, labels: list[str]) -> list[str]:
         return list(service.settings.examples)
     if isinstance(configured, list) and configured:
         return [str(example) for example in configured]
-    return labels[:N_EXAMPLES]
+    return [label for label in labels if READABLE.fullmatch(label)][:N_EXAMPLES]

@@ -5,6 +5,7 @@ Responses are made as dicts by :func:`item_json` and :func:`hit_json`; the model
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -39,6 +40,7 @@ Id = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_l
 Name = Annotated[str, AfterValidator(_check_characters), Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 Labels = Annotated[list[Name], Field(max_length=MAX_LABELS)]
 Kind = Literal["learned", "hashed"]
+_SAVED = re.compile(r"(^|/)media/[0-9a-f]{32}(\.[a-z]+)?$")  # as the engine names the files that it stores
 FilterText = Annotated[str, AfterValidator(_check_characters), Field(max_length=4000)]
 
 
@@ -168,7 +170,22 @@ class Item(BaseModel):
     labels: list[str | int]
     text: str | None = None
     media: str | None = Field(None, description="The path of its picture in this service.")
+    stored: bool | None = Field(None, description="True where the engine stores its file, which goes with the item.")
     extra: dict[str, Any] | None = Field(None, description="Other fields of its line in the manifest.")
+
+
+class ItemsResponse(BaseModel):
+    """Items, newest first."""
+
+    items: list[Item]
+    total: int = Field(description="The number of items that pass the filter.")
+    more: bool = Field(description="Whether there are items after these.")
+
+
+class ValuesResponse(BaseModel):
+    """The values of a field."""
+
+    values: dict[str, int] = Field(description="How many items have each value, the most frequent first.")
 
 
 class Hit(Item):
@@ -340,6 +357,8 @@ def item_json(item: engine.Hit) -> dict[str, object]:
         fields["text"] = item.text
     if item.uri is not None:
         fields["media"] = f"/media/{quote(item.id, safe='')}?modality={quote(item.modality, safe='')}"
+        if _SAVED.search(item.uri):
+            fields["stored"] = True
     if item.extra:
         fields["extra"] = item.extra
     return fields

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from modalhash.store.filters import And, Comparison, Filter, Not, Or, Value, is_year
+from modalhash.store.filters import And, Comparison, Filter, Not, Or, Value, checked_field, is_year
 
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?)?")
 _OWN_COLUMNS = ("kind", "id", "text", "uri")
@@ -30,9 +30,16 @@ _NUMBER_TEST = """CASE type
         CASE WHEN json_type(atom) IN ('integer', 'real') THEN CAST(atom AS NUMERIC) {operator} ? END
     END
 END"""  # a number of a CSV file is a text
-_DATE_TEST = """CASE WHEN type = 'text' AND atom GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]*'
-    THEN substr(replace(atom, ' ', 'T'), 1, {length}) {operator} ?
+_IS_DATE = "GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]*'"
+_DATE_TEST = f"""CASE WHEN type = 'text' AND atom {_IS_DATE}
+    THEN substr(replace(atom, ' ', 'T'), 1, {{length}}) {{operator}} ?
 END"""  # 2024-01-31 is the whole day, also its evening
+_TAKEN = "json_extract(item.extra, '$.taken')"
+NEWEST = f"CASE WHEN {_TAKEN} {_IS_DATE} THEN replace({_TAKEN}, ' ', 'T') END DESC, item.number DESC"
+"""The order of items by the field ``taken``, the newest first; those without come last, the last added first."""
+_VALUES = (
+    "SELECT CAST(atom AS TEXT) AS value FROM item, json_each(item.extra, ?) WHERE type IN ('text', 'integer', 'real')"
+)
 
 
 def condition(where: Filter, *, few: bool = False) -> tuple[str, list[Any]]:
@@ -51,6 +58,16 @@ def condition(where: Filter, *, few: bool = False) -> tuple[str, list[Any]]:
 def value_text(value: Value) -> str:
     """Return a value as text, as labels and texts are compared with it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def values_of(field: str) -> tuple[str, *tuple[str, ...]]:
+    """Return SQL that counts the values of a field of ``extra``, most frequent first, and its parameters but the last.
+
+    That is how many values there may be.
+    """
+    paths = _paths(checked_field(field))
+    values = " UNION ALL ".join([_VALUES] * len(paths))
+    return f"SELECT value, count(*) FROM ({values}) GROUP BY value ORDER BY 2 DESC, 1 LIMIT ?", *paths
 
 
 def _comparison(where: Comparison, few: bool) -> tuple[str, list[Any]]:

@@ -10,7 +10,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from modalhash.store.filters import And, Comparison, Filter, Not, Or, is_year
+from modalhash.store.filters import And, Comparison, Filter, Not, Or, checked_field, is_year
 
 CREATE_ATOMS = """
 CREATE FUNCTION {schema}.atoms(value json) RETURNS TABLE (kind text, atom text) LANGUAGE sql IMMUTABLE
@@ -34,6 +34,10 @@ END"""  # a number of a CSV file is a text
 _DATE_TEST = """CASE WHEN kind = 'string' AND atom ~ '^[0-9]{{4}}-[0-9]{{2}}'
     THEN substr(replace(atom, ' ', 'T'), 1, {length}) COLLATE "C" {operator} %s
 END"""  # 2024-01-31 is the whole day, also its evening
+_TAKEN = "item.extra ->> 'taken'"
+NEWEST = f"""CASE WHEN json_typeof(item.extra -> 'taken') = 'string' AND {_TAKEN} ~ '^[0-9]{{4}}-[0-9]{{2}}'
+    THEN replace({_TAKEN}, ' ', 'T') END COLLATE "C" DESC NULLS LAST, item.number DESC"""
+"""The order of items by the field ``taken``, the newest first; those without come last, the last added first."""
 
 
 def condition(where: Filter) -> tuple[str, list[Any]]:
@@ -50,6 +54,23 @@ def condition(where: Filter) -> tuple[str, list[Any]]:
     return f"({word.join(sql for sql, _ in parts)})", [value for _, values in parts for value in values]
 
 
+def values_of(field: str) -> tuple[str, *tuple[list[str], ...]]:
+    """Return SQL that counts the values of a field of ``extra``, most frequent first, and its parameters but the last.
+
+    That is how many values there may be.
+    """
+    paths = _paths(checked_field(field))
+    one = "SELECT part.atom FROM item, atoms(item.extra #> %s::text[]) AS part WHERE part.kind IN ('string', 'number')"
+    values = " UNION ALL ".join([one] * len(paths))
+    sql = f'SELECT atom, count(*) FROM ({values}) AS own GROUP BY atom ORDER BY 2 DESC, atom COLLATE "C" LIMIT %s'
+    return sql, *map(list, paths)
+
+
+def _paths(field: str) -> list[tuple[str, ...]]:
+    """Return where a field is in ``extra``: under its name, or, with dots, inside of others."""
+    return list(dict.fromkeys(((field,), tuple(field.split(".")))))
+
+
 def _test(where: Comparison, operator: str) -> tuple[str, list[Any]]:
     text = str(where.value).lower() if isinstance(where.value, bool) else str(where.value)
     if where.field == "label":
@@ -59,8 +80,7 @@ def _test(where: Comparison, operator: str) -> tuple[str, list[Any]]:
     if where.field in _OWN_COLUMNS:
         return f"coalesce(item.{where.field} {operator} %s, false)", [text]
     test, values = _json_test(where.value, operator)
-    names = where.field.removeprefix("extra.")
-    paths = list(dict.fromkeys(((names,), tuple(names.split(".")))))  # under its name, or inside of others
+    paths = _paths(where.field.removeprefix("extra."))
     sql = " OR ".join(
         f"EXISTS (SELECT 1 FROM atoms(item.extra{' -> %s::text' * len(path)}) WHERE {test})" for path in paths
     )

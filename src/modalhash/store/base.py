@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -181,8 +182,18 @@ class Store(Protocol):
     def matching(self, where: Filter | None = None) -> Array:
         """Return the numbers, rising, of the items that pass the filter."""
 
+    def newest(self, where: Filter | None = None) -> Array:
+        """Return the numbers of the items that pass the filter, those that were taken last first.
+
+        The field ``taken`` of ``extra`` says when, as ``2019-06-14T12:30:00``. Items without one come after the
+        others, those that were added last first.
+        """
+
     def labels(self) -> dict[str, int]:
         """Return how many items have each label, the most frequent first; numbers are texts here."""
+
+    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
+        """Return how many items have each value of a field of ``extra``, the most frequent first; numbers are texts."""
 
     def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first.
@@ -242,6 +253,28 @@ class Store(Protocol):
 
 
 # -- what back ends have in common
+
+
+class FoundNumbers:
+    """The numbers that the last filters found, until something changes."""
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Revision, Array]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, revision: Revision, select: Callable[[], Array]) -> Array:
+        """Return what was found under this key at this revision; ``select`` finds it if that is not known."""
+        known = self._found.get(key)
+        if known is None or known[0] != revision:
+            known = revision, select()
+            with self._lock:
+                self._found.pop(key, None)
+                self._found[key] = known
+                for old in list(self._found)[: -self.MOST]:
+                    del self._found[old]
+        return known[1]
 
 
 def check_records(records: Iterable[Record], n_bits: int) -> list[Record]:

@@ -122,7 +122,7 @@ class Comparison(Filter):
     value: Value
 
     def __post_init__(self) -> None:
-        _check_field(self.field)
+        checked_field(self.field)
         if self.operator not in OPERATORS:
             raise FilterError(f"{self.field} {self.operator!r}: expected one of {' '.join(OPERATORS)}")
         _check_value(self.field, self.value)
@@ -232,11 +232,13 @@ def _check_depth(one: Filter, depth: int) -> None:
         _check_depth(part, depth + 1)
 
 
-def _check_field(field: Any) -> None:
+def checked_field(field: Any) -> str:
+    """Return the name of a field, or raise FilterError for one that no filter takes."""
     if not isinstance(field, str) or not 0 < len(field) <= MAX_FIELD_LENGTH:
         raise FilterError(f"the field is {str(field)[:40]!r}; expected a name of 1 to {MAX_FIELD_LENGTH} characters")
     if any(character in '"\\' or not character.isprintable() for character in field):
         raise FilterError(f"the field {field!r} has a quote, a backslash or a control character, which no filter takes")
+    return field
 
 
 def _check_value(field: str, value: Any) -> None:

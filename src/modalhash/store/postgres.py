@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,12 +38,13 @@ from modalhash.store._postgres_copy import (
     read_rows,
     write_rows,
 )
-from modalhash.store._postgres_filters import CREATE_ATOMS, condition
+from modalhash.store._postgres_filters import CREATE_ATOMS, NEWEST, condition, values_of
 from modalhash.store._postgres_words import CREATE_WORDS, find_items, searched_words
 from modalhash.store._sqlite_rows import row_checksum
 from modalhash.store.base import (
     MAX_REFINEMENT,
     SEARCHED_FIELDS,
+    FoundNumbers,
     Key,
     Record,
     Revision,
@@ -148,7 +148,6 @@ coalesce(refinement, '') || substring(decode(repeat('00', {MAX_REFINEMENT}), 'he
 """
 _PAGE_ROWS = 100_000  # read at a time
 _KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there
-_CACHED_FILTERS = 8
 _MAX_DAMAGE = 20  # of each kind that is told one by one
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -198,8 +197,7 @@ class PostgresStore:
         self.schema, self.read_only = schema, read_only
         self._timeout = timeout
         self._connections = Connections(url, schema, read_only=read_only)
-        self._lock = threading.Lock()
-        self._matching: dict[str, tuple[Revision, Array]] = {}
+        self._found = FoundNumbers()
         try:
             if n_bits is not None and not read_only:
                 self._create(n_bits)
@@ -365,18 +363,16 @@ class PostgresStore:
         A filter by label or id reads the items that have it, any other one reads all items. The last answers are cached
         until something changes.
         """
-        revision, key = self.revision(), str(where)  # as text: 1 and true are equal in Python, but not here
-        known = self._matching.get(key)
-        if known is None or known[0] != revision:
-            test, values = ("true", []) if where is None else condition(where)
-            rows = self._copy_out(f"SELECT item.number FROM item WHERE {test} ORDER BY item.number", values, [("n", 8)])
-            known = revision, integers(rows["n"])
-            with self._lock:
-                self._matching.pop(key, None)
-                self._matching[key] = known
-                for old in list(self._matching)[:-_CACHED_FILTERS]:
-                    del self._matching[old]
-        return known[1]
+        key = str(where)  # as text: 1 and true are equal in Python, but not here
+        return self._found.get(key, self.revision(), lambda: self._select_numbers(where, "item.number"))
+
+    def newest(self, where: Filter | None = None) -> Array:
+        """Return the numbers of the items that pass the filter, those that were taken last first.
+
+        Items without a date in the field ``taken`` come after the others, those that were added last first. Reads the
+        items that pass; the last answers are cached until something changes.
+        """
+        return self._found.get(f"newest {where}", self.revision(), lambda: self._select_numbers(where, NEWEST))
 
     def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
@@ -471,6 +467,10 @@ class PostgresStore:
         """Return how many items have each label, the most frequent first; numbers are texts here."""
         return dict(self._rows("SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"))
 
+    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
+        """Return how many items have each value of a field of ``extra``, the most frequent first; reads all items."""
+        return dict(self._rows(*values_of(field), limit))
+
     def damage(self) -> list[str]:
         """Read all items and return what is not as it was written: checksums, words, labels and counts."""
         try:
@@ -527,6 +527,11 @@ class PostgresStore:
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         return self._connections.read(lambda connection: _select(connection, sql, values))
+
+    def _select_numbers(self, where: Filter | None, order: str) -> Array:
+        test, values = ("true", []) if where is None else condition(where)
+        rows = self._copy_out(f"SELECT item.number FROM item WHERE {test} ORDER BY {order}", values, [("n", 8)])
+        return integers(rows["n"])
 
     def _change(self, work: Any) -> Any:
         if self.read_only:

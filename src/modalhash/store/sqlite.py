@@ -26,7 +26,7 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
 from modalhash.store import _words
-from modalhash.store._filter_sql import condition
+from modalhash.store._filter_sql import NEWEST, condition, values_of
 from modalhash.store._labels import add_labels, count_sql, find_labelled, forget_labels, is_by_labels, rising
 from modalhash.store._sqlite_open import (
     connect,
@@ -40,6 +40,7 @@ from modalhash.store._sqlite_rows import COLUMNS, FROM, INSERT, from_row, to_row
 from modalhash.store._sqlite_schema import CHECKED, FIRST_WITH_COUNTS, FORMAT, format_of, transaction
 from modalhash.store.base import (
     MAX_REFINEMENT,
+    FoundNumbers,
     Key,
     Record,
     Revision,
@@ -65,7 +66,6 @@ CROSS JOIN item ON item.number = wanted.value CROSS JOIN modality ON modality.nu
 ORDER BY item.number
 """
 _PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
-_CACHED_FILTERS = 8
 _KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there: it does not take much longer
 _MAX_DAMAGE = 20  # of each kind that is told one by one
 
@@ -133,7 +133,7 @@ class SqliteStore:
             raise
         self._lock = threading.RLock()
         self._closed = self._warned = False
-        self._matching: dict[str, tuple[Revision, Array]] = {}
+        self._found = FoundNumbers()
         self._word_facts = _words.WordFacts()
 
     def __enter__(self) -> Self:
@@ -278,16 +278,21 @@ class SqliteStore:
         A filter by labels alone reads their table and no items; one by labels or ids among other fields reads the items
         that have these, any other one reads all items. The last answers are cached until something changes.
         """
-        revision, key = self.revision(), str(where)  # as text: 1 and true are equal in Python, but not here
-        known = self._matching.get(key)
-        if known is None or known[0] != revision:
-            known = revision, self._select_matching(where)
-            with self._lock:
-                self._matching.pop(key, None)
-                self._matching[key] = known
-                for old in list(self._matching)[:-_CACHED_FILTERS]:
-                    del self._matching[old]
-        return known[1]
+        key = str(where)  # as text: 1 and true are equal in Python, but not here
+        return self._found.get(key, self.revision(), lambda: self._select_matching(where))
+
+    def newest(self, where: Filter | None = None) -> Array:
+        """Return the numbers of the items that pass the filter, those that were taken last first.
+
+        Items without a date in the field ``taken`` come after the others, those that were added last first. Reads the
+        items that pass; the last answers are cached until something changes.
+        """
+
+        def select() -> Array:
+            test, values = ("1", []) if where is None else condition(where)
+            return self._select_numbers(f"SELECT item.number FROM item WHERE {test} ORDER BY {NEWEST}", values)
+
+        return self._found.get(f"newest {where}", self.revision(), select)
 
     def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
         """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
@@ -402,6 +407,10 @@ class SqliteStore:
     def labels(self) -> dict[str, int]:
         """Return how many items have each label, the most frequent first; numbers are texts here."""
         return dict(self._rows(count_sql(counted=self._counts_labels)))
+
+    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
+        """Return how many items have each value of a field of ``extra``, the most frequent first; reads all items."""
+        return dict(self._rows(*values_of(field), limit))
 
     def check(self) -> None:
         """Read the whole file and raise StoreError if something in it is not as it was written."""
@@ -576,16 +585,18 @@ class SqliteStore:
 
     def _select_matching(self, where: Filter | None) -> Array:
         if where is not None and is_by_labels(where):
-            return find_labelled(where, self._select_numbers)
+            return find_labelled(where, self._select_rising)
         test, values = ("1", []) if where is None else condition(where)
-        return self._select_numbers(f"SELECT item.number FROM item WHERE {test}", values)
+        return self._select_rising(f"SELECT item.number FROM item WHERE {test}", values)
+
+    def _select_rising(self, sql: str, values: Sequence[Any]) -> Array:
+        """Return the numbers that a query selects, rising, each once: sorted here, it may read whatever is smallest."""
+        return rising(self._select_numbers(sql, values))
 
     def _select_numbers(self, sql: str, values: Sequence[Any]) -> Array:
-        """Return the numbers that a query selects, rising, each once: sorted here, it may read whatever is smallest."""
         with self._lock, translate_sqlite_errors(self.path):
             self._check_open()
-            rows = self._connection.execute(sql, values)
-            return rising(np.fromiter(chain.from_iterable(rows), dtype=np.int64))
+            return np.fromiter(chain.from_iterable(self._connection.execute(sql, values)), dtype=np.int64)
 
 
 def _padded(vectors: Sequence[bytes | None]) -> tuple[Array, Array]:

@@ -2,7 +2,8 @@
 
 import { card } from "./cards.js";
 import { bitsOf } from "./codes.js";
-import { element, number, percent, SURELY } from "./dom.js";
+import { button, element, number, percent, SURELY } from "./dom.js";
+import { remove } from "./removal.js";
 import { call } from "./server.js";
 import { state } from "./state.js";
 import { openViewer } from "./viewer.js";
@@ -25,7 +26,7 @@ export function groupSections({ groups, exact, sizes }, start = 0) {
     const place = start + i;
     const first = bitsOf(group[0].code, state.engine.n_bits);
     const cards = group.map((hit, nth) => card(hit, state.engine, {
-      compared: nth ? first : null, whose: "the first", why: likeness(hit, nth, exact[place]), open: openViewer,
+      compared: nth ? first : null, whose: "the first", why: [...likeness(hit, nth, exact[place]), ...keep(hit, group)], open: openViewer,
     }));
     const list = element("ol", "results", ...cards);
     list.classList.toggle("texts", group.every((hit) => !hit.media));
@@ -33,9 +34,15 @@ export function groupSections({ groups, exact, sizes }, start = 0) {
     const shown = sizes[place] > group.length ? ` (${number(group.length)} shown)` : "";
     const section = element("section", "group", element("h2", "", `Group ${number(place + 1)}: ${what}${shown}`), list);
     section.querySelectorAll("h2.lead").forEach((heading) => heading.setAttribute("aria-level", "3"));
-    section.style.setProperty("--n", group.length); // as wide as its cards: small groups stand side by side
+    section.style.setProperty("--n", group.length); // as wide as its cards: small groups share a row
     return section;
   });
+}
+
+// Keep one of a group: the others that are shown are removed from the engine.
+function keep(hit, group) {
+  if (!state.engine.writable || group.length < 2) return [];
+  return [button("label-add keep", "Keep only this", () => remove(group.filter((other) => other !== hit)))];
 }
 
 function likeness({ score }, nth, exact) {

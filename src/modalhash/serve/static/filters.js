@@ -1,19 +1,27 @@
-// Filters: which labels, codes and fields a hit must have. What is in force stands beside the button, to be taken off.
+// Filters: which labels, dates, cameras, places and fields an item must have. Those in force are listed, to be taken off.
 
 import { $, element, percent } from "./dom.js";
-import { defaultCount, KINDS, state, takesOption } from "./state.js";
+import { call } from "./server.js";
+import { boxOf, defaultCount, state, takesOption } from "./state.js";
 
 const COUNTS = [12, 24, 48, 96, 192];
 const CONFIDENCES = [0.25, 0.5, 0.75, 0.9];
 const MOST_LABELS = 20; // of a request
-export const KIND_NAMES = { learned: "learned codes", hashed: "hashed codes" };
+const CORNERS = ["south", "west", "north", "east"];
 
-// `choose` takes the options that change, and searches anew.
+let fields = null; // promise of the lists of values, once the filters were opened
+
+// `choose` takes the options that change, and searches again.
 export function buildFilters(choose) {
   const options = () => state.current.options;
   $("known-labels").replaceChildren(...(state.engine.labels ?? []).map((label) => new Option(label, label)));
-  $("kind").replaceChildren(new Option("all", ""), ...KINDS.map((kind) => new Option(KIND_NAMES[kind], kind)));
-  $("kind").addEventListener("change", () => choose({ kind: $("kind").value }));
+  for (const id of ["from", "to", "camera"]) $(id).addEventListener("change", () => choose({ [id]: $(id).value }));
+  $("place").addEventListener("change", () => ($("place").value === "box" ? showBox(true) : choose({ place: $("place").value })));
+  const applyBox = () => {
+    const place = CORNERS.map((corner) => $(corner).value).join();
+    if (boxOf(place) && place !== options().place) choose({ place });
+  };
+  for (const corner of CORNERS) $(corner).addEventListener("change", applyBox);
   $("count").addEventListener("change", () => choose({ k: Number($("count").value) }));
   $("confidence-field").hidden = !takesOption("min_confidence");
   $("confidence").replaceChildren(
@@ -30,7 +38,7 @@ export function buildFilters(choose) {
     if (label && !options().labels.includes(label)) choose({ labels: [...options().labels, label].slice(-MOST_LABELS) });
   };
   $("label-add").addEventListener("click", addLabel);
-  for (const [id, act] of [["label", addLabel], ["where", applyWhere]]) {
+  for (const [id, act] of [["label", addLabel], ["where", applyWhere], ...CORNERS.map((corner) => [corner, applyBox])]) {
     $(id).addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault(); // it would send the box, which may be empty
@@ -50,6 +58,35 @@ export function buildFilters(choose) {
 export function toggleFilters(open) {
   $("filters").hidden = !open;
   $("filters-button").setAttribute("aria-expanded", String(open));
+  if (open) fields ??= findFields().catch(() => {}); // without the lists, the other filters still work
+}
+
+// Which of the fields that photos have are there to filter by.
+async function findFields() {
+  const values = async (field, limit) => Object.keys((await call(`/values?field=${field}&limit=${limit}`)).values);
+  const [taken, cameras, latitudes] = await Promise.all([values("taken", 1), values("camera", 100), values("latitude", 1)]);
+  for (const id of ["from-field", "to-field"]) $(id).hidden = !taken.length;
+  $("camera-field").hidden = !cameras.length;
+  $("place-field").hidden = !latitudes.length;
+  cameras.sort((one, other) => one.localeCompare(other));
+  $("camera").replaceChildren(new Option("any", ""), ...cameras.map((name) => new Option(name, name)));
+  fillFields();
+}
+
+function showBox(shown) {
+  $("box-field").hidden = !shown;
+}
+
+// What is chosen of dates, camera and place, also where the list does not have it.
+function fillFields() {
+  const { from, to, camera, place } = state.current.options;
+  const box = boxOf(place);
+  Object.entries({ from, to }).forEach(([id, value]) => { $(id).value = value; });
+  if (![...$("camera").options].some((option) => option.value === camera)) $("camera").add(new Option(camera, camera));
+  $("camera").value = camera;
+  $("place").value = box ? "box" : place;
+  CORNERS.forEach((corner, i) => { $(corner).value = box ? box[i] : ""; });
+  showBox(Boolean(box));
 }
 
 // What is wrong with a filter, beside its box: "where" or "label".
@@ -68,15 +105,18 @@ function hideFilterError() {
 
 export function fillFilters() {
   hideFilterError();
-  const { k, labels, kind, where, confidence } = state.current.options;
+  const { k, labels, where, confidence, from, to, camera, place } = state.current.options;
+  fillFields();
   const counts = new Set([...COUNTS.filter((n) => n <= (state.engine.limits?.k ?? 200)), defaultCount(), k]);
   const sorted = [...counts].sort((a, b) => a - b);
   $("count").replaceChildren(...sorted.map((n) => new Option(n, n, false, n === k)));
-  $("kind").value = kind;
   $("where").value = where;
   $("confidence").value = CONFIDENCES.includes(confidence) ? confidence : 0;
   const chosen = labels.map((label) => [label, { labels: labels.filter((one) => one !== label) }]);
-  if (kind) chosen.push([KIND_NAMES[kind], { kind: "" }]);
+  if (from) chosen.push([`from ${from}`, { from: "" }]);
+  if (to) chosen.push([`until ${to}`, { to: "" }]);
+  if (camera) chosen.push([camera, { camera: "" }]);
+  if (place) chosen.push([place === "known" ? "with a place" : placeInWords(boxOf(place)), { place: "" }]);
   if (where) chosen.push([where, { where: "" }]);
   if (confidence) chosen.push([`confidence at least ${percent(confidence)}`, { confidence: 0 }]);
   $("chosen").replaceChildren(...chosen.map(([text, options]) => chip(text, options)));
@@ -91,5 +131,8 @@ function chip(text, options) {
   return element("li", "", button);
 }
 
-export const filtered = ({ labels, kind, where, confidence }) => Boolean(labels.length || kind || where || confidence);
-export const withoutFilters = { labels: [], kind: "", where: "", confidence: 0 };
+const placeInWords = ([south, west, north, east]) => `between ${south}, ${west} and ${north}, ${east}`;
+
+export function filtered({ labels, where, confidence, from, to, camera, place }) {
+  return Boolean(labels.length || where || confidence || from || to || camera || place);
+}

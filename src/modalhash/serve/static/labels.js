@@ -1,4 +1,4 @@
-// The labels of one item, and where the service is writable a form that changes them. Its learned code follows at once.
+// The labels of one item, and where the service is writable a form that changes them. Searches go by them at once.
 
 import { labelList } from "./cards.js";
 import { element, listed } from "./dom.js";
@@ -33,11 +33,11 @@ export function labelsOf(hit, changed) {
 }
 
 function sayWhatFollows({ kind, labels }, unknown) {
-  if (!labels.length) return "Saved. Without labels, its code is made from its features.";
-  const code = kind === "learned" ? "Its code is that of its labels now." : "Its code is made from its features.";
-  if (!unknown.length) return `Saved. ${code}`;
+  if (!labels.length) return "Saved. Without labels, searches go by what it shows or says.";
+  const found = kind === "learned" ? "Searches go by its labels now." : "Searches go by what it shows or says.";
+  if (!unknown.length) return `Saved. ${found}`;
   const names = listed(unknown.map((label) => `“${label}”`));
-  return `Saved. ${code} New to this engine: ${names}. For codes that counts after “modalhash retrain”.`;
+  return `Saved. ${found} New to this engine: ${names}; filters find that now, other searches after “modalhash retrain”.`;
 }
 
 function labelForm(hit, saved, cancelled) {

@@ -1,18 +1,18 @@
-// The page of `modalhash serve`: from one search to the next. What is asked lives in the address (?q=… or
-// ?id=…&modality=…, &want=…, &k=…, &label=… and other filters), so that a search can be shared; a picture cannot, so the
-// browser keeps it for this page and for the page loaded anew.
+// The page of `modalhash serve`: from one search to the next. What is asked is in the address (?q=…, ?id=…&modality=…
+// or both, &want=…, &k=…, &label=… and other filters), so that a search can be shared; a picture cannot be, so the
+// browser keeps it for this page and for the page when it is loaded again.
 
-import { buildControls, fillControls, keys, showClear } from "./controls.js";
+import { buildControls, closeMenus, fillControls, keys, showClear } from "./controls.js";
 import { $ } from "./dom.js";
 import { buildFilters, fillFilters } from "./filters.js";
 import { forget, keep, recall } from "./pictures.js";
 import { call, readPicture, search, Trouble } from "./server.js";
-import { address, defaultOptions, pictorial, readOptions, state, textual } from "./state.js";
-import { say, showAnswer, showSkeleton, showStart, showTrouble } from "./views.js";
+import { address, defaultOptions, pictorial, readOptions, state, subjectOf } from "./state.js";
+import { say, showAnswer, showSkeleton, showTrouble } from "./views.js";
 
 const SKELETON_AFTER = 150; // ms: an answer that is quicker must not flash
 
-let running = null; // AbortController of the search under way
+let running = null; // AbortController of the search in progress
 let starting = null; // promise of the start, while it lasts and when it went well
 const entries = new Map(); // history key -> entry
 
@@ -25,8 +25,8 @@ function readAddress() {
   const ask = {};
   if (fields.get("view") === "duplicates") ask.duplicates = true;
   else if (fields.get("id")) Object.assign(ask, { id: fields.get("id"), modality: fields.get("modality") ?? undefined });
-  else if (fields.get("q")?.trim()) ask.text = fields.get("q").trim();
-  else if (history.state?.picture) ask.kept = history.state.picture; // loaded anew: the browser may have it
+  else if (history.state?.picture) ask.kept = history.state.picture; // loaded again: the browser may have it
+  if (!ask.duplicates && fields.get("q")?.trim()) ask.text = fields.get("q").trim();
   return { key: history.state?.key, ask, options: readOptions(fields) };
 }
 
@@ -54,7 +54,6 @@ async function show(entry) {
     entry.ask = picture ? { ...entry.ask, picture } : { lost: true };
     if (state.current !== entry) return;
   }
-  if (!Object.keys(entry.ask).length || entry.ask.lost) return showStart();
   if (entry.answer) return showAnswer(entry);
   return run(entry);
 }
@@ -76,7 +75,7 @@ async function run(entry) {
   }
 }
 
-// A picture that was refused is not asked with again when the page is loaded anew.
+// A picture that was refused is not asked with again when the page is loaded again.
 function drop({ key, ask }) {
   if (ask.kept) forget(ask.kept);
   if (history.state?.key === key) history.replaceState({ key }, "");
@@ -98,7 +97,7 @@ async function start() {
     starting = null; // so that there can be another try
     return showTrouble(error, () => whenReady());
   }
-  const typed = $("query").value; // by somebody quicker than the server
+  const typed = $("query").value; // by a person quicker than the server
   buildControls();
   buildFilters(choose);
   const entry = readAddress();
@@ -130,9 +129,17 @@ function follow(event) {
 function submit(event) {
   event.preventDefault();
   const text = $("query").value.trim();
-  if (!text) return clear();
+  const subject = $("subject").hidden ? {} : subjectOf(state.current.ask);
+  if (!text && !Object.keys(subject).length) return clear();
   if (matchMedia("(pointer: coarse)").matches) $("query").blur(); // the keyboard of a phone covers what was found
-  whenReady(() => go(textual() ? { text } : { id: text }));
+  whenReady(() => go(text ? { ...subject, text } : subject));
+}
+
+// Go on with the words alone.
+function withoutSubject() {
+  const text = $("query").value.trim();
+  $("query").focus();
+  go(text ? { text } : {});
 }
 
 // Back to the start, and to an address without anything.
@@ -179,6 +186,8 @@ history.scrollRestoration = "manual"; // results come later than the browser wou
 $("search").addEventListener("submit", submit);
 $("query").addEventListener("input", showClear);
 $("clear").addEventListener("click", clear);
+$("subject-off").addEventListener("click", withoutSubject);
+$("unique").addEventListener("change", () => choose({ unique: $("unique").checked }));
 $("direction").addEventListener("change", ({ target }) => choose({ want: JSON.parse(target.value) }));
 $("pick").addEventListener("click", () => {
   $("file").value = ""; // the same file may be chosen again
@@ -187,6 +196,7 @@ $("pick").addEventListener("click", () => {
 $("file").addEventListener("change", () => byPicture($("file").files));
 for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) document.addEventListener(kind, drag);
 document.addEventListener("click", follow);
+document.addEventListener("click", closeMenus);
 document.addEventListener("paste", paste);
 document.addEventListener("relabelled", () => {
   for (const entry of entries.values()) delete entry.answer; // found before the labels were others

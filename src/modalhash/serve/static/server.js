@@ -1,6 +1,6 @@
 // The server: what is sent, and what went wrong in words.
 
-import { modalities, pictorial, state, textual } from "./state.js";
+import { state, wanted, whereOf } from "./state.js";
 
 const BAD_FILE = [413, 415]; // too large, no picture: the same file would be refused again
 
@@ -44,22 +44,22 @@ export async function call(path, options) {
   return body;
 }
 
-// Where nobody chose, look among the other kinds: a word finds pictures, a picture finds words.
-export function wanted({ ask, options: { want } }) {
-  if (want.length) return want;
-  const own = ask.text ? textual() : ask.picture ? pictorial() : ask.modality;
-  const others = modalities().filter((name) => name !== own);
-  return others.length ? others : modalities();
-}
+export const GALLERY_PAGE = 60; // items of the start that are asked for at once
 
-export function post(fields, signal) {
-  const headers = { "Content-Type": "application/json" };
-  return call("/search", { method: "POST", headers, body: JSON.stringify(fields), signal });
+// Items to look at, newest first, from one of them on.
+export function listItems(entry, offset, signal) {
+  const fields = new URLSearchParams({ limit: GALLERY_PAGE, offset });
+  const want = wanted(entry);
+  const where = whereOf(entry.options);
+  if (want.length === 1) fields.set("modality", want[0]);
+  if (where) fields.set("where", where);
+  return call(`/items?${fields}`, { signal });
 }
 
 function sent(entry) {
-  const { k, labels, kind, where, confidence } = entry.options;
-  const fields = { k, want: wanted(entry), labels, kind, where, min_confidence: confidence };
+  const { k, labels, confidence, unique } = entry.options;
+  const where = whereOf({ ...entry.options, labels: [] });
+  const fields = { k, want: wanted(entry), labels, where, min_confidence: confidence, unique };
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value?.length || value > 0));
 }
 
@@ -82,11 +82,16 @@ export async function search(entry, signal) {
   const { ask } = entry;
   if (ask.refused) throw ask.refused;
   if (ask.duplicates) return call("/duplicates", { signal });
+  if (!ask.text && !ask.id && !ask.picture) return listItems(entry, 0, signal);
   if (ask.id && !ask.modality) ask.modality = (await call(`/items/${encodeURIComponent(ask.id)}`, { signal })).modality;
   const fields = sent(entry);
-  if (!ask.picture) return post({ ...ask, ...fields }, signal);
+  if (!ask.picture) {
+    const headers = { "Content-Type": "application/json" };
+    return call("/search", { method: "POST", headers, body: JSON.stringify({ ...ask, ...fields }), signal });
+  }
   const form = new FormData();
   form.append("image", ask.picture);
+  if (ask.text) form.append("text", ask.text);
   for (const [name, value] of Object.entries(fields)) for (const one of [value].flat()) form.append(name, one);
   try {
     return await call("/search", { method: "POST", body: form, signal });

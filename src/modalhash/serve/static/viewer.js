@@ -1,6 +1,6 @@
-// One item, large, in a dialog: Escape, the button or a click beside it closes it, and the focus goes back to the card.
+// One item, large, in a dialog: Escape, the button or a click outside closes it, and the focus goes back to the card.
 
-import { itemLinks, picture, titleOf } from "./cards.js";
+import { everyAction, nameOf, picture, takenLine, titleNode } from "./cards.js";
 import { $, element, plural } from "./dom.js";
 import { labelsOf } from "./labels.js";
 
@@ -10,19 +10,16 @@ let relabelled = false; // since the dialog was opened
 
 export function openViewer(hit) {
   relabelled = false;
-  const title = titleOf(hit);
   const shown = hit.media
-    ? element("div", "viewer-picture paper", picture(hit.media, title, LARGEST / 2))
+    ? element("div", "viewer-picture paper", picture(hit.media, nameOf(hit), LARGEST / 2))
     : element("p", "viewer-text", hit.text ?? hit.id);
-  const heading = element("h2", "", hit.media ? title : `One of the ${plural(hit.modality)}`);
+  const heading = hit.media ? titleNode("h2", "", hit) : element("h2", "", `One of the ${plural(hit.modality)}`);
   heading.id = "viewer-title";
-  for (const node of [heading, shown]) node.dir = "auto";
-  $("viewer-content").replaceChildren(heading, shown, labelsOf(hit, () => { relabelled = true; }), itemLinks(hit));
-  if (hit.media) {
-    const file = element("a", "", "Open the file");
-    Object.assign(file, { href: hit.media, target: "_blank", rel: "noopener" });
-    $("viewer-content").lastChild.append(file);
-  }
+  if (hit.media) heading.setAttribute("aria-label", nameOf(hit));
+  shown.dir = "auto";
+  const taken = element("p", "taken", takenLine(hit));
+  taken.hidden = !taken.textContent;
+  $("viewer-content").replaceChildren(heading, shown, taken, labelsOf(hit, () => { relabelled = true; }), everyAction(hit));
   $("viewer").showModal();
 }
 
@@ -30,7 +27,7 @@ export function closeViewer() {
   if ($("viewer").open) $("viewer").close();
 }
 
-// What lies behind shows the old labels, and may be in another order by now.
+// The cards behind it show the old labels, and may be in another order by now.
 $("viewer").addEventListener("close", () => {
   if (relabelled) document.dispatchEvent(new CustomEvent("relabelled"));
   relabelled = false;
@@ -39,3 +36,4 @@ $("viewer").addEventListener("close", () => {
 $("viewer").addEventListener("click", ({ target }) => {
   if (target === $("viewer") || target.closest(".viewer-close")) closeViewer();
 });
+document.addEventListener("removed", closeViewer);
