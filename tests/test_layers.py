@@ -88,7 +88,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "archive index_snapshot ingest splitting upgrading",
         "checkup",
         "near_duplicates relabelling training",
-        "retraining source_check",
+        "folder_sync retraining source_check",
         "engine",
         "report",
     ],

@@ -35,6 +35,7 @@ from modalhash.engine.folder import (
     read_parts,
     recover_engine,
 )
+from modalhash.engine.folder_sync import FolderSync, Synced
 from modalhash.engine.index_snapshot import SnapshotKeeper, SnapshotOwner, freeze_engine, open_snapshot
 from modalhash.engine.ingest import NOT_SHARED, Added, Ingester, ItemCoder
 from modalhash.engine.item_files import ItemFiles
@@ -587,6 +588,47 @@ class Engine:
         for record in gone.values():
             delete_media(self.path, record.uri)
         return n
+
+    def sync(
+        self,
+        folder: str | Path,
+        *,
+        dry_run: bool = False,
+        allow_empty: bool = False,
+        workers: int | None = None,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+    ) -> Synced:
+        """Make the engine agree with a folder of photos: add what is new, replace what changed, drop what is gone.
+
+        Only items whose file is in the folder are replaced or dropped, and no file is ever changed. A file is read if
+        it is new, or if its size or the time of its last change is another than at the last sync. A photo that was
+        changed keeps its labels and other fields; one that was moved or renamed keeps its code, too, unless its new
+        subfolders give it other labels.
+
+        Parameters
+        ----------
+        folder : of the photos; its subfolders are labels, as for :meth:`add`
+        dry_run : change nothing, and return what would be done
+        allow_empty : drop all items of the folder if it has no pictures any more, or is missing; else
+            :class:`EmptyFolderError` is raised, because a disk may not be mounted
+        workers, callback : as for :meth:`train`
+        on_problem : called for every photo left out; without it, there is a warning
+
+        Notes
+        -----
+        The first time, nothing is known of the files of items that were trained with or added: those that exist are
+        taken to be as they were, and are read once.
+        """
+        sync = self.folder_sync(folder, allow_empty=allow_empty)
+        plan = sync.look()
+        if dry_run:
+            return plan.expected()
+        return sync.apply(plan, workers=workers, callback=callback, on_problem=on_problem)
+
+    def folder_sync(self, folder: str | Path, *, allow_empty: bool = False, settle: bool = False) -> FolderSync:
+        """Return what compares this engine with a folder of photos, again and again if that is watched."""
+        return FolderSync(self, self._files, self._check_writable, folder, allow_empty=allow_empty, settle=settle)
 
     def relabel(
         self,

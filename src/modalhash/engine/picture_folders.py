@@ -38,8 +38,8 @@ def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> 
             yield path
 
 
-def picture_items(folder: Path, reads: Mapping[str, str]) -> Iterator[Item]:
-    """Yield the pictures of a folder; the names of its subfolders are the labels.
+def picture_items(folder: Path, reads: Mapping[str, str], *, only: Container[Path] | None = None) -> Iterator[Item]:
+    """Yield the pictures of a folder, or some of them; the names of its subfolders are the labels.
 
     Of the folder ``photos``, ``boats/red/1.jpg`` is ``photos/boats/red/1.jpg`` with the labels boats and red.
     """
@@ -47,6 +47,8 @@ def picture_items(folder: Path, reads: Mapping[str, str]) -> Iterator[Item]:
         raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
     name = folder.resolve().name
     for path in picture_files(folder):
+        if only is not None and path not in only:
+            continue
         relative = path.relative_to(folder)
         labels = tuple(dict.fromkeys(relative.parts[:-1]))
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
