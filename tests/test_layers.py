@@ -79,7 +79,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "engine": [
         "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability source_items words",
-        "picture_folders source_lines",
+        "picture_folders picture_text source_lines",
         "sources",
         "code_files feedback label_check listing ordering tar_samples",
         "confidence encoding",

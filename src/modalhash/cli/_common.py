@@ -67,6 +67,10 @@ Sheet = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
+ReadText = Annotated[
+    bool,
+    typer.Option("--read-text", help="Read the text in pictures, which words then find (extra ocr; about 1 s each)."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[
     bool,

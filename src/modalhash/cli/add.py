@@ -15,6 +15,7 @@ from modalhash.cli._common import (
     Quiet,
     ReadMemory,
     ReadSeconds,
+    ReadText,
     Separator,
     Sheet,
     Strict,
@@ -40,6 +41,7 @@ def add(
     separator: Separator = None,
     sheet: Sheet = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
+    read_text: ReadText = False,
     strict: Strict = False,
     workers: Workers = None,
     read_memory: ReadMemory = None,
@@ -63,6 +65,8 @@ def add(
 
     modalhash add engine new.jsonl --replace
 
+    modalhash add engine scans/ --read-text
+
     modalhash add engine codes/*.parquet
     """
     with (
@@ -75,6 +79,7 @@ def add(
             fields=key_values(field, "--field"),
             table=table_format(encoding, separator, sheet),
             replace=replace,
+            read_text=read_text,
             strict=strict,
             workers=workers,
             callback=callback,

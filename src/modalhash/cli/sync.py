@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from modalhash.cli._common import (
     AsJson,
     EngineFolder,
     Quiet,
+    ReadText,
     Trust,
     Workers,
     audited,
@@ -38,6 +39,7 @@ def sync(
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Drop all items of a folder that is missing or has no pictures.")
     ] = False,
+    read_text: ReadText = False,
     workers: Workers = None,
     trust: Trust = False,
     quiet: Quiet = False,
@@ -68,17 +70,20 @@ def sync(
     modalhash sync engine photos/ --dry-run
 
     modalhash sync engine photos/ --watch --interval 10
+
+    modalhash sync engine photos/ --read-text
     """
     if watch and dry_run:
         raise ValueError("--watch and --dry-run exclude each other")
+    options = {"workers": workers, "read_text": read_text}
     opened = open_engine(engine, trust=trust, read_only=dry_run)
     if watch:
-        _watch(opened, photos, interval=interval, allow_empty=allow_empty, workers=workers, as_json=as_json)
+        _watch(opened, photos, options, interval=interval, allow_empty=allow_empty, as_json=as_json)
         return
     with opened:
         compared = opened.folder_sync(photos, allow_empty=allow_empty)
         plan = compared.look()
-        done = plan.expected() if dry_run else _apply(opened, compared, plan, workers)
+        done = plan.expected() if dry_run else _apply(opened, compared, plan, options)
     if dry_run:
         _list_changes(done, as_json=as_json)
     _tell(photos, done, as_json=as_json)
@@ -88,12 +93,12 @@ def sync(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, workers: int | None) -> Synced:
+def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, options: dict[str, Any]) -> Synced:
     """Do what there is to do; it is a change for the audit log if it changes items."""
 
     def apply() -> Synced:
         with progress_bars() as callback:  # problems are shown at the end, below the bars
-            return compared.apply(plan, workers=workers, callback=callback, on_problem=lambda problem: None)
+            return compared.apply(plan, callback=callback, on_problem=lambda problem: None, **options)
 
     if not plan.changes_items:
         return apply()
@@ -104,12 +109,14 @@ def _apply(engine: Engine, compared: FolderSync, plan: SyncPlan, workers: int | 
 
 
 def _watch(
-    engine: Engine, photos: Path, *, interval: float, allow_empty: bool, workers: int | None, as_json: bool
+    engine: Engine, photos: Path, options: dict[str, Any], *, interval: float, allow_empty: bool, as_json: bool
 ) -> None:
     """Look again and again until Ctrl-C; what fails for a while, such as a disk that is not mounted, is told once."""
-    from modalhash.engine import EmptyFolderError, EngineReplacedError
+    from modalhash.engine import EmptyFolderError, EngineReplacedError, PictureTextReader
     from modalhash.store import StoreError
 
+    if options["read_text"]:
+        options = {**options, "read_text": PictureTextReader()}  # which takes seconds to load, once
     compared, told, first = engine.folder_sync(photos, allow_empty=allow_empty, settle=True), "", True
     say(f"watching {photos} every {interval:g} s; Ctrl-C ends it")
     try:
@@ -120,7 +127,7 @@ def _watch(
                     old.close()
                     compared = engine.folder_sync(photos, allow_empty=allow_empty, settle=True)
                 plan = compared.look()
-                if (done := _apply(engine, compared, plan, workers)) or first:
+                if (done := _apply(engine, compared, plan, options)) or first:
                     _tell(photos, done, as_json=as_json)
                 told, first = "", False
             except EngineReplacedError:

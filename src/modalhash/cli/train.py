@@ -16,6 +16,7 @@ from modalhash.cli._common import (
     Quiet,
     ReadMemory,
     ReadSeconds,
+    ReadText,
     Separator,
     Sheet,
     Store,
@@ -83,6 +84,7 @@ def train(
     store_variable: StoreVariable = None,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    read_text: ReadText = False,
     strict: Strict = False,
     workers: Workers = None,
     read_memory: ReadMemory = None,
@@ -124,6 +126,8 @@ def train(
     modalhash train photos/ texts.csv -o engine --encoder image=hf:models/clip --encoder text=hf:models/clip
 
     modalhash train photos/ -o engine --labels none
+
+    modalhash train photos/ texts.csv -o engine --read-text
 
     modalhash train photos/ captions.csv -o engine --labels names
 
@@ -168,6 +172,7 @@ def train(
             store_variable=store_variable,
             quality="fast" if quality is None else quality.value,
             download=download,
+            read_text=read_text,
             strict=strict,
             workers=workers,
             overwrite=overwrite,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from modalhash.engine.near_duplicates import DUPLICATE_RADIUS as DUPLICATE_RADIUS
     from modalhash.engine.near_duplicates import DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD
     from modalhash.engine.near_duplicates import DuplicateGroup as DuplicateGroup
+    from modalhash.engine.picture_text import PictureTextReader as PictureTextReader
     from modalhash.engine.query import OptionValues as OptionValues
     from modalhash.engine.query import QueryBatch as QueryBatch
     from modalhash.engine.query import SearchOptions as SearchOptions
@@ -78,6 +79,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "ingest": ["Added"],
         "label_check": ["LabelCheck", "NoSharedLabelError", "describe_label_overlap"],
         "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
+        "picture_text": ["PictureTextReader"],
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
         "_filter_check": ["FilterError", "UnknownLabelError"],
         "relabelling": ["Relabelled"],

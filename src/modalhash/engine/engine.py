@@ -48,6 +48,7 @@ from modalhash.engine.near_duplicates import (
     DuplicateGroup,
 )
 from modalhash.engine.ordering import Ranker
+from modalhash.engine.picture_text import Reader, reader_of, searching_text
 from modalhash.engine.place import SQLITE, Place, sweep_unfinished
 from modalhash.engine.query import (
     OptionValues,
@@ -65,9 +66,13 @@ from modalhash.engine.source_items import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback
-from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
+from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 from modalhash.validation import check_int, check_number
 
+TEXT_NOT_SEARCHED = (
+    "this engine does not search the text in pictures, because an earlier version of modalhash made it or its "
+    "searched_fields do not name picture_text; what is read is stored, and found after modalhash retrain"
+)
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
@@ -269,6 +274,7 @@ class Engine:
         quality: str = "fast",
         download: bool = False,
         table: TableFormat | None = None,
+        read_text: bool | Reader = False,
     ) -> Self:
         """Learn codes from items, which need no pairing, and put all of them into a new engine.
 
@@ -314,12 +320,17 @@ class Engine:
         download : fetch a model of Hugging Face that is given by its ID and is not on disk
         table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
             :class:`~modalhash.data.TableFormat`
+        read_text : read the text in pictures (extra ``ocr``), and search it by words; it is stored with the items as
+            the field ``picture_text``. Or a function that takes the path or the bytes of a picture and returns the text
 
         Notes
         -----
         Items without labels, or held out, are not learned from; they are hashed, and are found.
         """
         problems = ProblemCollector(on_problem, strict=strict)
+        text_reader = reader_of(read_text)
+        if text_reader is not None and not isinstance(searched_fields, str):
+            searched_fields = searching_text(searched_fields)
         train_engine(
             source,
             Path(folder),
@@ -341,6 +352,7 @@ class Engine:
             quality=quality,
             download=download,
             table=table,
+            text_reader=text_reader,
         )
         problems.warn()
         engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
@@ -478,6 +490,7 @@ class Engine:
         callback: Callback | None = None,
         on_problem: Report | None = None,
         table: TableFormat | None = None,
+        read_text: bool | Reader = False,
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
 
@@ -487,8 +500,12 @@ class Engine:
         items are in a database leaves them out: other machines that share the items do not have this folder.
 
         Parquet files that :meth:`encode_to` wrote are taken in as they are; files of another engine are refused.
+        ``read_text`` is as for :meth:`train`.
         """
         self._check_writable()
+        text_reader = reader_of(read_text)
+        if text_reader is not None and PICTURE_TEXT not in self.config.get("searched_fields", SEARCHED_FIELDS):
+            warnings.warn(TEXT_NOT_SEARCHED, UserWarning, stacklevel=2)
         problems = ProblemCollector(on_problem, strict=strict)
         ingester = Ingester(
             self.store,
@@ -503,6 +520,7 @@ class Engine:
             refinement=self.refinement,
             identity=engine_identity(self.config),
             check_current=self._generation.check,
+            text_reader=text_reader,
         )
         try:
             added, replaced = ingester.add(source, fields=fields, callback=callback, table=table)
@@ -598,6 +616,7 @@ class Engine:
         workers: int | None = None,
         callback: Callback | None = None,
         on_problem: Report | None = None,
+        read_text: bool | Reader = False,
     ) -> Synced:
         """Make the engine agree with a folder of photos: add what is new, replace what changed, drop what is gone.
 
@@ -614,6 +633,7 @@ class Engine:
             :class:`EmptyFolderError` is raised, because a disk may not be mounted
         workers, callback : as for :meth:`train`
         on_problem : called for every photo left out; without it, there is a warning
+        read_text : as for :meth:`train`, of photos that are new or changed
 
         Notes
         -----
@@ -624,7 +644,7 @@ class Engine:
         plan = sync.look()
         if dry_run:
             return plan.expected()
-        return sync.apply(plan, workers=workers, callback=callback, on_problem=on_problem)
+        return sync.apply(plan, workers=workers, callback=callback, on_problem=on_problem, read_text=read_text)
 
     def folder_sync(self, folder: str | Path, *, allow_empty: bool = False, settle: bool = False) -> FolderSync:
         """Return what compares this engine with a folder of photos, again and again if that is watched."""

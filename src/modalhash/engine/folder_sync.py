@@ -15,17 +15,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modalhash import _config
 from modalhash._files import sha256_of, write_atomically
 from modalhash.engine.folder import SYNCED, EngineError
-from modalhash.engine.ingest import BATCH_SIZE
+from modalhash.engine.ingest import BATCH_SIZE, TEXT_BATCH_SIZE
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.picture_folders import picture_files, picture_items
+from modalhash.engine.picture_text import Reader, reader_of
 from modalhash.engine.source_items import Item, Problem, ProblemCode, ProblemCollector, Report
 from modalhash.progress import Callback, Reporter
-from modalhash.store import Key, Record, Revision
+from modalhash.store import PICTURE_TEXT, Key, Record, Revision
 
 if TYPE_CHECKING:
     from modalhash.engine.engine import Engine
@@ -264,13 +265,14 @@ class FolderSync:
             plan.changed += self._changed_items(path, keys)
 
     def _changed_items(self, path: str, keys: list[Key]) -> list[Item]:
-        """Return the items of a file to be encoded again; labels and other fields stay."""
+        """Return the items of a file to be encoded again; labels and other fields stay, but not the text in it."""
         reads, store = self._engine.reads, self._engine.store
-        return [
-            Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=record.extra)
-            for record in store.records(list(store.numbers(keys).values())).values()
-            if reads[record.modality] == "image"
-        ]
+        items = []
+        for record in store.records(list(store.numbers(keys).values())).values():
+            if reads[record.modality] == "image":
+                extra = {name: value for name, value in record.extra.items() if name != PICTURE_TEXT}
+                items.append(Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=extra))
+        return items
 
     def _plan_new(self, new: Mapping[str, _File], plan: SyncPlan) -> None:
         """Plan what to do about files that no item has: some may have been moved, the others are added."""
@@ -339,8 +341,9 @@ class FolderSync:
         workers: int | None = None,
         callback: Callback | None = None,
         on_problem: Report | None = None,
+        read_text: bool | Reader = False,
     ) -> Synced:
-        """Do what :meth:`look` found, and remember the files.
+        """Do what :meth:`look` found, and remember the files; the parameters are those of :meth:`Engine.sync`.
 
         If this is stopped, what was stored is there, and the next look finds the rest.
         """
@@ -348,6 +351,8 @@ class FolderSync:
         problems, progress = ProblemCollector(on_problem, strict=False), Reporter(callback)
         for problem in plan.problems:
             problems(problem)
+        text_reader = reader_of(read_text) if plan.added or plan.changed else None
+        size = BATCH_SIZE if text_reader is None else TEXT_BATCH_SIZE
         states = dict(self._remembered)
         encoded = {str(item.path) for item in (*plan.added, *plan.changed)}
         states |= {path: state for path, state in plan.states.items() if path not in encoded}
@@ -360,9 +365,11 @@ class FolderSync:
             self._drop(plan.gone, states)
             n_items, n_done = len(plan.added) + len(plan.changed), 0
             for items, ids, again in ((plan.changed, changed, True), (plan.added, added, False)):
-                for start in range(0, len(items), BATCH_SIZE):
-                    batch = items[start : start + BATCH_SIZE]
-                    ids += self._encode(batch, plan, states, problems, replace=again, workers=workers)
+                for start in range(0, len(items), size):
+                    batch = items[start : start + size]
+                    files = {str(item.path): plan.states[str(item.path)] for item in batch}
+                    options = {"replace": again, "workers": workers, "read_text": text_reader or False}
+                    ids += self._encode(batch, files, states, problems, options)
                     n_done += len(batch)
                     progress("add", n_done, n_items)
             for number, (path, state) in enumerate(plan.unknown.items(), 1):
@@ -402,19 +409,17 @@ class FolderSync:
     def _encode(
         self,
         items: list[Item],
-        plan: SyncPlan,
+        files: Mapping[str, FileState],
         states: dict[str, FileState],
         problems: ProblemCollector,
-        *,
-        replace: bool,
-        workers: int | None,
+        options: dict[str, Any],
     ) -> list[str]:
         """Encode and store items, remember the files of those that could be, and return their ids.
 
         Digests are taken first: a file that changes meanwhile has another one the next time.
         """
-        read = {path: _with_digest(path, plan.states[path]) for path in dict.fromkeys(str(item.path) for item in items)}
-        done = self._engine.add(items, replace=replace, workers=workers, on_problem=problems)
+        read = {path: _with_digest(path, state) for path, state in files.items()}
+        done = self._engine.add(items, on_problem=problems, **options)
         failed = {problem.path for problem in done.problems}
         for path, state in read.items():
             (self._failed if path in failed else states)[path] = state

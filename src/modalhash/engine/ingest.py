@@ -17,6 +17,7 @@ from modalhash.data import TableFormat
 from modalhash.engine.code_files import Identity, code_files, count_rows, read_codes
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.item_files import ItemFiles
+from modalhash.engine.picture_text import Reader, with_picture_text
 from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, Report
 from modalhash.engine.sources import count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 1024
 """Items that are encoded and stored together: what a killed process may have to do again."""
+TEXT_BATCH_SIZE = 32
+"""The same where the text in pictures is read, which takes a second each."""
 
 
 NOT_SHARED = (
@@ -124,6 +127,8 @@ class Ingester:
     """What codes in files have to be made with."""
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
+    text_reader: Reader | None = None
+    """Reads the text in pictures, if that is wanted."""
 
     def add(
         self,
@@ -142,7 +147,8 @@ class Ingester:
         progress, total = Reporter(callback), count_items(opened)
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
-        for batch in read_batches(opened, reads, self.report, fields=fields, table=table, size=BATCH_SIZE):
+        size = BATCH_SIZE if self.text_reader is None else TEXT_BATCH_SIZE
+        for batch in read_batches(opened, reads, self.report, fields=fields, table=table, size=size):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))
@@ -196,6 +202,8 @@ class Ingester:
         coded = coder.hash(batch.modality, items, batch.contents_of(rows))
         if not coded.items:
             return 0, 0
+        if self.text_reader is not None and self.encoders[batch.modality].reads == "image":
+            coded = replace(coded, items=with_picture_text(coded.items, self.text_reader))
         if self.media_folder is None:
             return self._store(coded)
         try:

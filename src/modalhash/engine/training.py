@@ -24,6 +24,7 @@ from modalhash.engine.ingest import CodedItems
 from modalhash.engine.item_files import HOME, ItemFiles
 from modalhash.engine.label_check import LabelCheck
 from modalhash.engine.named_labels import find_named_labels
+from modalhash.engine.picture_text import Reader, with_picture_text
 from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import Refinement, learn_refinement
 from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, Report, group_problems
@@ -85,6 +86,7 @@ def train_engine(
     download: bool = False,
     before_exchange: Callable[[Made], None] = lambda made: None,
     table: TableFormat | None = None,
+    text_reader: Reader | None = None,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`.
 
@@ -129,6 +131,11 @@ def train_engine(
         if not encoded:
             raise no_usable_item(left_out)
         seconds["encode"] = time.perf_counter() - begin
+        if text_reader is not None:
+            for modality, part in encoded.items():
+                if chosen[modality].reads == "image":
+                    part.items[:] = with_picture_text(part.items, text_reader, Reporter(callback))
+            seconds["read text"] = time.perf_counter() - begin - sum(seconds.values())
         training = training_rows(hasher, encoded)
         data = _training_data(hasher, encoded, training)
         hasher, collisions, tried = _fit(hasher, n_bits, data, callback)

@@ -10,6 +10,7 @@ const MOST_PILLS = 8; // further labels stand in the details
 const FOUND_BY = {
   words: "Contains your words",
   meaning: "Contains a word of the same meaning",
+  "text in the picture": "Your words are in the picture",
   features: "Similar in content",
 };
 const LIKELY = [[0.9, "Almost certain"], [0.75, "Likely"], [0.5, "Possible"], [0.25, "Doubtful"], [0, "Unlikely"]];
@@ -132,7 +133,7 @@ function reasons(hit, n, compared) {
     shared.classList.toggle("unsure", !surelyShared(hit));
     lines.push(shared);
   }
-  for (const way of hit.found_by ?? []) if (FOUND_BY[way]) lines.push(element("p", `by by-${way}`, FOUND_BY[way]));
+  for (const way of hit.found_by ?? []) if (FOUND_BY[way]) lines.push(element("p", `by by-${way.replaceAll(" ", "-")}`, FOUND_BY[way]));
   if (compared) {
     const agree = n - differing(bitsOf(hit.code, n), compared);
     const share = agree === n ? ["All ", element("b", "", String(n))] : [element("b", "", String(agree)), ` of ${n}`];
