@@ -331,10 +331,11 @@ def test_an_engine_of_texts_has_no_photos_to_follow(tmp_path):
         engine.sync(tmp_path / "photos")
 
 
-def test_an_engine_whose_items_are_in_a_database(place, postgres, monkeypatch):  # noqa: F811
+def test_an_engine_whose_items_are_in_a_database(place, postgres, monkeypatch, request):  # noqa: F811
     backup_engine(place / "engine", place / "engine.tar")
     restore_engine(place / "engine.tar", place / "shared", store=postgres.url)
     with Engine.open(place / "shared", database=postgres.url) as engine:
+        request.addfinalizer(lambda: postgres.execute(f"DROP SCHEMA {engine.config['store']['schema']} CASCADE"))
         paint(place / "photos" / "new.png")
         (place / "photos" / "1.png").rename(place / "photos" / "one.png")
         done = engine.sync(place / "photos")
