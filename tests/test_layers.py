@@ -50,7 +50,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "index": {"_files", "_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},
-    "engine": {"_archives", "_config", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "evaluation", "features", "frames", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
+    "engine": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "evaluation", "features", "frames", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
     "experiments": {"_config", "_files", "_imports", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
     "serve": {"_archives", "_decoding", "_files", "_imports", "_lazy", "audit", "engine", "store"},
 }  # fmt: skip
@@ -78,8 +78,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined",
     ],
     "engine": [
-        "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability source_items words",
+        "_code_length _filter_check _urls code_use folder_names item_files named_labels query refinement reliability source_items words",
         "picture_folders picture_text source_lines",
+        "exif photo_tables",
         "sources",
         "code_files feedback label_check listing ordering tar_samples",
         "confidence encoding",

@@ -4,7 +4,9 @@ Sides and area are in the header, before any pixel is decoded. Time is not: a pr
 ten thousand passes over all its pixels. Its decoder asks for the file piece by piece, and :class:`TimedFile` stops
 answering when the time is over. What the other formats take is bounded by their area.
 
-HEIC, which telephones write, takes a package of its own (extra ``heif``), loaded when the first such picture comes.
+HEIC, which telephones write, and RAW, which cameras do, take packages of their own (extras ``heif`` and ``raw``),
+loaded when the first such picture comes. Of a RAW file the preview is taken that its camera put into it, as it shows it
+on its screen; only without one is a picture made of the sensor's values.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import re
 import time
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -34,11 +37,17 @@ PIECE_BYTES = 4 * 1024
 
 HEAD_BYTES = 512
 """Of a file, by which its kind is told."""
+ORIENTATION = 0x0112
+"""The tag of EXIF that says how a picture has to be turned."""
 TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 """EXIF orientation to ``PIL.Image.Transpose``."""
 HEIF_PACKAGES = ("pillow_heif", "pi_heif")
 """Packages that read HEIC: the second is the first without its encoder, whose licence is the GPL."""
 NEEDS_HEIF = "a HEIC picture; reading it needs `pip install pi-heif`"
+RAW = "RAW"
+"""The format of pictures from RAW files, as Pillow names formats."""
+RAW_SUFFIXES = (".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".rw2", ".raf", ".pef")
+NEEDS_RAW = "a RAW picture of a camera; reading it needs the extra 'raw': `pip install rawpy`"
 NO_PICTURE = "not a picture, or of a kind that Pillow cannot read"
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _FOREIGN = (
@@ -52,6 +61,14 @@ _FOREIGN = (
     (rb"\0+$", "nothing but zeros; it was perhaps not copied to its end"),
 )
 """How files begin that are no pictures, or none that can be read, and what to say of them."""
+
+
+_RAW_START = re.compile(rb"II\*\0.{4}CR|....ftypcrx |FUJIFILMCCD-RAW|IIU\0|IIR[OS]|MMOR", re.DOTALL)
+"""How RAW files begin: CR2, CR3, RAF, RW2, ORF. The others begin as any TIFF."""
+_TIFF_STARTS = (b"II*\0", b"MM\0*")
+_MAKE, _MORE_TABLES, _DNG_VERSION = 0x010F, 0x014A, 0xC612
+_FLIPS = {3: 3, 5: 8, 6: 6}
+"""LibRaw's number for how a picture is turned, to EXIF orientation."""
 
 
 class PictureError(Exception):
@@ -122,6 +139,36 @@ def in_pieces(picture: Any) -> Any:
 # -- what a file is
 
 
+def open_picture(file: BinaryIO, name: str | None = None, formats: tuple[str, ...] | None = None) -> Any:
+    """Return an opened picture of any kind, as ``PIL.Image``; its pixels are decoded when they are asked for.
+
+    Parameters
+    ----------
+    file : open, at its start
+    name : of the file, if there is one: some RAW files cannot be told from a TIFF by their content
+    formats : that Pillow may read; all by default
+
+    Raises
+    ------
+    PictureError
+        if a package is missing, or a RAW file is broken; and whatever Pillow raises
+    """
+    from PIL import Image
+
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if is_heif(head) and not register_heif():
+        raise PictureError(NEEDS_HEIF)
+    if is_raw(head, name):
+        return open_raw(file)
+    if name is None and find_spec("rawpy") is not None and is_camera_tiff(file):
+        try:
+            return open_raw(file)
+        except PictureError:  # a TIFF all the same
+            file.seek(0)
+    return Image.open(TimedFile(file), formats=formats)  # type: ignore[arg-type]
+
+
 def is_heif(head: bytes) -> bool:
     """Return whether a file that begins so is a HEIC picture, and not an AVIF, which Pillow reads itself."""
     if head[4:8] != b"ftyp":
@@ -150,6 +197,76 @@ def foreign_kind(head: bytes) -> str:
     return next((said for start, said in _FOREIGN if re.match(start, head, re.DOTALL | re.IGNORECASE)), NO_PICTURE)
 
 
+# -- RAW
+
+
+def is_raw(head: bytes, name: str | None = None) -> bool:
+    """Return whether a file that begins so, or is named so, is a RAW picture."""
+    return _RAW_START.match(head) is not None or (name is not None and name.lower().endswith(RAW_SUFFIXES))
+
+
+def is_camera_tiff(file: BinaryIO) -> bool:
+    """Return whether a file is a TIFF that is a RAW picture by its first table of tags."""
+    from PIL.TiffImagePlugin import ImageFileDirectory_v2
+
+    try:
+        start = file.read(8)
+        if not start.startswith(_TIFF_STARTS):
+            return False
+        tags = ImageFileDirectory_v2(start)
+        file.seek(tags.next)
+        tags.load(file)
+        return _DNG_VERSION in tags or (_MAKE in tags and _MORE_TABLES in tags)
+    except Exception:  # a broken TIFF, of which its decoder says more
+        return False
+    finally:
+        file.seek(0)
+
+
+def open_raw(file: BinaryIO) -> Any:
+    """Return the preview in a RAW file, or else what its sensor saw, as ``PIL.Image``."""
+    try:
+        rawpy = import_module("rawpy")
+    except ModuleNotFoundError:
+        raise PictureError(NEEDS_RAW) from None
+    try:
+        with rawpy.imread(file) as raw:
+            picture = _preview(rawpy, raw) or _developed(raw)
+    except rawpy.LibRawError as error:
+        said = error.args[0] if error.args else error
+        raise PictureError(f"a broken RAW picture ({said.decode() if isinstance(said, bytes) else said})") from None
+    picture.format = RAW
+    return picture
+
+
+def _preview(rawpy: Any, raw: Any) -> Any:
+    """Return the picture that the camera put into the file, with how it has to be turned; None if there is none."""
+    from PIL import Image
+
+    try:
+        found = raw.extract_thumb()
+    except (rawpy.LibRawNoThumbnailError, rawpy.LibRawUnsupportedThumbnailError):
+        return None
+    if found.format == rawpy.ThumbFormat.JPEG:
+        picture: Any = Image.open(TimedFile(io.BytesIO(found.data)), formats=("JPEG",))  # type: ignore[arg-type]
+    elif found.format == rawpy.ThumbFormat.BITMAP:
+        picture = Image.fromarray(found.data)
+    else:
+        return None
+    picture.getexif().setdefault(ORIENTATION, _FLIPS.get(raw.sizes.flip, 1))
+    return picture
+
+
+def _developed(raw: Any) -> Any:
+    """Return a picture of half the width and height from the values of the sensor, upright."""
+    from PIL import Image
+
+    width, height = raw.sizes.width, raw.sizes.height
+    if width * height > MAX_PIXELS:
+        raise PictureError(f"{width:,} × {height:,} pixels without a preview, which are too many")
+    return Image.fromarray(raw.postprocess(half_size=True, use_camera_wb=True, output_bps=8))
+
+
 # -- what it holds
 
 
@@ -159,7 +276,7 @@ def turn_of(picture: Any) -> int | None:
     To be asked after decoding: some formats are turned by their decoder, which then says so.
     """
     try:
-        return TURNS.get(int(picture.getexif().get(0x0112, 1)))
+        return TURNS.get(int(picture.getexif().get(ORIENTATION, 1)))
     except Exception:  # a broken EXIF block says nothing about the pixels
         return None
 

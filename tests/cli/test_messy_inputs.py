@@ -255,6 +255,19 @@ ROWS = [
         "lost.png: no such file",
         1,
     ),
+    Messy(
+        "a table with labels of photos in the folder",
+        table_of("labels.csv", "file,labels", "red/0.png,dark", "lost.png,dark"),
+        "labels.csv: 1 of 2 rows are about photos of photos/; 1 names no photo there",
+        1,
+    ),
+    Messy(
+        "a table with a file name that two subfolders have",
+        table_of("labels.csv", "file,labels", "0.png,dark"),
+        "labels.csv, line 2: 0.png: '0.png' is the name of 3 photos (photos/blue/0.png, photos/green/0.png, "
+        "photos/red/0.png); write the path of the one that is meant",
+        1,
+    ),
     Messy("no picture can be read", no_pictures, "every item of image would be left out", 1),
     # options
     Messy(

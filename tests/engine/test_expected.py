@@ -9,7 +9,7 @@ import pytest
 
 from modalhash.engine import describe_expected
 from modalhash.engine.confidence import Pair, PairFeatures, Pairs, Searches, Side, find_queries
-from modalhash.engine.expected import across, expect
+from modalhash.engine.expected import across, expect, near_chance
 from modalhash.evaluation import Protocol, evaluate
 
 N, N_HELD, N_ASK, N_BITS, N_HITS = 60, 25, 20, 16, 24
@@ -143,6 +143,19 @@ def test_one_modality_searches_itself_and_many_are_told_on_average(rng):
     assert "6.0 share a label with the query (by chance 2.0; from 5.0 (a → b) to 7.0 (c → a))" in describe_expected(
         many
     )
+
+
+@pytest.mark.parametrize(
+    ("quality", "chance", "near"),
+    [(0.14, 0.1, True), (0.16, 0.1, False), (0.6, 0.5, True), (0.65, 0.5, False), (0.9, 0.9, True), (1.0, 1.0, False)],
+)
+def test_a_quality_near_chance_is_said_with_what_to_do(quality, chance, near):
+    rows = [{"query": "image", "hit": "image", "database": "unseen", "map": quality, "chance": chance}]
+    said = near_chance({"directions": rows})
+    assert (said is not None) is near
+    if said:
+        assert "--labels none" in said
+    assert near_chance({"reason": "too few"}) is None
 
 
 def test_why_there_is_no_number_is_said(engine):

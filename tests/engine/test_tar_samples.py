@@ -12,6 +12,7 @@ from sources_for_encoding import make_tar, rows_of
 
 from modalhash._archives import find_member
 from modalhash.engine import Item, ProblemCode
+from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.picture_folders import archive_items
 from modalhash.engine.tar_samples import MAX_TEXT_BYTES, tar_items
 
@@ -19,7 +20,7 @@ READS = {"image": "image", "text": "text"}
 
 
 def as_photos(path):
-    return list(archive_items(path, READS, pytest.fail))
+    return list(archive_items(path, READS, pytest.fail, FolderLabels()))
 
 
 def entries(path, **options):

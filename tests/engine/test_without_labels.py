@@ -97,7 +97,7 @@ def test_methods_and_labels_have_to_fit(tmp_path):
         Engine.train(source, tmp_path / "engine", labels="none", method="amsh", **train)
     with pytest.raises(ValueError, match="itq does not learn from labels"):
         Engine.train(source, tmp_path / "engine", labels="names", method="itq", **train)
-    with pytest.raises(ValueError, match="labels is 'some'; expected one of 'given', 'names', 'none'"):
+    with pytest.raises(ValueError, match="labels is 'some'; expected one of 'given', 'folders', 'names', 'none'"):
         Engine.train(source, tmp_path / "engine", labels="some", **train)
     with pytest.raises(ValueError, match=r"'image': none of 80 items has a label.*--labels none"):
         Engine.train(source, tmp_path / "engine", **train)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 from serve_tools import picture
+
+from raw_files import dng
 
 
 def test_thumbnails_are_rotated_cached_and_forgotten(tmp_path):
@@ -69,6 +72,35 @@ def test_sixteen_bits_are_neither_white_nor_black(tmp_path, kind):
     ramp = np.repeat(np.linspace(0, 65535, 64).astype(np.uint16)[None], 64, axis=0)
     Image.fromarray(ramp).save(tmp_path / "a", kind)
     assert np.abs(shown(tmp_path / "a") - ramp // 257).mean() < 3
+
+
+@pytest.mark.parametrize("preview", [True, False])
+def test_raw_is_shown_upright(tmp_path, preview):
+    from modalhash.serve.media import inspect_picture
+
+    pytest.importorskip("rawpy")
+    (tmp_path / "a.dng").write_bytes(dng(orientation=6, preview=preview))
+    assert shown(tmp_path / "a.dng").shape == ((64, 48) if preview else (32, 24))
+    assert inspect_picture(tmp_path / "a.dng")[1] == "image/x-dcraw"
+
+
+@pytest.mark.parametrize("data", [dng(), dng(preview=False), b"IIRO" + b"\0" * 600])
+def test_raw_is_not_taken_from_anybody(data):
+    from modalhash.serve.errors import HTTPError
+    from modalhash.serve.media import check_picture
+
+    with pytest.raises(HTTPError, match="send it as JPEG or PNG"):
+        check_picture(data, 10_000)
+
+
+def test_raw_needs_a_package(tmp_path, monkeypatch):
+    from modalhash.serve.errors import HTTPError
+    from modalhash.serve.media import inspect_picture
+
+    monkeypatch.setitem(sys.modules, "rawpy", None)
+    (tmp_path / "a.dng").write_bytes(dng())
+    with pytest.raises(HTTPError, match="the extra 'raw'"):
+        inspect_picture(tmp_path / "a.dng")
 
 
 def test_heic_is_shown_upright(tmp_path):

@@ -66,6 +66,13 @@ Sheet = Annotated[
     typer.Option(metavar="NAME", help="Sheet of an Excel file; the first by default.", show_default=False),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
+Exif = Annotated[
+    bool,
+    typer.Option(
+        "--exif/--no-exif",
+        help="Take the fields taken, camera, lens, latitude and longitude of pictures from what their camera wrote.",
+    ),
+]
 Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
 ReadText = Annotated[
     bool,

@@ -19,6 +19,7 @@ class Labels(StrEnum):
     """Which labels are learned from."""
 
     given = "given"
+    folders = "folders"
     names = "names"
     none = "none"
 
@@ -74,8 +75,9 @@ Download = Annotated[
 LabelsFrom = Annotated[
     Labels,
     typer.Option(
-        help="Labels to learn from: as items have them; also, for texts without any, those whose [b]names[/b] they "
-        "contain; or none: from features alone."
+        help="Labels to learn from: as items have them; with every name of [b]folders[/b], also one that says "
+        "nothing (2019, DCIM, New folder); for texts without any, also those whose [b]names[/b] they contain; or none: "
+        "from features alone."
     ),
 ]
 LearnFromItems = Annotated[

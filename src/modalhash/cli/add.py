@@ -11,6 +11,7 @@ from modalhash.cli._common import (
     AsJson,
     Encoding,
     EngineFolder,
+    Exif,
     Field,
     Quiet,
     ReadMemory,
@@ -25,6 +26,7 @@ from modalhash.cli._common import (
     key_values,
     open_engine,
     print_json,
+    printable,
     problems_as_json,
     progress_bars,
     say,
@@ -42,6 +44,7 @@ def add(
     sheet: Sheet = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
     read_text: ReadText = False,
+    exif: Exif = True,
     strict: Strict = False,
     workers: Workers = None,
     read_memory: ReadMemory = None,
@@ -80,6 +83,7 @@ def add(
             table=table_format(encoding, separator, sheet),
             replace=replace,
             read_text=read_text,
+            exif=exif,
             strict=strict,
             workers=workers,
             callback=callback,
@@ -87,9 +91,11 @@ def add(
         )
         noted |= {"added": done.added, "replaced": done.replaced}
         total = len(opened)
+    for line in done.notes:
+        say(printable(line))
     show_problems(done.problems, manifest)
     if as_json:
-        counts = {"added": done.added, "replaced": done.replaced, "items": total}
+        counts = {"added": done.added, "replaced": done.replaced, "items": total, "notes": list(done.notes)}
         print_json({**counts, "problems": problems_as_json(done.problems)})
     else:
         replaced = f" ({done.replaced:,} in place of others)" if done.replaced else ""

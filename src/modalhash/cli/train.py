@@ -12,6 +12,7 @@ from modalhash.cli._common import (
     EXIT_INCOMPLETE,
     AsJson,
     Encoding,
+    Exif,
     Field,
     Quiet,
     ReadMemory,
@@ -32,6 +33,7 @@ from modalhash.cli._common import (
     import_from_here,
     key_values,
     print_json,
+    printable,
     problems_as_json,
     progress_bars,
     say,
@@ -82,6 +84,7 @@ def train(
     learn_from: LearnFromItems = LearnFrom.training,
     store: Store = None,
     store_variable: StoreVariable = None,
+    exif: Exif = True,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
     read_text: ReadText = False,
@@ -99,7 +102,9 @@ def train(
     and perhaps [b]id[/b], [b]modality[/b] and [b]split[/b]. Pictures and texts
     need not belong together. Lines without labels are not learned from; they
     are found all the same. Of a folder of pictures, or a zip or tar of such, the
-    names of its subfolders are the labels.
+    names of its subfolders are the labels, but for those that say nothing, such as
+    2019 or DCIM. Rows of a table that name pictures of such a folder, by path or
+    file name, say more about these.
 
     Nothing is labelled? [b]--labels none[/b] learns from features: photos find
     photos, or texts find texts; with encoders that put both into one space (CLIP),
@@ -114,6 +119,8 @@ def train(
     modalhash train items.csv -o engine
 
     modalhash train photos/ texts.csv -o engine
+
+    modalhash train photos/ labels.csv -o engine
 
     modalhash train items.jsonl -o engine --bits 32 --field image=file --field text=caption --field labels=keywords
 
@@ -130,6 +137,8 @@ def train(
     modalhash train photos/ texts.csv -o engine --read-text
 
     modalhash train photos/ captions.csv -o engine --labels names
+
+    modalhash train photos-by-year/ -o engine --labels folders
 
     modalhash train openmoji -o emoji
 
@@ -173,6 +182,7 @@ def train(
             quality="fast" if quality is None else quality.value,
             download=download,
             read_text=read_text,
+            exif=exif,
             strict=strict,
             workers=workers,
             overwrite=overwrite,
@@ -202,7 +212,7 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in facts["seconds"].items())
     sizes = ", ".join(f"{sum(one['items'].values()):,} {name}" for name, one in facts["modalities"].items())
     say(f"{output}: {sizes}; {describe_labels(facts)} ({seconds})")
-    for line in (*describe_named_labels(facts), *describe_overlap(facts)):
+    for line in (*map(printable, facts["notes"]), *describe_named_labels(facts), *describe_overlap(facts)):
         say(line)
     say(describe_codes(facts))
     say(describe_expected(facts["expected"], codes=facts["codes"]))

@@ -20,14 +20,12 @@ import numpy as np
 from modalhash._decoding import (
     HEAD_BYTES,
     MAX_PIXELS,
-    NEEDS_HEIF,
+    RAW,
     PictureError,
-    TimedFile,
     foreign_kind,
     in_pieces,
-    is_heif,
+    open_picture,
     refusal,
-    register_heif,
     turn_of,
     with_eight_bits,
 )
@@ -82,12 +80,10 @@ def _read(source: Source, at_least: int, max_pixels: int, scaled: Callable[[Any]
     try:
         head = file.read(HEAD_BYTES)
         file.seek(0)
-        if is_heif(head) and not register_heif():
-            raise ItemError(NEEDS_HEIF)
-        with file, image.open(TimedFile(file)) as picture:
+        with file, open_picture(file, where) as picture:
             if reason := refusal(picture, max_pixels):
                 raise ItemError(reason)
-            if picture.format in ("JPEG", "MPO"):
+            if picture.format in ("JPEG", "MPO", RAW):
                 picture.draft(None, (at_least, at_least))
             whole = _rgb(in_pieces(picture))
             turn = turn_of(picture)

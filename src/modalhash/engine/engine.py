@@ -275,6 +275,7 @@ class Engine:
         download: bool = False,
         table: TableFormat | None = None,
         read_text: bool | Reader = False,
+        exif: bool = True,
     ) -> Self:
         """Learn codes from items, which need no pairing, and put all of them into a new engine.
 
@@ -282,7 +283,8 @@ class Engine:
         ----------
         source : a manifest (``.jsonl``, ``.csv``, ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``), a folder of
             pictures, whose subfolders are labels, or an archive of such (``.zip``, ``.tar``, ``.tar.gz``), which is not
-            unpacked; or a list of these; a :class:`~modalhash.data.Dataset`, a file that
+            unpacked; or a list of these, where rows of a manifest that name a picture of a folder and that picture are
+            one item; a :class:`~modalhash.data.Dataset`, a file that
             :func:`~modalhash.data.read` recognises, or the name of a data set; a pandas or polars frame, or a
             ``datasets.Dataset``; or dicts such as ``{"path": "a.jpg", "labels": ["boat"]}``,
             ``{"text": "a red boat", "labels": ["boat"]}``
@@ -296,9 +298,10 @@ class Engine:
         method, parameters : see ``modalhash methods``; parameters of the method by name. By default ``"rlh"``, and
             ``"itq"`` without labels
         random_state : the seed of the training, where the method draws anything
-        labels : ``"given"`` learns from the labels that items have; ``"names"`` also from those that texts without any
-            name, e.g. because the folders of the photos are called so; ``"none"`` learns from features alone, which
-            takes one modality, or encoders that share a space
+        labels : ``"given"`` learns from the labels that items have, and names of folders that say nothing (``2019``,
+            ``DCIM``, ``New folder``) are none; ``"folders"`` also from these; ``"names"`` also from those that texts
+            without any name, e.g. because the folders of the photos are called so; ``"none"`` learns from features
+            alone, which takes one modality, or encoders that share a space
         codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
             from features alone, as new items get
         fields : the names of the manifest's fields, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
@@ -322,6 +325,8 @@ class Engine:
             :class:`~modalhash.data.TableFormat`
         read_text : read the text in pictures (extra ``ocr``), and search it by words; it is stored with the items as
             the field ``picture_text``. Or a function that takes the path or the bytes of a picture and returns the text
+        exif : take the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` of pictures from what
+            their camera wrote into them, where the manifest has no such field
 
         Notes
         -----
@@ -353,6 +358,7 @@ class Engine:
             download=download,
             table=table,
             text_reader=text_reader,
+            exif=exif,
         )
         problems.warn()
         engine = cls(folder, trust=True, database=store if store is not None and "://" in store else None)
@@ -491,6 +497,7 @@ class Engine:
         on_problem: Report | None = None,
         table: TableFormat | None = None,
         read_text: bool | Reader = False,
+        exif: bool = True,
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
 
@@ -507,6 +514,7 @@ class Engine:
         if text_reader is not None and PICTURE_TEXT not in self.config.get("searched_fields", SEARCHED_FIELDS):
             warnings.warn(TEXT_NOT_SEARCHED, UserWarning, stacklevel=2)
         problems = ProblemCollector(on_problem, strict=strict)
+        notes: list[str] = []
         ingester = Ingester(
             self.store,
             self.model,
@@ -519,6 +527,9 @@ class Engine:
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
             refinement=self.refinement,
             identity=engine_identity(self.config),
+            every_folder=self.config.get("labels") == "folders",
+            exif=exif,
+            note=notes.append,
             check_current=self._generation.check,
             text_reader=text_reader,
         )
@@ -527,7 +538,7 @@ class Engine:
         finally:
             self.refresh()
         problems.warn()
-        return Added(added, replaced, tuple(problems.problems))
+        return Added(added, replaced, tuple(problems.problems), tuple(notes))
 
     def encode_to(
         self,

@@ -33,6 +33,8 @@ N_GOOD, N_TYPICAL, N_BAD = 3, 2, 3
 """Searches of each direction that are remembered as examples."""
 EXAMPLE_HITS = 6
 """Hits of an example that are remembered."""
+NEAR_CHANCE = 0.5
+"""A mAP less than 1.5 times chance is near it; where chance is high, one less than a quarter of the way up to 1."""
 FEW_DIRECTIONS = 2
 """So many directions are told one by one in a line."""
 
@@ -197,6 +199,21 @@ def describe_expected(expected: Expected | None, *, codes: str = "learned") -> s
     if codes == "learned":
         return f"{begin} {_first_hits(known, meant)}; among new items without labels {_first_hits(new)}; {end}"
     return f"{begin} {_first_hits(new, meant)}; {end}"
+
+
+def near_chance(expected: Expected) -> str | None:
+    """Say what to do where new items are found hardly better than by chance; None if they are, or it is not known."""
+    if "directions" not in expected:
+        return None
+    new = across(expected, "unseen")
+    quality, chance = (float(np.mean([row[name] for row in new])) for name in ("map", "chance"))
+    if quality >= chance + min(NEAR_CHANCE * chance, NEAR_CHANCE / 2 * (1 - chance)):
+        return None
+    return (
+        f"the quality to expect of new items is near chance (mAP {_decimal(quality)}, by chance {_decimal(chance)}): "
+        "the labels hardly say what is in the items. Look at them (modalhash check), give labels of what is seen or "
+        "told, or learn without any, by labels='none' (--labels none)"
+    )
 
 
 def _first_hits(rows: Sequence[Mapping[str, Any]], meant: str = "") -> str:

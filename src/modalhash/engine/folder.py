@@ -269,6 +269,7 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         "classes": len(config.get("class_names", [])),
         "labels": config.get("labels", "given"),
         "named_labels": config.get("named_labels"),
+        "notes": config.get("notes", []),
         "label_overlap": config.get("label_overlap"),
         "label_sets": config.get("label_sets"),
         "collisions": config.get("collisions"),

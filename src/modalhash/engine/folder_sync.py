@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from modalhash import _config
 from modalhash._files import sha256_of, write_atomically
 from modalhash.engine.folder import SYNCED, EngineError
+from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.ingest import BATCH_SIZE, TEXT_BATCH_SIZE
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.picture_folders import picture_files, picture_items
@@ -156,6 +157,7 @@ class FolderSync:
         self.folder, self.root, self._own = Path(folder), Path(folder).resolve(), engine.path.resolve()
         self._engine, self._files, self._check_writable = engine, files, check_writable
         self._allow_empty, self._settle = allow_empty, settle
+        self._labels = FolderLabels(every=engine.config.get("labels") == "folders")
         self._places = [replace(files, home=None)]
         if files.home is not None:
             self._places.append(replace(files, folder=files.home, home=None))
@@ -279,7 +281,7 @@ class FolderSync:
         if not new:
             return
         only = {file.path for file in new.values()}
-        items = {str(item.path): item for item in picture_items(self.root, self._engine.reads, only=only)}
+        items = {str(item.path): item for item in picture_items(self.root, self._engine.reads, self._labels, only=only)}
         states = {path: file.state for path, file in new.items() if path in items}
         for old, path in self._find_moves(states, plan.gone):
             record = self._moved_record(old, plan.gone[old][0], items[path])
@@ -326,7 +328,7 @@ class FolderSync:
         within = Path(old).relative_to(self.root)
         store = self._engine.store
         record = store.get(key[1], modality=key[0])
-        if record.labels == tuple(dict.fromkeys(within.parts[:-1])) != item.labels:
+        if record.labels == self._labels.of(within.parts[:-1]) != item.labels:
             return None
         named_by_path = record.id == f"{self.root.name}/{within.as_posix()}"
         new = replace(record, id=item.id if named_by_path else record.id, uri=self._files.uri(str(item.path)))

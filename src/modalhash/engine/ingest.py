@@ -18,7 +18,7 @@ from modalhash.engine.code_files import Identity, code_files, count_rows, read_c
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.picture_text import Reader, with_picture_text
-from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, Report
+from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report
 from modalhash.engine.sources import count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
@@ -50,6 +50,8 @@ class Added:
     replaced: int
     problems: tuple[Problem, ...]
     """Items that were left out, and why."""
+    notes: tuple[str, ...] = ()
+    """What is good to know of the reading, such as how many rows of a table are about photos of a folder."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,12 @@ class Ingester:
     """Makes the vectors that order hits, if the engine has such."""
     identity: Identity | None = None
     """What codes in files have to be made with."""
+    every_folder: bool = False
+    """Whether every name of a folder is a label, as when the engine was trained."""
+    exif: bool = True
+    """Whether items get the fields that cameras write into pictures."""
+    note: Callable[[str], None] = lambda text: None
+    """Called with what a person may want to know of the reading."""
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
     text_reader: Reader | None = None
@@ -145,10 +153,11 @@ class Ingester:
             return self._add_codes(files, Reporter(callback))
         opened = open_source(source, fields=fields, table=table)
         progress, total = Reporter(callback), count_items(opened)
+        how = ReadOptions(fields, table, self.every_folder, self.exif, self.note)
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
         size = BATCH_SIZE if self.text_reader is None else TEXT_BATCH_SIZE
-        for batch in read_batches(opened, reads, self.report, fields=fields, table=table, size=size):
+        for batch in read_batches(opened, reads, self.report, how, size=size):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))

@@ -33,6 +33,7 @@ from modalhash.engine._urls import (
     relative_files,
     size_of,
 )
+from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.picture_folders import PICTURE_SUFFIXES, archive_items, picture_files
 from modalhash.engine.source_items import Item, Problem, Seen, drop_duplicates, is_storable
 from modalhash.engine.source_lines import check_columns, count_lines, manifest_fields, parse_items
@@ -203,7 +204,7 @@ def _items(
         yield _folder_items(source.where, reads)
         return
     if source.kind == "archive":
-        yield archive_items(Path(source.where), reads, report)
+        yield archive_items(Path(source.where), reads, report, FolderLabels())
         return
     with local_copy(source.where) as path:
         if source.kind == "manifest":
@@ -217,9 +218,9 @@ def _items(
 
 def _folder_items(folder: str, reads: Mapping[str, str]) -> Iterator[Item]:
     """Yield the pictures and texts of a folder; the names of its subfolders are the labels."""
-    name = base_name(folder)
+    name, names = base_name(folder), FolderLabels()
     for relative in _folder_paths(folder, reads):
-        labels = tuple(dict.fromkeys(relative.split("/")[:-1]))
+        labels = names.of(relative.split("/")[:-1])
         modality = "text" if relative.lower().endswith(TEXT_SUFFIX) else "image"
         yield Item(modality, f"{name}/{relative}", uri=relative, labels=labels, source=name)
 

@@ -13,11 +13,14 @@ from modalhash._archives import (
     archive_entries,
     archive_stem,
 )
+from modalhash._decoding import RAW_SUFFIXES
+from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
 
-PICTURE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif"}
-)
+PICTURE_SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif",
+    *RAW_SUFFIXES,
+})  # fmt: skip
 _SAMPLE_SUFFIXES = (".cls", ".json")
 """Of files that have the labels of a picture in the tars of WebDataset."""
 
@@ -38,8 +41,10 @@ def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> 
             yield path
 
 
-def picture_items(folder: Path, reads: Mapping[str, str], *, only: Container[Path] | None = None) -> Iterator[Item]:
-    """Yield the pictures of a folder, or some of them; the names of its subfolders are the labels.
+def picture_items(
+    folder: Path, reads: Mapping[str, str], names: FolderLabels, *, only: Container[Path] | None = None
+) -> Iterator[Item]:
+    """Yield the pictures of a folder, or some; names of its subfolders are labels, as far as they say something.
 
     Of the folder ``photos``, ``boats/red/1.jpg`` is ``photos/boats/red/1.jpg`` with the labels boats and red.
     """
@@ -50,11 +55,11 @@ def picture_items(folder: Path, reads: Mapping[str, str], *, only: Container[Pat
         if only is not None and path not in only:
             continue
         relative = path.relative_to(folder)
-        labels = tuple(dict.fromkeys(relative.parts[:-1]))
+        labels = names.of(relative.parts[:-1])
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
 
 
-def archive_items(archive: Path, reads: Mapping[str, str], report: Report) -> Iterator[Item]:
+def archive_items(archive: Path, reads: Mapping[str, str], report: Report, names: FolderLabels) -> Iterator[Item]:
     """Yield the pictures of a zip or tar as those of a folder, to be read where they lie.
 
     Of the archive ``photos.zip``, ``boats/red/1.jpg`` is ``photos.zip/boats/red/1.jpg`` with the labels boats and red.
@@ -73,7 +78,7 @@ def archive_items(archive: Path, reads: Mapping[str, str], report: Report) -> It
             "image",
             f"{archive.name}/{entry.name}",
             path=ArchiveMember(where, entry.name),
-            labels=archive_labels(archive.name, entry.name),
+            labels=archive_labels(archive.name, entry.name, names),
             source=archive.name,
         )
         if entry.refusal is None:
@@ -112,9 +117,9 @@ def _reported_entries(archive: Path, report: Report) -> Iterator[ArchiveEntry]:
         report(Problem(error.reason, source=archive.name, path=str(archive), code=ProblemCode.UNREADABLE))
 
 
-def archive_labels(archive: str, name: str) -> tuple[str, ...]:
+def archive_labels(archive: str, name: str, names: FolderLabels) -> tuple[str, ...]:
     """Return the labels of a file in an archive: the folders that it lies in, but for one named like the archive."""
     folders = name.split("/")[:-1]
     if folders and folders[0].lower() == archive_stem(archive).lower():
         del folders[0]
-    return tuple(dict.fromkeys(folder for folder in folders if folder))
+    return names.of(folders)

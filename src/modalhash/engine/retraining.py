@@ -123,6 +123,7 @@ def retrain_engine(
             searched_fields=searching_text(parts.config.get("searched_fields", SEARCHED_FIELDS)),
             store=database,
             download=settings.download,
+            exif=False,  # what is stored of an item stays
             before_exchange=follow,
         )
 

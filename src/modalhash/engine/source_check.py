@@ -34,7 +34,7 @@ from modalhash.engine.label_check import (
     describe_alike,
     describe_label_overlap,
 )
-from modalhash.engine.source_items import Batch, Problem, ProblemCode, group_problems
+from modalhash.engine.source_items import Batch, Problem, ProblemCode, ReadOptions, group_problems
 from modalhash.engine.training import (
     LABELS,
     ReadItems,
@@ -99,8 +99,8 @@ class Remark:
     """Something about the sources that a person may want to know before training."""
 
     code: str
-    """For programs: warning, lost_modality, one_label, several_in_one, alike_labels, rare_labels, unshared_labels,
-    short_codes, unlabelled, no_confidence, sampled."""
+    """For programs: warning, note, lost_modality, one_label, several_in_one, alike_labels, rare_labels,
+    unshared_labels, short_codes, unlabelled, no_confidence, sampled."""
     text: str
     count: int
     attention: bool
@@ -234,6 +234,7 @@ def check_sources(
     parameters = dict(parameters or {})
     method, hasher = choose_method(method, parameters, labels)
     problems: list[Problem] = []
+    notes: list[str] = []
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -241,20 +242,19 @@ def check_sources(
                 source,
                 hasher,
                 problems.append,
+                ReadOptions(fields, table, labels == "folders", exif=False, note=notes.append),
                 encoders=encoders,
                 labels=labels,
-                fields=fields,
                 learn_from=learn_from,
                 quality=quality,
                 download=download,
-                table=table,
             )
     except (ValueError, OSError, ImportError) as unreadable:
         error, details = _said(unreadable)
         return SourceCheck(_files(source, table), problems=tuple(problems), error=error, details=details)
 
     told = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
-    doubts = [Remark("warning", text, 1, True) for text in told]
+    doubts = [Remark("warning", text, 1, True) for text in told] + [Remark("note", text, 1, False) for text in notes]
 
     def refusal(read: ReadItems) -> Exception | None:
         try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from modalhash._archives import ArchiveMember
 from modalhash._typing import Codes
+from modalhash.data import TableFormat
 from modalhash.store import Key, Record, check_storable
 
 
@@ -74,6 +75,8 @@ class ProblemCode(StrEnum):
     """The item has no content."""
     MISSING_FILE = "missing_file"
     """The file does not exist, or its folder cannot be read."""
+    AMBIGUOUS = "ambiguous"
+    """A row of a table names a file that several photos are called like."""
     NOT_A_FILE = "not_a_file"
     """A folder or a URL where a file was expected."""
     OUTSIDE = "outside"
@@ -114,6 +117,7 @@ _WHAT = {
     ProblemCode.EXISTS: "an id that the engine has",
     ProblemCode.EMPTY: "empty",
     ProblemCode.MISSING_FILE: "a missing file",
+    ProblemCode.AMBIGUOUS: "a name of several photos",
     ProblemCode.NOT_A_FILE: "not a file",
     ProblemCode.OUTSIDE: "outside of the folder",
     ProblemCode.UNREADABLE: "unreadable",
@@ -164,6 +168,22 @@ class ProblemCollector:
         if self.problems and self._on_problem is None:
             text = f"{len(self.problems)} items were left out; the first: {self.problems[0]}"
             warnings.warn(text, UserWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How sources are read."""
+
+    fields: Mapping[str, str] | None = None
+    """What lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``."""
+    table: TableFormat | None = None
+    """The encoding, separator or sheet of a table."""
+    every_folder: bool = False
+    """Whether every name of a folder of pictures is a label, also one that says nothing (``2019``, ``DCIM``)."""
+    exif: bool = True
+    """Whether items get the fields that cameras write into pictures (``taken``, ``camera`` …)."""
+    note: Callable[[str], None] = lambda text: None
+    """Called with what a person may want to know of the reading, a sentence at a time."""
 
 
 @dataclass(frozen=True)

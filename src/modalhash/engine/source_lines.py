@@ -11,7 +11,7 @@ from typing import Any
 
 from modalhash._archives import ArchiveMember, find_member
 from modalhash.data import TableFormat, column_kinds, has_columns, manifest_lines, parse_labels, usual_fields
-from modalhash.engine.source_items import Item, Problem, ProblemCode, Report, unknown_modality
+from modalhash.engine.source_items import Item, Problem, ProblemCode, ReadOptions, Report, unknown_modality
 from modalhash.frames import Frame, is_frame
 from modalhash.store import Key
 
@@ -70,7 +70,7 @@ def parse_items(
             continue
         for modality, (kind, value) in contents.items():
             own = id if id is not None else _line_id(kind, value, source, number)
-            item = _fill(Item(modality, own, line=number, source=source, **common), kind, value, base)
+            item = fill_item(Item(modality, own, line=number, source=source, **common), kind, value, base)
             if isinstance(item, Problem):
                 report(item)
             else:
@@ -176,7 +176,7 @@ def _reads(modality: str, reads: Mapping[str, str]) -> str:
     return reads[modality]
 
 
-def _fill(item: Item, kind: str, value: Any, base: Path | None) -> Item | Problem:
+def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Problem:
     """Return the item with its content, or what is wrong with that."""
     if kind == "data":
         return replace(item, data=value)
@@ -195,10 +195,12 @@ def _fill(item: Item, kind: str, value: Any, base: Path | None) -> Item | Proble
             code=ProblemCode.NOT_A_FILE,
         )
     try:
-        if (member := find_member(os.path.join(base, os.path.expanduser(value)))) is not None:
-            return _in_archive(item, replace(member, archive=member.archive.resolve()))
-        path = Path(base, Path(value).expanduser()).resolve()
+        path = locate(value, base)
         item = replace(item, path=path)
+        if isinstance(path, ArchiveMember):  # whether it is there is seen when it is read
+            if path.archive.is_file():
+                return item
+            return item.problem(ProblemCode.MISSING_FILE, f"no such archive: {path.archive}")
         if path.is_file():
             return item
         if path.is_dir():
@@ -210,12 +212,11 @@ def _fill(item: Item, kind: str, value: Any, base: Path | None) -> Item | Proble
         return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is no path: {error}")
 
 
-def _in_archive(item: Item, member: ArchiveMember) -> Item | Problem:
-    """Return an item whose file lies in an archive; whether it is there is seen when it is read."""
-    item = replace(item, path=member)
-    if not member.archive.is_file():
-        return item.problem(ProblemCode.MISSING_FILE, f"no such archive: {member.archive}")
-    return item
+def locate(value: str, base: Path) -> Path | ArchiveMember:
+    """Return the file that a text names, relative to a folder; OSError, ValueError or RuntimeError if it is no path."""
+    if (member := find_member(os.path.join(base, os.path.expanduser(value)))) is not None:
+        return replace(member, archive=member.archive.resolve())
+    return Path(base, Path(value).expanduser()).resolve()
 
 
 def given_items(
@@ -261,30 +262,44 @@ def _frame_items(
 
 
 def manifest_items(
-    manifest: Path,
-    reads: Mapping[str, str],
-    report: Report,
-    *,
-    fields: Mapping[str, str] | None = None,
-    table: TableFormat | None = None,
+    manifest: Path, reads: Mapping[str, str], report: Report, how: ReadOptions, *, names: Sequence[str] = ()
 ) -> Iterator[Item]:
-    """Yield the usable items of a manifest; paths in it are relative to its folder."""
+    """Yield the usable items of a manifest; paths in it are relative to its folder.
+
+    ``names`` are the fields that may name a file in a line without any content. With them, paths are left as they are
+    given, as ``uri``.
+    """
     if not manifest.is_file():
         raise FileNotFoundError(f"{manifest}: no such file; expected a manifest (.jsonl, .csv, .tsv, .xlsx, .parquet)")
-    fields = manifest_fields(manifest, fields, table)
-    lines = manifest_lines(manifest, lambda number, reason: report(Problem(reason, number, manifest.name)), table=table)
-    yield from parse_items(lines, reads, report, base=manifest.parent, fields=fields, source=manifest.name)
+    fields = manifest_fields(manifest, how.fields, how.table, names=names)
+    lines = manifest_lines(
+        manifest, lambda number, reason: report(Problem(reason, number, manifest.name)), table=how.table
+    )
+    base = None if names else manifest.parent
+    if names and not set(fields) - set(LINE_FIELDS):
+        lines = ((number, _with_path(line, names)) for number, line in lines)
+    yield from parse_items(lines, reads, report, base=base, fields=fields, source=manifest.name)
+
+
+def _with_path(line: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a line without content with the first of some fields as its path."""
+    if any(not _is_empty(line.get(key)) for key in _CONTENTS):
+        return line
+    name = next((name for name in names if not _is_empty(line.get(name))), None)
+    if name is None:
+        return line
+    return {**{key: value for key, value in line.items() if key != name or key == "id"}, "path": line[name]}
 
 
 def manifest_fields(
-    manifest: Path, fields: Mapping[str, str] | None, table: TableFormat | None = None
+    manifest: Path, fields: Mapping[str, str] | None, table: TableFormat | None = None, *, names: Sequence[str] = ()
 ) -> dict[str, str]:
     """Return what a manifest calls things; ValueError for a table without the columns that matter."""
     if not has_columns(manifest):
         return dict(fields or {})
     kinds = column_kinds(manifest, table)
     found = usual_fields(kinds, fields)
-    check_columns(manifest, list(kinds), found)
+    check_columns(manifest, [*kinds, *(["path"] if set(names) & set(kinds) else [])], found)
     return found
 
 

@@ -7,7 +7,6 @@ reported as a :class:`Problem`, and the others go on.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,16 @@ import numpy as np
 
 from modalhash._archives import OTHER_ARCHIVES, ArchiveError, archive_entries, is_archive
 from modalhash.data import TableFormat, has_columns, holds_features, is_manifest
+from modalhash.engine.exif import add_exif
+from modalhash.engine.folder_names import FolderLabels
+from modalhash.engine.photo_tables import Photos
 from modalhash.engine.picture_folders import archive_items, is_picture, picture_files, picture_items
 from modalhash.engine.source_items import (
     Batch,
     Item,
     Problem,
     ProblemCode,
+    ReadOptions,
     Report,
     drop_duplicates,
     is_storable,
@@ -137,45 +140,52 @@ def read_batches(
     source: Any,
     reads: Mapping[str, str],
     report: Report,
+    how: ReadOptions | None = None,
     *,
-    fields: Mapping[str, str] | None = None,
-    table: TableFormat | None = None,
     size: int | None = None,
 ) -> Iterator[Batch]:
     """Yield the usable items of an opened source, up to ``size`` of one modality at a time (None: all at once)."""
+    how = how or ReadOptions()
     if hasattr(source, "modalities"):
         for modality in source.modalities:
             yield from _dataset_batches(source, modality, reads, report, size)
         return
     items: Iterator[Item]
     if _is_paths(source):
-        items = chain.from_iterable(_path_items(path, reads, report, fields, table) for path in source)
+        items = _path_items(source, reads, report, how)
     else:
-        items = given_items(source, reads, report, fields)
+        items = given_items(source, reads, report, how.fields)
     waiting: dict[str, list[Item]] = {}
     for item in drop_duplicates((item for item in items if is_storable(item, report)), report):
         waiting.setdefault(item.modality, []).append(item)
         if size is not None and len(waiting[item.modality]) == size:
-            yield _batch(item.modality, waiting.pop(item.modality))
+            yield _batch(item.modality, waiting.pop(item.modality), how)
     for modality, rest in waiting.items():
-        yield _batch(modality, rest)
+        yield _batch(modality, rest, how)
 
 
-def _path_items(
-    path: Path,
-    reads: Mapping[str, str],
-    report: Report,
-    fields: Mapping[str, str] | None,
-    table: TableFormat | None,
-) -> Iterator[Item]:
-    if path.is_dir():
-        return picture_items(path, reads)
-    if is_archive(path):
-        return archive_items(path, reads, report)
-    return manifest_items(path, reads, report, fields=fields, table=table)
+def _path_items(paths: list[Path], reads: Mapping[str, str], report: Report, how: ReadOptions) -> Iterator[Item]:
+    """Yield the items of manifests, folders and archives in order; rows about photos of the others are merged."""
+    names = FolderLabels(every=how.every_folder)
+
+    def pictures(path: Path) -> Iterator[Item]:
+        return picture_items(path, reads, names) if path.is_dir() else archive_items(path, reads, report, names)
+
+    tables = [path for path in paths if not path.is_dir() and not is_archive(path)]
+    if tables and len(tables) < len(paths):
+        photos = Photos({path: list(pictures(path)) for path in paths if path not in tables})
+        rows = {path: list(photos.take(path, reads, report, how)) for path in tables}
+        for path in paths:
+            yield from rows[path] if path in rows else photos.items(path)
+    else:
+        for path in paths:
+            yield from manifest_items(path, reads, report, how) if tables else pictures(path)
+    if text := names.note():
+        how.note(text)
 
 
-def _batch(modality: str, items: list[Item]) -> Batch:
+def _batch(modality: str, items: list[Item], how: ReadOptions) -> Batch:
+    items = add_exif(items) if how.exif else items
     return Batch(modality, items, [item.content for item in items])
 
 

@@ -26,6 +26,7 @@ from modalhash._archives import (
     too_large,
 )
 from modalhash.engine._urls import base_name, is_remote, opened
+from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.picture_folders import PICTURE_SUFFIXES, REFUSALS, archive_labels, is_picture
 from modalhash.engine.source_items import Item, Problem, ProblemCode, is_storable, unknown_modality
 from modalhash.engine.source_lines import LINE_FIELDS, BadLineError, parse_common
@@ -149,7 +150,7 @@ def _sample_items(
 ) -> Iterator[Item | Problem]:
     if sample.is_photos:
         for name, data in sample.pictures.items():
-            labels = archive_labels(tar, name)
+            labels = archive_labels(tar, name, FolderLabels())
             item = Item("image", f"{tar}/{name}", uri=_uri(where, name), labels=labels, source=tar)
             yield data if isinstance(data, Problem) else _filled(item, data, reads)
         return

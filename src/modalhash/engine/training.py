@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -18,7 +19,7 @@ from modalhash.codes import pack_signs
 from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
 from modalhash.engine._code_length import AUTO, Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import HELD_OUT, MIN_HELD_OUT, Confidence, fit_confidence, hold_out, search_held_out
-from modalhash.engine.expected import expect, nothing_expected
+from modalhash.engine.expected import expect, near_chance, nothing_expected
 from modalhash.engine.folder import new_folder, write_parts
 from modalhash.engine.ingest import CodedItems
 from modalhash.engine.item_files import HOME, ItemFiles
@@ -27,7 +28,7 @@ from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.picture_text import Reader, with_picture_text
 from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import Refinement, learn_refinement
-from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, Report, group_problems
+from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report, group_problems
 from modalhash.engine.sources import choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Record, Store
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
     from modalhash.encoders import Encoder
 
-LABELS = ("given", "names", "none")
-"""What is learned from: labels as items have them; also those that texts without any name; or features alone."""
+LABELS = ("given", "folders", "names", "none")
+"""What is learned from: labels as items have them; with every name of a folder, also one that says nothing (``2019``);
+with those that texts without any name; or features alone."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
 """The methods that are taken where none is named."""
 STORE_BATCH_SIZE = 10_000
@@ -84,6 +86,7 @@ def train_engine(
     store_variable: str | None = None,
     quality: str = "fast",
     download: bool = False,
+    exif: bool = True,
     before_exchange: Callable[[Made], None] = lambda made: None,
     table: TableFormat | None = None,
     text_reader: Reader | None = None,
@@ -112,17 +115,17 @@ def train_engine(
             left_out.append(problem)
             report(problem)
 
+        notes: list[str] = []
         read = read_training_items(
             source,
             hasher,
             note,
+            ReadOptions(fields, table, labels == "folders", exif, notes.append),
             encoders=encoders,
             labels=labels,
-            fields=fields,
             learn_from=learn_from,
             quality=quality,
             download=download,
-            table=table,
         )
         chosen = read.encoders
         shared = check_learnable(hasher, n_bits, parameters, read, left_out)
@@ -145,6 +148,8 @@ def train_engine(
         learned = learn_refinement(hasher, data.features, data.labels, seed=seed, shared_space=shared)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
         confidence, expected = _learn_confidence(hasher, data, chosen, seed, Reporter(callback))
+        if text := near_chance(expected):
+            warnings.warn(text, UserWarning, stacklevel=3)
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
         more = {
             **({} if collisions is None else collisions.to_config()),
@@ -153,6 +158,7 @@ def train_engine(
             "codes": codes,
             "labels": labels,
             **({"named_labels": read.named} if read.named else {}),
+            **({"notes": notes} if notes else {}),
             **({"label_overlap": read.label_check().to_config()} if supervised and len(encoded) > 1 else {}),
             "class_names": data.class_names,
             "searched_fields": _check_names(searched_fields),
@@ -214,20 +220,19 @@ def read_training_items(
     source: Any,
     hasher: CrossModalHasher,
     report: Report,
+    how: ReadOptions,
     *,
     encoders: Mapping[str, Any] | None,
     labels: str,
-    fields: Mapping[str, str] | None,
     learn_from: str,
     quality: str,
     download: bool,
-    table: TableFormat | None,
 ) -> ReadItems:
     """Read all items of a source; texts without labels get those that they name where ``labels`` is "names"."""
-    opened = open_source(source, fields=fields, table=table)
+    opened = open_source(source, fields=how.fields, table=how.table)
     chosen = choose_encoders(opened, encoders, quality=quality, download=download)
     limit = LabelLimit(opened) if type(hasher).supervised else None
-    batches = _read_all(opened, chosen, report, limit, fields=fields, table=table, every=learn_from == "all")
+    batches = _read_all(opened, chosen, report, limit, how, every=learn_from == "all")
     named = _name_labels(batches, chosen, limit) if labels == "names" else {}
     return ReadItems(opened, chosen, batches, named)
 
@@ -297,9 +302,8 @@ def _read_all(
     encoders: Mapping[str, Encoder],
     report: Report,
     limit: LabelLimit | None,
+    how: ReadOptions,
     *,
-    fields: Mapping[str, str] | None,
-    table: TableFormat | None,
     every: bool,
 ) -> list[Batch]:
     """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
@@ -308,7 +312,7 @@ def _read_all(
     """
     reads = {modality: encoder.reads for modality, encoder in encoders.items()}
     batches = []
-    for batch in read_batches(source, reads, report, fields=fields, table=table):
+    for batch in read_batches(source, reads, report, how):
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
         if limit is not None:

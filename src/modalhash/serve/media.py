@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO, Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from cachetools import LRUCache, cached
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -20,11 +20,12 @@ from modalhash._archives import ArchiveError, ArchiveMember, MissingMemberError
 from modalhash._decoding import (
     HEAD_BYTES,
     MAX_SIDE,
-    NEEDS_HEIF,
+    RAW,
     PictureError,
-    TimedFile,
     in_pieces,
-    is_heif,
+    is_camera_tiff,
+    is_raw,
+    open_picture,
     register_heif,
     with_eight_bits,
 )
@@ -40,6 +41,7 @@ CONTENT_TYPES = {
     "AVIF": "image/avif",
     "TIFF": "image/tiff",
     "HEIF": "image/heif",
+    RAW: "image/x-dcraw",
 }
 """Content types by Pillow's name of the format. SVG and HTML are programs to a browser, so they are not among them."""
 THUMBNAIL_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -81,6 +83,8 @@ def check_picture(data: bytes, max_pixels: int) -> str:
     """Return the content type of an uploaded picture, or raise; only its header is read."""
     if not data:
         raise HTTPError(415, "image: the file is empty; send a picture")
+    if is_raw(data[:HEAD_BYTES]) or is_camera_tiff(io.BytesIO(data)):  # its decoder cannot be stopped
+        raise HTTPError(415, "image: a RAW picture of a camera; send it as JPEG or PNG")
     with _open_picture(io.BytesIO(data)) as picture:
         _check_pixels(picture, max_pixels, 413)
         return CONTENT_TYPES[str(picture.format)]
@@ -89,14 +93,14 @@ def check_picture(data: bytes, max_pixels: int) -> str:
 def inspect_picture(path: Path) -> tuple[os.stat_result, str]:
     """Return the file status and the content type of an item's picture."""
     status = _stat(path)
-    with _open_picture(path) as picture:
+    with _open_picture(path, path.name) as picture:
         return status, CONTENT_TYPES[str(picture.format)]
 
 
 def read_member(member: ArchiveMember) -> tuple[bytes, str]:
     """Return the content and the content type of an item's picture that lies in an archive."""
     data = _content(member)
-    with _open_picture(io.BytesIO(data)) as picture:
+    with _open_picture(io.BytesIO(data), member.name) as picture:
         return data, CONTENT_TYPES[str(picture.format)]
 
 
@@ -121,7 +125,8 @@ class Thumbnails:
 
 def make_thumbnail(path: File, side: int, max_pixels: int) -> Thumbnail:
     """Return a picture with sides of at most ``side`` pixels, rotated as its camera says, as WebP."""
-    with _open_picture(io.BytesIO(_content(path)) if isinstance(path, ArchiveMember) else path) as picture:
+    source = io.BytesIO(_content(path)) if isinstance(path, ArchiveMember) else path
+    with _open_picture(source, path.name) as picture:
         _check_pixels(picture, max_pixels, 415)
         try:
             in_pieces(picture).draft(None, (2 * side, 2 * side))
@@ -160,19 +165,15 @@ def _content(member: ArchiveMember) -> bytes:
 
 
 @contextmanager
-def _open_picture(source: Path | io.BytesIO) -> Iterator[Any]:
+def _open_picture(source: Path | io.BytesIO, name: str | None = None) -> Iterator[Any]:
     """Open a picture by its content; only its header is read."""
     try:
         file = source if isinstance(source, io.BytesIO) else source.open("rb")
     except OSError:
         raise FileGoneError() from None
     with file:
-        head = file.read(HEAD_BYTES)
-        file.seek(0)
-        if is_heif(head) and not register_heif():
-            raise HTTPError(415, f"image: {NEEDS_HEIF}")
         try:
-            picture = Image.open(cast(IO[bytes], TimedFile(file)), formats=readable_formats())
+            picture = open_picture(file, name, readable_formats())
         except UnidentifiedImageError:
             raise HTTPError(415, f"image: {NOT_A_PICTURE}") from None
         except Image.DecompressionBombError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from modalhash.store.filters import And, Comparison, Filter, Not, Or, Value
+from modalhash.store.filters import And, Comparison, Filter, Not, Or, Value, is_year
 
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?)?")
 _OWN_COLUMNS = ("kind", "id", "text", "uri")
@@ -81,7 +81,10 @@ def _json_test(value: Any, operator: str) -> tuple[str, list[Any]]:
         text = str(value).lower()
         return f"CASE type WHEN 'text' THEN lower(atom) ELSE type END {operator} ?", [text]
     if isinstance(value, int | float):
-        return _NUMBER_TEST.format(operator=operator), [value] * 3
+        test, values = _NUMBER_TEST.format(operator=operator), [value] * 3
+        if not is_year(value):
+            return test, values
+        return f"({test} OR {_DATE_TEST.format(operator=operator, length=4)})", [*values, str(value)]
     if _DATE.fullmatch(value):
         return _DATE_TEST.format(operator=operator, length=len(value)), [value.replace(" ", "T")]
     return f"type NOT IN ('true', 'false') AND CAST(atom AS TEXT) {operator} ?", [value]

@@ -10,7 +10,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from modalhash.store.filters import And, Comparison, Filter, Not, Or
+from modalhash.store.filters import And, Comparison, Filter, Not, Or, is_year
 
 CREATE_ATOMS = """
 CREATE FUNCTION {schema}.atoms(value json) RETURNS TABLE (kind text, atom text) LANGUAGE sql IMMUTABLE
@@ -73,7 +73,10 @@ def _json_test(value: Any, operator: str) -> tuple[str, list[Any]]:
         texts = "CASE kind WHEN 'string' THEN lower(atom) WHEN 'boolean' THEN atom END"
         return f"{texts} = %s" if operator == "=" else f'{texts} COLLATE "C" {operator} %s', [str(value).lower()]
     if isinstance(value, int | float):
-        return _NUMBER_TEST.format(operator=operator), [Decimal(repr(value))] * 2
+        test, values = _NUMBER_TEST.format(operator=operator), [Decimal(repr(value))] * 2
+        if not is_year(value):
+            return test, values
+        return f"({test} OR {_DATE_TEST.format(operator=operator, length=4)})", [*values, str(value)]
     if _DATE.fullmatch(value):
         return _DATE_TEST.format(operator=operator, length=len(value)), [value.replace(" ", "T")]
     return f"kind <> 'boolean' AND atom COLLATE \"C\" {operator} %s", [value]

@@ -200,6 +200,11 @@ def all_of(*filters: Filter | None) -> Filter | None:
     return And(tuple(part for one in given for part in _parts(And, one))) if len(given) > 1 else next(iter(given), None)
 
 
+def is_year(value: Value) -> bool:
+    """Return whether a number is a year in front of what dates are compared with: 2024 is all of that year."""
+    return isinstance(value, int) and 1000 <= value <= 9999
+
+
 def any_value(field: str, values: Any) -> Filter:
     """Return the filter for items whose field equals one of several values."""
     parts = tuple(Comparison(field, "=", value) for value in values)
