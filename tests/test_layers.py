@@ -79,7 +79,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "engine": [
         "_code_length _filter_check _urls code_use folder_names item_files named_labels query refinement reliability source_items words",
-        "picture_folders source_lines",
+        "picture_folders picture_text source_lines",
         "exif photo_tables",
         "sources",
         "code_files feedback label_check listing ordering tar_samples",
@@ -89,7 +89,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "archive index_snapshot ingest splitting upgrading",
         "checkup",
         "near_duplicates relabelling training",
-        "retraining source_check",
+        "folder_sync retraining source_check",
         "engine",
         "report",
     ],

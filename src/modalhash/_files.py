@@ -290,7 +290,9 @@ def sync_tree(folder: Path) -> None:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Give the files of a folder a second name in another one, or copy them where that cannot be."""
+    """Give the files of a folder, or one file, a second name elsewhere, or copy them where that cannot be."""
+    if source.is_file():
+        _link_or_copy(os.fspath(source), os.fspath(target))
     if not source.is_dir():
         return
     try:

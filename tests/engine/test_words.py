@@ -17,13 +17,13 @@ def search(engine, text, **options):
         return engine.search(text=text, **options)
 
 
-def hits(*ids):
-    return [Hit(id, 3, "text") for id in ids]
+def hits(*ids, by="code"):
+    return [Hit(id, 3, "text", found_by=(by,)) for id in ids]
 
 
 def test_reciprocal_ranks_are_added():
     """A first place in both is best; one in both behind that beats a first place in one."""
-    found = fuse(hits("both", "a", "late"), hits("both", "late", "b"), k=4)
+    found = fuse(hits("both", "a", "late"), hits("both", "late", "b", by="words"), k=4)
     assert [hit.id for hit in found] == ["both", "late", "a", "b"]
     assert [hit.found_by for hit in found] == [("code", "words"), ("code", "words"), ("code",), ("words",)]
     assert [hit.id for hit in fuse(hits("a"), hits("b"), k=2)] == ["b", "a"], "between equals, the words"
@@ -81,7 +81,7 @@ def test_the_fields_that_are_searched_are_a_setting(world, tmp_path):
     ] + [{"text": f"a {word} ball {n}", "labels": word} for word in ("red", "blue") for n in range(6)]
     options = {"n_bits": 4, "overwrite": True, "on_problem": lambda _: None}
     with Engine.train(lines, tmp_path / "engine", **options) as engine:
-        assert engine.config["searched_fields"] == ["title", "caption", "description"]
+        assert engine.config["searched_fields"] == ["title", "caption", "description", "picture_text"]
         assert not any("words" in hit.found_by for hit in search(engine, "heron3", k=50))
     with Engine.train(lines, tmp_path / "engine", searched_fields=["name"], **options) as engine:
         assert [hit.extra["name"] for hit in search(engine, "heron3") if "words" in hit.found_by] == ["heron3"]

@@ -30,6 +30,7 @@ from modalhash.cli import (
     search,
     serve,
     split,
+    sync,
     tokens,
     train,
     tune,
@@ -74,6 +75,7 @@ app.command()(demo.demo)
 app.command(rich_help_panel=ENGINE)(check.check)
 app.command(rich_help_panel=ENGINE)(train.train)
 app.command(rich_help_panel=ENGINE)(add.add)
+app.command(rich_help_panel=ENGINE)(sync.sync)
 app.command(rich_help_panel=ENGINE)(encode_to.encode)
 app.command(rich_help_panel=ENGINE)(remove.remove)
 app.command(rich_help_panel=ENGINE)(relabel.relabel)

@@ -74,6 +74,10 @@ Exif = Annotated[
     ),
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
+ReadText = Annotated[
+    bool,
+    typer.Option("--read-text", help="Read the text in pictures, which words then find (extra ocr; about 1 s each)."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[
     bool,

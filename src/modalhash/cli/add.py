@@ -16,6 +16,7 @@ from modalhash.cli._common import (
     Quiet,
     ReadMemory,
     ReadSeconds,
+    ReadText,
     Separator,
     Sheet,
     Strict,
@@ -42,6 +43,7 @@ def add(
     separator: Separator = None,
     sheet: Sheet = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
+    read_text: ReadText = False,
     exif: Exif = True,
     strict: Strict = False,
     workers: Workers = None,
@@ -66,6 +68,8 @@ def add(
 
     modalhash add engine new.jsonl --replace
 
+    modalhash add engine scans/ --read-text
+
     modalhash add engine codes/*.parquet
     """
     with (
@@ -78,6 +82,7 @@ def add(
             fields=key_values(field, "--field"),
             table=table_format(encoding, separator, sheet),
             replace=replace,
+            read_text=read_text,
             exif=exif,
             strict=strict,
             workers=workers,

@@ -17,6 +17,7 @@ from modalhash.cli._common import (
     Quiet,
     ReadMemory,
     ReadSeconds,
+    ReadText,
     Separator,
     Sheet,
     Store,
@@ -86,6 +87,7 @@ def train(
     exif: Exif = True,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    read_text: ReadText = False,
     strict: Strict = False,
     workers: Workers = None,
     read_memory: ReadMemory = None,
@@ -132,6 +134,8 @@ def train(
 
     modalhash train photos/ -o engine --labels none
 
+    modalhash train photos/ texts.csv -o engine --read-text
+
     modalhash train photos/ captions.csv -o engine --labels names
 
     modalhash train photos-by-year/ -o engine --labels folders
@@ -177,6 +181,7 @@ def train(
             store_variable=store_variable,
             quality=None if quality is None else quality.value,
             download=download,
+            read_text=read_text,
             exif=exif,
             strict=strict,
             workers=workers,

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from modalhash.engine.expected import describe_expected as describe_expected
     from modalhash.engine.folder import EngineError as EngineError
     from modalhash.engine.folder import EngineReplacedError as EngineReplacedError
+    from modalhash.engine.folder_sync import EmptyFolderError as EmptyFolderError
+    from modalhash.engine.folder_sync import FolderSync as FolderSync
+    from modalhash.engine.folder_sync import Synced as Synced
+    from modalhash.engine.folder_sync import SyncPlan as SyncPlan
     from modalhash.engine.ingest import Added as Added
     from modalhash.engine.label_check import LabelCheck as LabelCheck
     from modalhash.engine.label_check import NoSharedLabelError as NoSharedLabelError
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from modalhash.engine.near_duplicates import DUPLICATE_RADIUS as DUPLICATE_RADIUS
     from modalhash.engine.near_duplicates import DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD
     from modalhash.engine.near_duplicates import DuplicateGroup as DuplicateGroup
+    from modalhash.engine.picture_text import PictureTextReader as PictureTextReader
     from modalhash.engine.query import OptionValues as OptionValues
     from modalhash.engine.query import QueryBatch as QueryBatch
     from modalhash.engine.query import SearchOptions as SearchOptions
@@ -70,9 +75,11 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "engine": ["Engine", "refresh"],
         "expected": ["describe_expected"],
         "folder": ["EngineError", "EngineReplacedError"],
+        "folder_sync": ["EmptyFolderError", "FolderSync", "SyncPlan", "Synced"],
         "ingest": ["Added"],
         "label_check": ["LabelCheck", "NoSharedLabelError", "describe_label_overlap"],
         "near_duplicates": ["DUPLICATE_RADIUS", "DUPLICATE_THRESHOLD", "DuplicateGroup"],
+        "picture_text": ["PictureTextReader"],
         "query": ["Filter", "OptionValues", "QueryBatch", "SearchOptions", "SearchRequest"],
         "_filter_check": ["FilterError", "UnknownLabelError"],
         "relabelling": ["Relabelled"],

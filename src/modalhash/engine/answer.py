@@ -18,7 +18,7 @@ from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.photo_words import TEXT
 from modalhash.engine.query import SearchRequest
 from modalhash.engine.refinement import Refinement
-from modalhash.engine.words import find_words, fuse, join_both
+from modalhash.engine.words import IN_PICTURE, find_words, fuse, join_both, ways_found
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
@@ -64,7 +64,7 @@ class Hit:
     """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
     found_by: tuple[str, ...] = ("code",)
     """What found it: ``code``, ``features`` of its own, ``names`` of what it shows, ``words``, words of like
-    ``meaning``, or several of them."""
+    ``meaning``, words that are in the picture alone (``text in the picture``), or several of them."""
     shared_labels: tuple[str, ...] = ()
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
     confidence: float | None = None
@@ -141,7 +141,7 @@ class Judge:
                 continue
             values, weak_below = found
             for row, value in zip(rows, values.tolist(), strict=True):
-                weak = value < weak_below and "words" not in hits[row].found_by
+                weak = value < weak_below and not {"words", IN_PICTURE} & {*hits[row].found_by}
                 judged[row] = hits[row].changed(confidence=round(value, 4), weak=weak)
         least = request.options.min_confidence
         return judged if least is None else [hit for hit in judged if (hit.confidence or 0) >= least]
@@ -251,8 +251,11 @@ def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[H
             continue
         by_words = find_words(text, request.code, options.filter, options.want, store, limit=options.k)
         if by_words:
-            ranked = {(hit.modality, hit.id): hit for hit in _rank(request, by_words)}
-            return fuse(hits, [ranked[record.key] for record, _ in by_words], options.k, way=way)
+            ranked = {
+                (hit.modality, hit.id): hit.changed(found_by=ways_found(hit, text, way))
+                for hit in _rank(request, by_words)
+            }
+            return fuse(hits, [ranked[record.key] for record, _ in by_words], options.k)
     return hits
 
 

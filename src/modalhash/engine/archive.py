@@ -35,6 +35,7 @@ from modalhash.engine.folder import (
     ITEMS,
     MEDIA,
     MODEL,
+    SYNCED,
     EngineError,
     Generation,
     new_folder,
@@ -53,7 +54,7 @@ KIND = "modalhash backup"
 CONTENTS = "backup.json"
 MAX_CONTENTS = 2**28
 """The most bytes of the list of members: about two million of them."""
-_PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE)
+_PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE, SYNCED)
 _ATTEMPTS = 3
 _MOVED_TOGETHER = 10_000
 """Items that are put into a database in one transaction."""

@@ -36,6 +36,7 @@ from modalhash.engine.folder import (
     read_parts,
     recover_engine,
 )
+from modalhash.engine.folder_sync import FolderSync, Synced
 from modalhash.engine.index_snapshot import SnapshotKeeper, SnapshotOwner, freeze_engine, open_snapshot
 from modalhash.engine.ingest import NOT_SHARED, Added, Ingester, ItemCoder
 from modalhash.engine.item_files import ItemFiles
@@ -49,6 +50,7 @@ from modalhash.engine.near_duplicates import (
 )
 from modalhash.engine.ordering import Ranker
 from modalhash.engine.photo_words import TEXT, PhotoWords
+from modalhash.engine.picture_text import Reader, reader_of, searching_text
 from modalhash.engine.place import SQLITE, Place, sweep_unfinished
 from modalhash.engine.query import (
     OptionValues,
@@ -66,9 +68,13 @@ from modalhash.engine.source_items import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback
-from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
+from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 from modalhash.validation import check_int, check_number
 
+TEXT_NOT_SEARCHED = (
+    "this engine does not search the text in pictures, because an earlier version of modalhash made it or its "
+    "searched_fields do not name picture_text; what is read is stored, and found after modalhash retrain"
+)
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
@@ -273,6 +279,7 @@ class Engine:
         quality: str | None = None,
         download: bool = False,
         table: TableFormat | None = None,
+        read_text: bool | Reader = False,
         exif: bool = True,
     ) -> Self:
         """Learn codes from items, which need no pairing, and put all of them into a new engine.
@@ -321,6 +328,8 @@ class Engine:
         download : fetch a model of Hugging Face that is given by its ID and is not on disk
         table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
             :class:`~modalhash.data.TableFormat`
+        read_text : read the text in pictures (extra ``ocr``), and search it by words; it is stored with the items as
+            the field ``picture_text``. Or a function that takes the path or the bytes of a picture and returns the text
         exif : take the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` of pictures from what
             their camera wrote into them, where the manifest has no such field
 
@@ -329,6 +338,9 @@ class Engine:
         Items without labels, or held out, are not learned from; they are hashed, and are found.
         """
         problems = ProblemCollector(on_problem, strict=strict)
+        text_reader = reader_of(read_text)
+        if text_reader is not None and not isinstance(searched_fields, str):
+            searched_fields = searching_text(searched_fields)
         train_engine(
             source,
             Path(folder),
@@ -350,6 +362,7 @@ class Engine:
             quality=quality,
             download=download,
             table=table,
+            text_reader=text_reader,
             exif=exif,
         )
         problems.warn()
@@ -492,6 +505,7 @@ class Engine:
         callback: Callback | None = None,
         on_problem: Report | None = None,
         table: TableFormat | None = None,
+        read_text: bool | Reader = False,
         exif: bool = True,
     ) -> Added:
         """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
@@ -502,8 +516,12 @@ class Engine:
         items are in a database leaves them out: other machines that share the items do not have this folder.
 
         Parquet files that :meth:`encode_to` wrote are taken in as they are; files of another engine are refused.
+        ``read_text`` is as for :meth:`train`.
         """
         self._check_writable()
+        text_reader = reader_of(read_text)
+        if text_reader is not None and PICTURE_TEXT not in self.config.get("searched_fields", SEARCHED_FIELDS):
+            warnings.warn(TEXT_NOT_SEARCHED, UserWarning, stacklevel=2)
         problems = ProblemCollector(on_problem, strict=strict)
         notes: list[str] = []
         ingester = Ingester(
@@ -523,6 +541,7 @@ class Engine:
             exif=exif,
             note=notes.append,
             check_current=self._generation.check,
+            text_reader=text_reader,
         )
         try:
             added, replaced = ingester.add(source, fields=fields, callback=callback, table=table)
@@ -608,6 +627,49 @@ class Engine:
         for record in gone.values():
             delete_media(self.path, record.uri)
         return n
+
+    def sync(
+        self,
+        folder: str | Path,
+        *,
+        dry_run: bool = False,
+        allow_empty: bool = False,
+        workers: int | None = None,
+        callback: Callback | None = None,
+        on_problem: Report | None = None,
+        read_text: bool | Reader = False,
+    ) -> Synced:
+        """Make the engine agree with a folder of photos: add what is new, replace what changed, drop what is gone.
+
+        Only items whose file is in the folder are replaced or dropped, and no file is ever changed. A file is read if
+        it is new, or if its size or the time of its last change is another than at the last sync. A photo that was
+        changed keeps its labels and other fields; one that was moved or renamed keeps its code, too, unless its new
+        subfolders give it other labels.
+
+        Parameters
+        ----------
+        folder : of the photos; its subfolders are labels, as for :meth:`add`
+        dry_run : change nothing, and return what would be done
+        allow_empty : drop all items of the folder if it has no pictures any more, or is missing; else
+            :class:`EmptyFolderError` is raised, because a disk may not be mounted
+        workers, callback : as for :meth:`train`
+        on_problem : called for every photo left out; without it, there is a warning
+        read_text : as for :meth:`train`, of photos that are new or changed
+
+        Notes
+        -----
+        The first time, nothing is known of the files of items that were trained with or added: those that exist are
+        taken to be as they were, and are read once.
+        """
+        sync = self.folder_sync(folder, allow_empty=allow_empty)
+        plan = sync.look()
+        if dry_run:
+            return plan.expected()
+        return sync.apply(plan, workers=workers, callback=callback, on_problem=on_problem, read_text=read_text)
+
+    def folder_sync(self, folder: str | Path, *, allow_empty: bool = False, settle: bool = False) -> FolderSync:
+        """Return what compares this engine with a folder of photos, again and again if that is watched."""
+        return FolderSync(self, self._files, self._check_writable, folder, allow_empty=allow_empty, settle=settle)
 
     def relabel(
         self,

@@ -10,6 +10,7 @@
 ``index.snapshot``  a copy of the index, by which a large engine opens at once (:mod:`modalhash.engine.index_snapshot`)
 ``features.sqlite``  features of pictures, a cache (:mod:`modalhash.engine.feature_cache`)
 ``media/``         pictures that came as bytes, if some were saved
+``synced.json``    sizes, times and digests of the files that :mod:`modalhash.engine.folder_sync` looked at
 =================  ==========================================================================
 
 The *generation* is an id that no two engines share: who holds one notices by it that another took its place.
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
-SNAPSHOT = "index.snapshot"
+SNAPSHOT, SYNCED = "index.snapshot", "synced.json"
 WORDS = "words"
 """The encoder that reads words where texts are no modality, in the folder of the encoders."""
 _MEDIA_SUFFIXES = {
@@ -137,7 +138,7 @@ def new_folder(target: Path, *, overwrite: bool, keep_media: bool = True) -> Ite
         raise FileExistsError(f"{target} exists and is not an engine; it is left alone. Give another folder")
     if target.exists() and not overwrite and any(target.iterdir()):
         raise FileExistsError(f"{target} exists; give another folder, or replace it with overwrite=True (--overwrite)")
-    with replace_folder(target, carry=(MEDIA,) if keep_media else ()) as fresh:
+    with replace_folder(target, carry=(MEDIA, SYNCED) if keep_media else ()) as fresh:
         yield fresh
         if target.exists() and not overwrite and any(target.iterdir()):
             raise FileExistsError(f"{target} was made by somebody else meanwhile; give another folder")
@@ -366,6 +367,6 @@ def _replaceable(target: Path) -> bool:
         return False
     names = {entry.name for entry in target.iterdir()}
     own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE, SNAPSHOT}
-    own |= {FEATURES, f"{FEATURES}-journal"}
+    own |= {FEATURES, f"{FEATURES}-journal", SYNCED}
     own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
     return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))

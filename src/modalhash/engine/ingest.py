@@ -19,6 +19,7 @@ from modalhash.engine.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, save_media
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.meaning import model_features
+from modalhash.engine.picture_text import Reader, with_picture_text
 from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report
 from modalhash.engine.sources import count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 1024
 """Items that are encoded and stored together: what a killed process may have to do again."""
+TEXT_BATCH_SIZE = 32
+"""The same where the text in pictures is read, which takes a second each."""
 
 
 NOT_SHARED = (
@@ -137,6 +140,8 @@ class Ingester:
     """Called with what a person may want to know of the reading."""
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
+    text_reader: Reader | None = None
+    """Reads the text in pictures, if that is wanted."""
 
     def add(
         self,
@@ -156,7 +161,8 @@ class Ingester:
         how = ReadOptions(fields, table, self.every_folder, self.exif, self.note)
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
-        for batch in read_batches(opened, reads, self.report, how, size=BATCH_SIZE):
+        size = BATCH_SIZE if self.text_reader is None else TEXT_BATCH_SIZE
+        for batch in read_batches(opened, reads, self.report, how, size=size):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))
@@ -210,6 +216,8 @@ class Ingester:
         coded = coder.hash(batch.modality, items, batch.contents_of(rows))
         if not coded.items:
             return 0, 0
+        if self.text_reader is not None and self.encoders[batch.modality].reads == "image":
+            coded = replace(coded, items=with_picture_text(coded.items, self.text_reader))
         if self.media_folder is None:
             return self._store(coded)
         try:

@@ -41,8 +41,10 @@ def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> 
             yield path
 
 
-def picture_items(folder: Path, reads: Mapping[str, str], names: FolderLabels) -> Iterator[Item]:
-    """Yield the pictures of a folder; the names of its subfolders are the labels, as far as they say something.
+def picture_items(
+    folder: Path, reads: Mapping[str, str], names: FolderLabels, *, only: Container[Path] | None = None
+) -> Iterator[Item]:
+    """Yield the pictures of a folder, or some; names of its subfolders are labels, as far as they say something.
 
     Of the folder ``photos``, ``boats/red/1.jpg`` is ``photos/boats/red/1.jpg`` with the labels boats and red.
     """
@@ -50,6 +52,8 @@ def picture_items(folder: Path, reads: Mapping[str, str], names: FolderLabels) -
         raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
     name = folder.resolve().name
     for path in picture_files(folder):
+        if only is not None and path not in only:
+            continue
         relative = path.relative_to(folder)
         labels = names.of(relative.parts[:-1])
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)

@@ -23,6 +23,7 @@ from modalhash.engine.feature_cache import FeatureCache
 from modalhash.engine.folder import MEDIA, EngineError, Generation, Parts
 from modalhash.engine.ingest import ItemCoder
 from modalhash.engine.item_files import ItemFiles
+from modalhash.engine.picture_text import searching_text
 from modalhash.engine.relabelling import LabelCoder
 from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
 from modalhash.engine.training import ASKED, STORE_BATCH_SIZE, Made, train_engine
@@ -121,7 +122,7 @@ def retrain_engine(
             workers=workers,
             overwrite=True,
             callback=callback,
-            searched_fields=parts.config.get("searched_fields", SEARCHED_FIELDS),
+            searched_fields=searching_text(parts.config.get("searched_fields", SEARCHED_FIELDS)),
             store=database,
             download=settings.download,
             exif=False,  # what is stored of an item stays

@@ -37,6 +37,7 @@ from modalhash.engine.label_check import LabelCheck
 from modalhash.engine.meaning import model_features, sharing_modalities
 from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.photo_words import TEXT, learn_word_codes, suggest_words, words_for
+from modalhash.engine.picture_text import Reader, with_picture_text
 from modalhash.engine.place import SQLITE, Place, new_place
 from modalhash.engine.refinement import Learned, Refinement, learn_refinement
 from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report, group_problems
@@ -102,6 +103,7 @@ def train_engine(
     exif: bool = True,
     before_exchange: Callable[[Made], None] = lambda made: None,
     table: TableFormat | None = None,
+    text_reader: Reader | None = None,
 ) -> None:
     """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`.
 
@@ -147,6 +149,11 @@ def train_engine(
         if not encoded:
             raise no_usable_item(left_out)
         seconds["encode"] = time.perf_counter() - begin
+        if text_reader is not None:
+            for modality, part in encoded.items():
+                if chosen[modality].reads == "image":
+                    part.items[:] = with_picture_text(part.items, text_reader, Reporter(callback))
+            seconds["read text"] = time.perf_counter() - begin - sum(seconds.values())
         training = training_rows(hasher, encoded)
         data = _training_data(hasher, encoded, training)
         own = {modality: chosen[modality] for modality in encoded}

@@ -13,19 +13,24 @@ References
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from modalhash._typing import Codes
-from modalhash.store import Filter, Record, Store, all_of, any_value
+from modalhash.store import PICTURE_TEXT, Filter, Record, Store, all_of, any_value
 
 if TYPE_CHECKING:
     from modalhash.engine.answer import Hit
 
 RANK_OFFSET = 60
 """The constant of the paper, which says how slowly the weight of a rank falls."""
+IN_PICTURE = "text in the picture"
+"""What hits are found by that have words of the query in the picture, and nowhere else."""
+_LEAST_STEM = 3
+"""Letters of the shortest word that others may begin with and be alike."""
 
 
 def find_words(
@@ -66,20 +71,43 @@ def join_both(by_picture: Sequence[Hit], by_words: Sequence[Hit], k: int) -> lis
     return joined
 
 
-def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int, *, way: str = "words") -> list[Hit]:
-    """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first.
+def ways_found(hit: Hit, text: str, way: str) -> tuple[str, ...]:
+    """Return what found a hit that has words of a text: ``way``, and the picture for words that only its text has."""
+    if PICTURE_TEXT not in hit.extra:
+        return (way,)
+    words = set(_words(text))
+    others = (hit.id, hit.text, *(value for name, value in hit.extra.items() if name != PICTURE_TEXT))
+    elsewhere = _found(words, " ".join(map(str, others)))
+    in_picture = _found(words, str(hit.extra[PICTURE_TEXT])) - elsewhere
+    return (*((way,) if elsewhere or not in_picture else ()), *((IN_PICTURE,) if in_picture else ()))
 
-    ``way`` is what hits are found by that have the words: the query's own, or others of like ``meaning``.
-    """
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())
+
+
+def _found(words: set[str], text: str) -> set[str]:
+    """Return the words that a text has."""
+    own = set(_words(text))
+    return {word for word in words if any(_are_alike(word, other) for other in own)}
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Return whether two words differ in their ending at most, as *boat* and *boats*, which the store finds alike."""
+    short, long = sorted((one, other), key=len)
+    return one == other or (len(short) >= _LEAST_STEM and long.startswith(short))
+
+
+def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
+    """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first."""
     scores: dict[tuple[str, str], float] = {}
     hits: dict[tuple[str, str], Hit] = {}
     found_by: dict[tuple[str, str], tuple[str, ...]] = {}
-    for name, ranking in ((way, by_words), ("code", by_code)):
+    for ranking in (by_words, by_code):
         for position, hit in enumerate(ranking, 1):
             key = (hit.modality, hit.id)
             scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + position)
-            own = hit.found_by if name == "code" else (name,)
-            found_by[key] = (*own, *found_by.get(key, ()))
+            found_by[key] = (*hit.found_by, *found_by.get(key, ()))
             hits[key] = hit
     best = sorted(scores, key=lambda key: -scores[key])  # stable: words were first
     return [hits[key].changed(found_by=found_by[key], rank=rank) for rank, key in enumerate(best[:k], 1)]

@@ -9,6 +9,7 @@ from modalhash._lazy import lazy_exports
 if TYPE_CHECKING:
     from modalhash.store.base import KINDS as KINDS
     from modalhash.store.base import MAX_REFINEMENT as MAX_REFINEMENT
+    from modalhash.store.base import PICTURE_TEXT as PICTURE_TEXT
     from modalhash.store.base import SEARCHED_FIELDS as SEARCHED_FIELDS
     from modalhash.store.base import Key as Key
     from modalhash.store.base import Record as Record
@@ -40,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "base": [
             "KINDS",
             "MAX_REFINEMENT",
+            "PICTURE_TEXT",
             "SEARCHED_FIELDS",
             "Key",
             "Record",

@@ -26,7 +26,10 @@ MAX_REFINEMENT = 192
 MAX_DEPTH = 100
 """The most levels of lists and mappings in each other in ``extra``."""
 
-SEARCHED_FIELDS = ("title", "caption", "description")
+PICTURE_TEXT = "picture_text"
+"""The field of ``extra`` that has the text in a picture."""
+
+SEARCHED_FIELDS = ("title", "caption", "description", PICTURE_TEXT)
 """The fields of ``extra`` whose words are searched, unless a store is told otherwise."""
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)

@@ -12,6 +12,7 @@ const NEAR = 0.25; // degrees from a photo to each side of its place
 const FOUND_BY = {
   words: "Contains your words",
   meaning: "Contains a word of the same meaning",
+  "text in the picture": "Your words are in the picture",
   features: "Similar in content",
 };
 const LIKELY = [[0.97, "Almost certain"], [0.9, "Very likely"], [0.6, "Likely"], [0.3, "Perhaps"], [0, "Unlikely"]];
@@ -186,7 +187,9 @@ function reasons(hit) {
   const guessed = looksLike(hit);
   if (labels.length) lines.push(element("div", "shared", element("span", "reason", "In common"), labelList(labels)));
   if (guessed.length) lines.push(element("p", "looks", `Looks like: ${guessed.join(", ")}`));
-  for (const way of hit.found_by ?? []) if (FOUND_BY[way]) lines.push(element("p", `by by-${way}`, FOUND_BY[way]));
+  for (const way of hit.found_by ?? []) {
+    if (FOUND_BY[way]) lines.push(element("p", `by by-${way.replaceAll(" ", "-")}`, FOUND_BY[way]));
+  }
   if (typeof hit.confidence === "number") {
     const [, likely] = LIKELY.find(([least]) => hit.confidence >= least) ?? LIKELY.at(-1);
     const contains = hit.found_by?.includes("words") && hit.confidence < 0.5; // it matches by its words, if not by more
