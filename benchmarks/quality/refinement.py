@@ -253,7 +253,7 @@ class Order:
         total, refined = 0.0, 0
         for query, (places, distances) in enumerate(zip(self.places, self.distances, strict=True)):
             n = min(most, int(np.searchsorted(distances, distances[k - 1], "right"))) if k else 0
-            vector = ordering.pad(self.batch.vectors[query])
+            vector = ordering.pad(self.batch.vectors[query], ranker.vectors.width)
             order = ranker.rank(
                 self.batch.codes[query],
                 vector,
@@ -261,6 +261,7 @@ class Order:
                 distances[:n],
                 self.engine.index,
                 own_group=None,
+                similar=np.empty(0, np.int64),
             )
             relevant = self.relevant[query]
             first = relevant[np.searchsorted(self.numbers, order.numbers)]

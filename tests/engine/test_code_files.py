@@ -86,7 +86,7 @@ def change(file, **columns):
     [
         ({"code": [None, b"ab"]}, "'new-0' has no code"),
         ({"modality": ["sound", "text"]}, "'new-0' has no code of a modality of this engine"),
-        ({"refinement": [b"x" * 129, None]}, "a refinement vector of 129 bytes"),
+        ({"refinement": [b"x" * 193, None]}, "a refinement vector of 193 bytes"),
         ({"extra": ["{", None]}, "'new-0' has fields that are no JSON object"),
         ({"extra": ["[1]", None]}, "'new-0' has fields that are no JSON object"),
         ({"id": ["", "x"]}, "expected a non-empty text"),

@@ -224,7 +224,7 @@ def test_unknown_words_are_told(engine):
     ("arguments", "error", "message"),
     [
         ({}, TypeError, "no query"),
-        ({"text": "red", "id": "1"}, TypeError, "text and id"),
+        ({"image": b"", "id": "1"}, TypeError, "image and id"),
         ({"query": "red"}, TypeError, "modality="),
         ({"text": "red", "want": "sound"}, ValueError, "no modality 'sound'; it has 'image', 'text'"),
         ({"text": "red", "k": 0}, ValueError, "k is 0"),

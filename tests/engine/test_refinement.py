@@ -117,7 +117,7 @@ def test_without_labels_there_is_an_embedding_alone(data):
 def test_a_saved_one_makes_the_same_vectors(data, tmp_path):
     made = learn_refinement(None, data.X, {name: labels.astype(bool) for name, labels in data.Y.items()}).refinement
     config = json.loads(json.dumps(save_refinement(made, tmp_path)))
-    again = load_refinement(tmp_path, config, None)
+    again = load_refinement(tmp_path, config, None, {})
     for name, values in data.X.items():
         np.testing.assert_array_equal(again.vectors(name, values), made.vectors(name, values))
 

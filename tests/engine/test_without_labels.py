@@ -100,7 +100,15 @@ def test_methods_and_labels_have_to_fit(tmp_path):
     with pytest.raises(ValueError, match="labels is 'some'; expected one of 'given', 'folders', 'names', 'none'"):
         Engine.train(source, tmp_path / "engine", labels="some", **train)
     with pytest.raises(ValueError, match=r"'image': none of 80 items has a label.*--labels none"):
-        Engine.train(source, tmp_path / "engine", **train)
+        Engine.train(source, tmp_path / "engine", method="rlh", **train)
+
+
+def test_where_no_item_has_a_label_features_alone_are_learned_from(tmp_path):
+    source = make_world(tmp_path, range(80), range(80))
+    encoders = {"image": Pictures(), "text": Texts()}
+    with Engine.train(source, tmp_path / "engine", encoders=encoders, n_bits=32) as engine:
+        assert engine.info()["method"] == "itq"
+        assert engine.info()["labels"] == "none"
 
 
 # -- labels that texts name

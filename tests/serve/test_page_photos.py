@@ -316,7 +316,7 @@ def without_texts(page, **facts):
 def test_words_where_there_are_no_texts(visitor):
     page = visitor.page
     without_texts(page, text={"items": 0, "query": True, "reads": "text"})
-    with answering(page, read_as=["dog"]) as bodies:
+    with answering(page, read_as={"perro": "dog"}) as bodies:
         visitor.open()
         page.locator(".gallery .tile").first.wait_for()
         assert page.get_by_role("radio").count() == 0
@@ -428,7 +428,7 @@ def test_a_picture_and_words_are_one_search(visitor, engine):
 
     def answer(route):
         forms.append(route.request.post_data_buffer)
-        found = {**fetched, "read_as": []}
+        found = {**fetched, "read_as": {}}
         route.fulfill(json=found)
 
     with page.expect_response("**/search") as response:

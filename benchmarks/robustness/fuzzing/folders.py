@@ -128,7 +128,7 @@ class RefinementFile(_Copy):
 
     def run(self, data: bytes) -> str | None:
         (self.engine / "refinement.safetensors").write_bytes(data)
-        load_refinement(self.engine, {**self.config, "sha256": hashlib.sha256(data).hexdigest()}, self.fitted)
+        load_refinement(self.engine, {**self.config, "sha256": hashlib.sha256(data).hexdigest()}, self.fitted, {})
         return None
 
 

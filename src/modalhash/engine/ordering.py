@@ -22,7 +22,7 @@ from modalhash.codes import pack_signs
 from modalhash.engine.meaning import STEP
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
 from modalhash.index import HammingIndex, Index, VectorTable, merge_sources
-from modalhash.store import MAX_REFINEMENT, Revision, Store
+from modalhash.store import Revision, Store
 
 CODE_WEIGHT = 0.1
 """Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
@@ -224,10 +224,10 @@ def vector_width(refinement: Refinement) -> int:
     return 64 * max(1, -(-longest // 64))
 
 
-def pad(vectors: Array) -> Array:
-    """Return vectors with zeros after their values, as the store pads them."""
-    padded = np.zeros((*vectors.shape[:-1], MAX_REFINEMENT), dtype=vectors.dtype)
-    padded[..., : vectors.shape[-1]] = vectors
+def pad(vector: Array, width: int) -> Array:
+    """Return a vector with zeros after its values."""
+    padded = np.zeros(width, dtype=vector.dtype)
+    padded[: len(vector)] = vector
     return padded
 
 

@@ -110,8 +110,9 @@ export function showAnswer(entry) {
   say(summary(answer));
   $("why-text").replaceChildren(...explanation(answer).map((text) => element("p", "", text)));
   warn([answer.message, ...(answer.warnings ?? [])]);
-  $("read-as").hidden = !answer.read_as?.length;
-  $("read-as").textContent = `${ask.text}: read as ${listed((answer.read_as ?? []).map(String))}`;
+  const readAs = Object.entries(answer.read_as ?? {});
+  $("read-as").hidden = !readAs.length;
+  $("read-as").textContent = readAs.map(([word, other]) => `${word}: read as ${other}`).join("; ");
   $("results").classList.toggle("texts", hits.every((hit) => !hit.media));
   const ranks = ranksOf(hits);
   $("results").replaceChildren(
