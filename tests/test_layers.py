@@ -78,11 +78,11 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined",
     ],
     "engine": [
-        "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability sources words",
+        "_code_length _filter_check _urls code_use item_files named_labels query refinement reliability same_pictures sources words",
         "code_files feedback label_check listing ordering tar_samples",
         "confidence encoding",
         "_training_cost answer encode_run expected folder",
-        "place",
+        "picture_prints place",
         "archive index_snapshot ingest splitting upgrading",
         "checkup",
         "near_duplicates relabelling training",

@@ -60,7 +60,8 @@ class Hit:
     rank: int = 1
     """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
     found_by: tuple[str, ...] = ("code",)
-    """What found it: ``code``, ``features`` of its own, ``words``, words of like ``meaning``, or several of them."""
+    """What found it: ``code``, ``features`` of its own, ``words``, words of like ``meaning``, or several of them; among
+    duplicates, the ``pixels`` of a photo."""
     shared_labels: tuple[str, ...] = ()
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
     confidence: float | None = None

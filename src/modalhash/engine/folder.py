@@ -8,6 +8,7 @@
 ``items.sqlite``   the items (:class:`modalhash.store.SqliteStore`), unless they are in a database
                    (:mod:`modalhash.engine.place`)
 ``index.snapshot``  a copy of the index, by which a large engine opens at once (:mod:`modalhash.engine.index_snapshot`)
+``prints.npy``     small copies of photos, for duplicates (:mod:`modalhash.engine.picture_prints`)
 ``media/``         pictures that came as bytes, if some were saved
 =================  ==========================================================================
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
-SNAPSHOT = "index.snapshot"
+SNAPSHOT, PRINTS = "index.snapshot", "prints.npy"
 _MEDIA_SUFFIXES = {
     b"\x89PNG": ".png",
     b"\xff\xd8\xff": ".jpg",
@@ -350,6 +351,7 @@ def _replaceable(target: Path) -> bool:
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}
-    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE, SNAPSHOT}
+    own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE}
+    own |= {SNAPSHOT, PRINTS}
     own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
     return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))

@@ -115,6 +115,11 @@ class Refinement:
         """The number of values of a vector of this modality."""
         return self.n_posterior + int(self.components[modality].shape[1])
 
+    def embedding_of(self, modality: str, vectors: Array) -> Array:
+        """Return the last part of vectors of this modality, which may be padded."""
+        stop = self.width(modality)
+        return vectors[..., stop - int(self.components[modality].shape[1]) : stop]
+
     def vectors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
         """Return the vectors of items that are known by their features alone, int8 (items, width).
 

@@ -176,9 +176,9 @@ class Hit(Item):
     score: float | None = Field(
         None, description="Of the refinement vectors, or of the projections after `asymmetric`: larger is nearer."
     )
-    found_by: list[Literal["code", "features", "words", "meaning"]] = Field(
+    found_by: list[Literal["code", "features", "words", "meaning", "pixels"]] = Field(
         description="What found it: its `code`, its own `features`, the `words` of its texts, a word of its texts that "
-        "has the `meaning` of one of the query's, or several of them."
+        "has the `meaning` of one of the query's, or several of them; in duplicates, the `pixels` of a photo."
     )
     shared_labels: list[str] | None = Field(
         None, description="Labels that the query and the hit both clearly have, the clearest first."
