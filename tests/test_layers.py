@@ -86,7 +86,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "archive index_snapshot ingest splitting upgrading",
         "checkup",
         "near_duplicates relabelling training",
-        "retraining source_check",
+        "retraining source_check unique_hits",
         "engine",
         "report",
     ],

@@ -63,6 +63,7 @@ from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.retraining import Settings, retrain_engine
 from modalhash.engine.sources import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
+from modalhash.engine.unique_hits import SameHits, answer_unique
 from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback
 from modalhash.store import SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
@@ -841,6 +842,8 @@ class Engine:
         Their ``uri`` is as it is stored: :meth:`path_of` and :meth:`with_paths` tell where files are.
         """
         wanted = list(requests)
+        if any(request.options.unique for request in wanted):
+            return answer_unique(wanted, self.answer, SameHits(self.refinement, self._duplicates.remembered()))
         self.refresh()
         index, ranker = self.index, self._ranker
         try:

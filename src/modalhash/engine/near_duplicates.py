@@ -36,9 +36,9 @@ from modalhash.engine.item_files import File, ItemFiles
 from modalhash.engine.ordering import competition_ranks
 from modalhash.engine.picture_prints import PrintKeeper
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
-from modalhash.engine.same_pictures import find_same
+from modalhash.engine.same_pictures import SamePairs, find_same
 from modalhash.index import FoundRows, HammingIndex
-from modalhash.store import MAX_REFINEMENT, Filter, Record, Revision, Store
+from modalhash.store import MAX_REFINEMENT, Filter, Key, Record, Revision, Store
 
 DUPLICATE_RADIUS = 8
 """Bits of 64 in which the sketches of near items may differ, unless told otherwise; chosen on training items with
@@ -83,7 +83,7 @@ class DuplicateGroup:
         return {"exact": self.exact, "items": [item.to_dict() for item in self.items]}
 
 
-class _Group(NamedTuple):
+class Group(NamedTuple):
     """A group before its items are read."""
 
     numbers: Array
@@ -112,7 +112,8 @@ class DuplicateFinder:
     ) -> None:
         self._store, self._refinement, self._files = store, refinement, files
         self._prints = PrintKeeper(None) if prints is None else prints
-        self._found: dict[str, tuple[Revision, list[_Group]]] = {}
+        self._found: dict[str, tuple[Revision, _Question, list[Group]]] = {}
+        self._by_key: tuple[tuple[Revision, tuple[str, ...]], dict[Key, int]] | None = None
         self._lock = threading.Lock()
 
     def find(
@@ -136,17 +137,33 @@ class DuplicateFinder:
         found = (_with_items(group, records) for group in wanted)
         return [group for group in found if len(group.items) > 1]  # an item may have been removed meanwhile
 
-    def _groups(self, question: _Question) -> list[_Group]:
+    def remembered(self) -> Mapping[Key, int]:
+        """Return which group items are in, by what was found with default values and still holds."""
+        revision, usual = self._store.revision(), (DUPLICATE_RADIUS, DUPLICATE_THRESHOLD, True, None)
+        found = [
+            (key, groups)
+            for key, (at, question, groups) in list(self._found.items())
+            if at == revision and question[1:] == usual
+        ]
+        known = revision, tuple(key for key, _ in found)
+        if self._by_key is None or self._by_key[0] != known:
+            groups = [group.numbers.tolist() for _, some in found for group in some]
+            records = self._store.records([number for numbers in groups for number in numbers])
+            places = ((records.get(number), place) for place, numbers in enumerate(groups) for number in numbers)
+            self._by_key = known, {record.key: place for record, place in places if record is not None}
+        return self._by_key[1]
+
+    def _groups(self, question: _Question) -> list[Group]:
         key, revision = str(question), self._store.revision()
         if key in self._found and self._found[key][0] == revision:
-            return self._found[key][1]
+            return self._found[key][2]
         groups = self._search(question)
         while len(self._found) >= MAX_REMEMBERED:
             del self._found[next(iter(self._found))]
-        self._found[key] = revision, groups
+        self._found[key] = revision, question, groups
         return groups
 
-    def _search(self, question: _Question) -> list[_Group]:
+    def _search(self, question: _Question) -> list[Group]:
         numbers, embeddings, unknown = self._embeddings(question.modality)
         if question.where is not None:
             passing = self._store.matching(question.where)
@@ -172,7 +189,7 @@ class DuplicateFinder:
             max(SAME_PICTURE, question.threshold) if strict else SAME_PICTURE,
         )
 
-    def _join_same_photos(self, groups: list[_Group], numbers: Array, least: float) -> list[_Group]:
+    def _join_same_photos(self, groups: list[Group], numbers: Array, least: float) -> list[Group]:
         """Return groups, of which those are joined whose first items are the same photo, and single items likewise."""
         others = np.concatenate([np.empty(0, np.int64), *(group.numbers[1:] for group in groups)])
         firsts = np.sort(numbers[~np.isin(numbers, others)])
@@ -181,22 +198,12 @@ class DuplicateFinder:
             records = self._store.records(firsts[rows])
             own = [records.get(number) for number in firsts[rows].tolist()]
             files += [None if one is None or one.text is not None else self._files.find(one.uri) for one in own]
-        same = find_same(self._prints.prints(files), least)
-        by_first = {int(group.numbers[0]): group for group in groups}
-        taken: set[int] = set()
-        joined: dict[int, list[tuple[int, float]]] = {}
-        pairs = zip(firsts[same.left].tolist(), firsts[same.right].tolist(), same.scores.tolist(), strict=True)
-        for first, other, score in pairs:  # by rising first
-            if first not in taken and other not in taken:
-                taken.add(other)
-                joined.setdefault(first, []).append((other, score))
-        kept = [group for first, group in by_first.items() if first not in taken and first not in joined]
-        return kept + [_joined(first, others, by_first) for first, others in joined.items()]
+        return join_same(groups, firsts, find_same(self._prints.prints(files), least))
 
-    def _group(self, numbers: Array, cosines: Array, vectors: Array, records: Mapping[int, Record]) -> _Group:
+    def _group(self, numbers: Array, cosines: Array, vectors: Array, records: Mapping[int, Record]) -> Group:
         same = bool((vectors == vectors[0]).all())
         own = [record for number in numbers.tolist() if (record := records.get(number)) is not None]
-        return _Group(numbers, cosines, same and self._same_content(own))
+        return Group(numbers, cosines, same and self._same_content(own))
 
     def _embeddings(self, modality: str) -> tuple[Array, Array, Array]:
         """Return numbers and embeddings of the items that have one, and the numbers of the others."""
@@ -220,7 +227,7 @@ class DuplicateFinder:
             return False
         return len({_digest(self._files.find(record.uri)) for record in records} - {None}) <= 1
 
-    def _identical(self, numbers: Array) -> list[_Group]:
+    def _identical(self, numbers: Array) -> list[Group]:
         """Return groups of items whose texts or files are identical."""
         by_text: dict[object, list[int]] = {}
         by_size: dict[object, list[tuple[int, File | None]]] = {}
@@ -236,7 +243,7 @@ class DuplicateFinder:
                 if (digest := _digest(path)) is not None:
                     by_digest.setdefault(digest, []).append(number)
         alike = [members for members in (*by_text.values(), *by_digest.values()) if len(members) > 1]
-        return [_Group(np.array(members), np.full(len(members), np.nan), True) for members in alike]
+        return [Group(np.array(members), np.full(len(members), np.nan), True) for members in alike]
 
     def _size(self, record: Record) -> int | None:
         """Return the bytes of an item's file, None without one."""
@@ -401,7 +408,29 @@ def _cosines_with(vectors: Array, one: Array) -> Array:
 # -- groups of items
 
 
-def _joined(first: int, others: list[tuple[int, float]], groups: Mapping[int, _Group]) -> _Group:
+def join_same(groups: Iterable[Group], firsts: Array, same: SamePairs) -> list[Group]:
+    """Return groups, of which those are joined whose first items are the same photo, and single items likewise.
+
+    Parameters
+    ----------
+    groups : of other rules
+    firsts : numbers of the first items of groups and of those that are in none, rising
+    same : pairs of rows of ``firsts``, by rising row
+    """
+    by_first = {int(group.numbers[0]): group for group in groups}
+    taken: set[int] = set()
+    joined: dict[int, list[tuple[int, float]]] = {}
+    for first, other, score in zip(
+        firsts[same.left].tolist(), firsts[same.right].tolist(), same.scores.tolist(), strict=True
+    ):
+        if first not in taken and other not in taken:
+            taken.add(other)
+            joined.setdefault(first, []).append((other, score))
+    kept = [group for first, group in by_first.items() if first not in taken and first not in joined]
+    return kept + [_joined(first, others, by_first) for first, others in joined.items()]
+
+
+def _joined(first: int, others: list[tuple[int, float]], groups: Mapping[int, Group]) -> Group:
     """Return the group of an item with those of other items, each with the correlation of its pixels."""
     parts = [(groups.get(number), number, score) for number, score in [(first, 1.0), *others]]
     numbers = [np.array([number]) if group is None else group.numbers for group, number, _ in parts]
@@ -412,17 +441,17 @@ def _joined(first: int, others: list[tuple[int, float]], groups: Mapping[int, _G
     members, scores = np.concatenate(numbers), np.concatenate(cosines)
     order = np.lexsort((members, -scores, members != first))
     by_pixels = frozenset(np.concatenate(numbers[1:]).tolist())
-    return _Group(members[order], scores[order], exact=False, by_pixels=by_pixels)
+    return Group(members[order], scores[order], exact=False, by_pixels=by_pixels)
 
 
-def _importance(group: _Group) -> tuple[bool, int, float, int]:
+def _importance(group: Group) -> tuple[bool, int, float, int]:
     """Return what sorts groups: exact ones first, the largest of these, then the surest of the near ones."""
     if group.exact:
         return False, -len(group.numbers), 0.0, int(group.numbers[0])
     return True, 0, -float(group.cosines.min()), int(group.numbers[0])
 
 
-def _with_items(group: _Group, records: Mapping[int, Record]) -> DuplicateGroup:
+def _with_items(group: Group, records: Mapping[int, Record]) -> DuplicateGroup:
     """Return a group with its items, without those that are gone."""
     there = [place for place, number in enumerate(group.numbers.tolist()) if number in records]
     own = [records[int(group.numbers[place])] for place in there]

@@ -71,6 +71,7 @@ class SearchFields(BaseModel):
     min_confidence: float | None = Field(
         None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
     )
+    unique: bool = Field(False, description="Leave out near-duplicates of better hits; others take their places.")
 
     check_labels: bool = Field(True, description="False: a label that no item has is no error, only no item has it.")
 
@@ -93,6 +94,7 @@ class SearchFields(BaseModel):
             where=None if self.where is None else engine.Filter.of(self.where),
             hybrid=self.hybrid,
             min_confidence=self.min_confidence,
+            unique=self.unique,
         )
 
 
@@ -219,6 +221,7 @@ class SearchResponse(BaseModel):
     hybrid: bool
     asymmetric: bool
     min_confidence: float | None = None
+    unique: bool
     known: float | None = Field(
         None, ge=0, le=1, description="The share of the query's words that the engine knows; null without words."
     )
