@@ -45,7 +45,7 @@ DUPLICATE_RADIUS = 8
 planted copies (benchmarks/quality/duplicates.py)."""
 DUPLICATE_THRESHOLD = 0.97
 """The least cosine of the embeddings of near items, likewise."""
-SAME_PICTURE = 0.94
+SAME_PICTURE = 0.95
 """The least correlation of the details of two photos that show the same, chosen there too."""
 NO_VECTORS = (
     "this engine was trained before there were refinement vectors, so only identical texts and files and the same "
