@@ -151,6 +151,16 @@ def test_refined_hits_are_the_best_of_all(world, urls):
         assert answer.searched == {"image": 40, "text": 41}[want]
 
 
+def test_near_duplicates_of_better_hits_of_one_service_are_left_out(world, urls):
+    search = {"text": "a red ball", "want": "text", "k": 20}
+    with ShardedClient(urls) as client:
+        plain, unique = client.search(**search).hits, client.search(**search, unique=True).hits
+    for url in urls:
+        texts = [hit["text"] for hit in unique if hit["shard"] == url]
+        assert len(set(texts)) == len(texts)
+    assert len({(hit["shard"], hit["text"]) for hit in plain}) < len(plain)
+
+
 def test_a_picture_and_where_hits_are(world, urls):
     picture = world[0].path.parent / "photos" / "3.png"
     with ShardedClient(urls) as client:

@@ -1,12 +1,14 @@
 """From which radius and cosine on two items are near-duplicates: chosen on training items with planted copies.
 
-Photos of IAPR TC-12 and pictures of OpenMoji are saved anew as smaller JPEG files, resized, cropped, made lighter;
-captions and names get a word less, another word, another order. The embedding is learned from four fifths of the
+Photos of IAPR TC-12 and pictures of OpenMoji are saved again as smaller JPEG files, resized, cropped, made lighter;
+captions and names get a word less, another word, another order. Photos are also mirrored, turned and cropped further:
+by these copies the correlation is chosen from which pixels tell the same photo, and what features alone find of them is
+counted for two encoders. The embedding is learned from four fifths of the
 sampled training items, and never from a copy. A pair of a copy and an item is right if the copy was made of that item.
 Real collections have near-duplicates of their own, which count as wrong here unless they are identical: precision is a
 lower bound.
 
-    python benchmarks/quality/duplicates.py            # about five minutes on two cores
+    python benchmarks/quality/duplicates.py            # about ten minutes on two cores; needs the extra neural
     python benchmarks/quality/duplicates.py --items 500 --copies 100
 
 Results go to benchmarks/results/duplicates.json. No item of a test split is read.
@@ -30,14 +32,28 @@ from modalhash._typing import Array
 from modalhash.codes import pack_signs
 from modalhash.data.catalog import data_root
 from modalhash.data.sets import openmoji
-from modalhash.encoders import ImageEncoder, TfidfEncoder, encode_items
-from modalhash.engine.near_duplicates import share_of_words, words_in
+from modalhash.encoders import ImageEncoder, TfidfEncoder, encode_items, get_encoder, read_picture
+from modalhash.engine.near_duplicates import (
+    DUPLICATE_RADIUS,
+    DUPLICATE_THRESHOLD,
+    Group,
+    group_vectors,
+    join_same,
+    share_of_words,
+    words_in,
+)
 from modalhash.engine.refinement import learn_refinement
+from modalhash.engine.same_pictures import PRINT, SIDE, find_same, print_of
 
 RESULTS = Path(__file__).parents[1] / "results" / "duplicates.json"
 THRESHOLDS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)
 RADII = (2, 3, 4, 5, 6, 7, 8, 10, 12)
 SHARED = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9)
+CORRELATIONS = (0.85, 0.9, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97, 0.98)
+PHOTO_ENCODERS = ("image", "efficientnet-lite0")
+N_GROUPED = 7000
+AS_GOOD = 0.001
+"""Of correlations with nearly the best F1 the largest is chosen: collections have more that looks alike than these."""
 LEAST_SHARE = 0.99
 PAPER = (255, 255, 255)
 
@@ -53,9 +69,11 @@ def main() -> None:
         found[name] = measure(originals, changes, encoder, options.copies)
         print(name, flush=True)
     chosen = choose(found)
-    print(json.dumps(chosen, indent=1))
+    photos = measure_photos(options.items, options.copies)
+    print(json.dumps({**chosen, **photos}, indent=1))
     if not options.dry:
-        write_atomically(RESULTS, (json.dumps({"chosen": chosen, **found}, indent=1) + "\n").encode())
+        written = {"chosen": chosen, "photos by pixels": photos, **found}
+        write_atomically(RESULTS, (json.dumps(written, indent=1) + "\n").encode())
 
 
 # -- items and their copies
@@ -63,12 +81,8 @@ def main() -> None:
 
 def collections(n: int) -> dict[str, tuple[list[Any], dict[str, Callable[..., Any]], Any]]:
     """Return items of training splits, how they are changed, and what encodes them."""
-    folder = data_root() / "iapr-tc12"
-    lines = [json.loads(line) for line in (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()]
-    lines = sample([line for line in lines if line["split"] == "train"], n)
+    lines, photos = iapr(n)
     emoji = sample([item for item in openmoji.emoji_list() if openmoji.is_training(item.id)], n)
-    with zipfile.ZipFile(folder / "images.zip") as archive:
-        photos = [archive.read(line["image"]) for line in lines]
     return {
         "iapr-tc12, photos": (photos, PICTURE_CHANGES, ImageEncoder()),
         "openmoji, pictures": ([openmoji.png(e.id, size=144) for e in emoji], PICTURE_CHANGES, ImageEncoder()),
@@ -77,7 +91,16 @@ def collections(n: int) -> dict[str, tuple[list[Any], dict[str, Callable[..., An
     }
 
 
-def sample(items: list[Any], n: int) -> list[Any]:
+def iapr(n: int | None) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """Return some or all training items of IAPR TC-12 and their photos."""
+    folder = data_root() / "iapr-tc12"
+    lines = [json.loads(line) for line in (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = sample([line for line in lines if line["split"] == "train"], n)
+    with zipfile.ZipFile(folder / "images.zip") as archive:
+        return lines, [archive.read(line["image"]) for line in lines]
+
+
+def sample(items: list[Any], n: int | None) -> list[Any]:
     rows = np.random.default_rng(0).permutation(len(items))[:n]
     return [items[row] for row in np.sort(rows)]
 
@@ -115,6 +138,33 @@ PICTURE_CHANGES: dict[str, Callable[..., Any]] = {
     "cropped by 3 %": lambda data, rng: cropped(data, 0.03),
     "cropped by 8 %": lambda data, rng: cropped(data, 0.08),
     "10 % lighter": lambda data, rng: saved(ImageEnhance.Brightness(on_paper(data)).enhance(1.1)),
+}
+
+
+def turned(data: bytes, way: Image.Transpose) -> bytes:
+    return saved(on_paper(data).transpose(way))
+
+
+def cut_anywhere(data: bytes, share: float, rng: np.random.Generator) -> bytes:
+    """Return a picture without a share of its width and height, not the same at both ends."""
+    picture = on_paper(data)
+    width, height = (round(side * (1 - share)) for side in picture.size)
+    x, y = rng.integers(picture.width - width + 1), rng.integers(picture.height - height + 1)
+    return saved(picture.crop((x, y, x + width, y + height)))
+
+
+PHOTO_CHANGES: dict[str, Callable[..., Any]] = {
+    **PICTURE_CHANGES,
+    "cropped by 10 %": lambda data, rng: cropped(data, 0.10),
+    "cropped by 15 %": lambda data, rng: cropped(data, 0.15),
+    "cropped by 15 %, anywhere": lambda data, rng: cut_anywhere(data, 0.15, rng),
+    "mirrored": lambda data, rng: turned(data, Image.Transpose.FLIP_LEFT_RIGHT),
+    "turned by 90°": lambda data, rng: turned(data, Image.Transpose.ROTATE_90),
+    "turned by 180°": lambda data, rng: turned(data, Image.Transpose.ROTATE_180),
+    "turned by 270°": lambda data, rng: turned(data, Image.Transpose.ROTATE_270),
+    "mirrored and cropped by 10 %": lambda data, rng: turned(
+        cut_anywhere(data, 0.10, rng), Image.Transpose.FLIP_LEFT_RIGHT
+    ),
 }
 
 
@@ -187,6 +237,101 @@ def measure(originals: list[Any], changes: dict[str, Callable[..., Any]], encode
                 }
             )
     return {"items": len(originals), "copies": len(changed), "texts": texts, "table": table}
+
+
+# -- photos by their pixels
+
+
+def measure_photos(n: int, copies: int) -> dict[str, Any]:
+    """Return what pixels find of changed photos, by the least correlation, and what features find without them."""
+    _, photos = iapr(n)
+    rng = np.random.default_rng(1)
+    sources = np.sort(rng.permutation(n := len(photos))[:copies])
+    changed = [change(photos[row], rng) for change in PHOTO_CHANGES.values() for row in sources]
+    right = np.tile(sources, len(PHOTO_CHANGES))
+    scores = pixel_scores(photos, changed, len(sources))
+    twice = np.array([[photos[row] == other for other in photos] for row in sources])
+    twice = np.tile(twice, (len(PHOTO_CHANGES), 1))
+    twice[np.arange(len(changed)), right] = False
+    by_correlation = {str(least): rates(scores >= least, right, twice) for least in CORRELATIONS}
+    best_f1 = max(row["f1"] for row in by_correlation.values())
+    best = max(least for least in CORRELATIONS if by_correlation[str(least)]["f1"] >= best_f1 - AS_GOOD)
+    return {
+        "correlation": best,
+        "by correlation": by_correlation,
+        "encoders": {
+            name: with_encoder(name, photos, changed, right, twice, scores >= best) for name in PHOTO_ENCODERS
+        },
+        "groups": {name: grouped(name, best) for name in PHOTO_ENCODERS},
+    }
+
+
+def prints_of(photos: list[bytes]) -> Array:
+    prints = np.zeros(len(photos), PRINT)
+    for row, data in enumerate(photos):
+        prints["colours"][row], prints["grey"][row] = print_of(read_picture(data, size=SIDE))
+    return prints
+
+
+def pixel_scores(photos: list[bytes], changed: list[bytes], copies: int) -> Array:
+    """Return correlations (changed, photos), 0 where they are small; copies of one kind are searched at a time."""
+    originals, prints = prints_of(photos), prints_of(changed)
+    n, scores = len(photos), np.zeros((len(changed), len(photos)), np.float32)
+    for start in range(0, len(changed), copies):
+        same = find_same(np.concatenate([originals, prints[start : start + copies]]), min(CORRELATIONS))
+        pairs = (same.left < n) & (same.right >= n)
+        scores[start + same.right[pairs] - n, same.left[pairs]] = same.scores[pairs]
+    return scores
+
+
+def rates(near: Array, right: Array, twice: Array) -> dict[str, Any]:
+    """Return precision, recall and F1 of pairs, and the recall of every kind of copy."""
+    near = near & ~twice
+    own = near[np.arange(len(right)), right]
+    precision, recall = own.sum() / max(1, near.sum()), own.mean()
+    return {
+        "precision": round(float(precision), 4),
+        "recall": round(float(recall), 4),
+        "f1": round(float(2 * precision * recall / max(1e-9, precision + recall)), 4),
+        "recall by change": dict(
+            zip(PHOTO_CHANGES, own.reshape(len(PHOTO_CHANGES), -1).mean(axis=1).round(3).tolist(), strict=True)
+        ),
+    }
+
+
+def with_encoder(
+    name: str, photos: list[bytes], changed: list[bytes], right: Array, twice: Array, same: Array
+) -> dict[str, Any]:
+    """Return what features find, and features and pixels together."""
+    encoder = get_encoder(name)
+    X = encode_items(encoder, photos).features
+    made = learn_refinement(None, {"items": X[np.arange(len(X)) % 5 > 0]}, None).refinement
+    cosines, distances = compare(
+        made.embeddings("items", encode_items(encoder, changed).features), made.embeddings("items", X)
+    )
+    near = (cosines >= DUPLICATE_THRESHOLD) & (distances <= DUPLICATE_RADIUS)
+    return {"features": rates(near, right, twice), "features and pixels": rates(near | same, right, twice)}
+
+
+def grouped(name: str, least: float) -> dict[str, Any]:
+    """Return how many groups there are among the first photos as they are, by features and with pixels."""
+    photos = iapr(None)[1][:N_GROUPED]
+    X = encode_items(get_encoder(name), photos).features
+    made = learn_refinement(None, {"items": X}, None).refinement
+    alike = group_vectors(made.embeddings("items", X), radius=DUPLICATE_RADIUS, threshold=DUPLICATE_THRESHOLD)
+    groups = [Group(rows, cosines, len({photos[row] for row in rows}) == 1) for rows, cosines in alike]
+    others = {row for group in groups for row in group.numbers[1:].tolist()}
+    firsts = np.array([row for row in range(len(photos)) if row not in others])
+    joined = join_same(groups, firsts, find_same(prints_of([photos[row] for row in firsts.tolist()]), least))
+    return {
+        "photos": len(photos),
+        "features": {"exact": sum(group.exact for group in groups), "near": sum(not group.exact for group in groups)},
+        "features and pixels": {
+            "exact": sum(group.exact for group in joined),
+            "near": sum(not group.exact for group in joined),
+            "that pixels made or joined": sum(bool(group.by_pixels) for group in joined),
+        },
+    }
 
 
 def overlaps(changed: list[str], originals: list[str], cosines: Array) -> Array:

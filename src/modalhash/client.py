@@ -128,6 +128,7 @@ class ShardedClient:
         where: str | None = None,
         refine: bool = True,
         min_confidence: float | None = None,
+        unique: bool = False,
         modality: str | None = None,
     ) -> ShardedAnswer:
         """Return the nearest items of all services to a text or a picture.
@@ -139,6 +140,7 @@ class ShardedClient:
         radius : all hits within this distance instead, at most 200
         want, labels, kind, where, min_confidence, modality : as for :class:`~modalhash.engine.SearchOptions`
         refine : order hits by their refinement vectors; False: by the codes alone
+        unique : leave out near-duplicates of better hits of the same service
         """
         if (text is None) == (image is None):
             raise TypeError("search got no query, or two; expected text or image")
@@ -154,6 +156,7 @@ class ShardedClient:
             "refine": refine,
             "hybrid": False,
             "min_confidence": min_confidence,
+            "unique": unique or None,
             "modality": modality,
         }
         fields = {name: value for name, value in given.items() if value is not None}

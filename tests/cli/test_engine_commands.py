@@ -306,6 +306,15 @@ def test_ties_and_weak_hits_are_shown(capsys):
     assert [line[3].strip() for line in lines] == ["91%", "20% weak match", ""]
 
 
+def test_near_duplicates_of_better_hits_are_left_out(engine, tmp_path):
+    (tmp_path / "more.csv").write_text("id,text\n" + "".join(f"copy {i},a purple elephant\n" for i in range(9)))
+    assert run("add", engine, tmp_path / "more.csv").exit_code == 0
+    for options, expected in (([], 5), (["--unique"], 1)):
+        done = run("search", engine, "a purple elephant", "--want", "text", "-k", "5", *options)
+        assert len(done.stdout.splitlines()) == 5
+        assert done.stdout.count("copy ") == expected
+
+
 def test_duplicates(engine, world, tmp_path):
     shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")
     (tmp_path / "more.csv").write_text("id,path\ncopy,copy.png\n")

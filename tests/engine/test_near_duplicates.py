@@ -9,7 +9,7 @@ import pytest
 
 from modalhash.engine import near_duplicates
 from modalhash.engine.near_duplicates import group_texts, group_vectors, share_of_words, words_in
-from modalhash.store import Record
+from modalhash.store import Filter, Record
 
 
 def groups_one_by_one(vectors, radius, threshold):
@@ -135,6 +135,54 @@ def test_a_copied_file_is_exact_and_a_smaller_one_near(engine, world, tmp_path):
     assert near.items[0].score == 1 > near.items[-1].score >= 0.9
 
 
+def test_mirrored_turned_and_cropped_photos(engine, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    grids = (np.kron(rng.integers(0, 60, (n, n, 3)), np.ones((120 // n, 120 // n, 1))) for n in (4, 8, 24, 40))
+    pixels = sum(grids)
+    photo = image.fromarray(pixels.astype(np.uint8))
+    changed = {
+        "original": photo,
+        "mirrored": photo.transpose(image.Transpose.FLIP_LEFT_RIGHT),
+        "turned": photo.transpose(image.Transpose.ROTATE_90),
+        "cropped": photo.crop((0, 12, 108, 120)),
+    }
+    for name, picture in changed.items():
+        picture.save(tmp_path / f"{name}.png")
+    engine.add([{"id": name, "path": str(tmp_path / f"{name}.png")} for name in changed])
+    finder = near_duplicates.DuplicateFinder(engine.store, None, engine._files)  # all new to it, they look alike
+
+    def found(**options):
+        groups = finder.find(["image"], radius=8, **{"threshold": 0.97, **options})
+        return [group for group in groups if "original" in keys(group)]
+
+    (group,) = found()
+    assert sorted(keys(group)) == sorted(changed)
+    assert not group.exact
+    assert [item.found_by for item in group.items] == [("features",), *[("pixels",)] * 3]
+    assert [item.score for item in group.items] == sorted((item.score for item in group.items), reverse=True)
+    assert all(0.9 < item.score <= 1 for item in group.items)
+    assert found(pixels=False) == []
+    assert found(threshold=1.0) == []
+    assert keys(found(where=Filter.parse("id in (original, turned)"))[0]) == ["original", "turned"]
+
+
+def test_groups_of_the_same_photo_are_joined(engine, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(1)
+    photo = image.fromarray(np.kron(rng.integers(0, 255, (24, 24, 3)), np.ones((5, 5, 1))).astype(np.uint8))
+    turned = photo.transpose(image.Transpose.ROTATE_180)
+    for name, picture in {"a": photo, "b": turned, "c": photo, "d": turned}.items():
+        picture.save(tmp_path / f"{name}.png")
+    engine.add([{"id": name, "path": str(tmp_path / f"{name}.png")} for name in "abcd"])
+    (group,) = [group for group in engine.duplicates(modality="image") if "a" in keys(group)]
+    assert keys(group) == ["a", "c", "b", "d"]
+    (tmp_path / "b.png").unlink()  # b stands for d as well: without its file, only features tell
+    fresh = near_duplicates.DuplicateFinder(engine.store, engine.refinement, engine._files)
+    found = fresh.find(["image"], radius=8, threshold=0.97)
+    assert {("a", "c"), ("b", "d")} <= {tuple(keys(group)) for group in found}
+
+
 def test_a_file_with_the_same_pixels_is_not_exact(engine, world, tmp_path):
     image = pytest.importorskip("PIL.Image")
     image.open(world / "photos" / "0.png").save(tmp_path / "same.bmp")
@@ -224,7 +272,7 @@ def test_an_engine_without_vectors_finds_identical_things_and_says_so(engine, wo
         assert group.exact
         assert len({item.text for item in group.items}) == 1
     engine.refinement = None
-    with pytest.warns(UserWarning, match="train it anew"):
+    with pytest.warns(UserWarning, match="train it again"):
         engine.duplicates(modality="image")
 
 

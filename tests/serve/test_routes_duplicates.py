@@ -63,7 +63,7 @@ def test_large_groups_are_cut(engine, client):
 
 def test_an_engine_without_vectors_says_so(engine, client):
     engine.refinement = None
-    with pytest.warns(UserWarning, match="train it anew"):
+    with pytest.warns(UserWarning, match="train it again"):
         assert "identical" in client.get("/duplicates").json()["message"]
 
 

@@ -21,6 +21,16 @@ def upload(client, data, **fields):
     return client.post("/search", files={"image": ("x.png", data, "image/png")}, data=fields)
 
 
+def test_near_duplicates_of_better_hits_are_left_out(engine, client):
+    engine.add([{"id": f"copy {number}", "text": "a purple elephant in the red corner"} for number in range(9)])
+    query = {"text": "a purple elephant in the red corner", "want": "text", "k": 5}
+    plain, unique = search(client, **query), search(client, **query, unique=True)
+    assert (plain["unique"], unique["unique"]) == (False, True)
+    assert sum(hit["id"].startswith("copy") for hit in plain["hits"]) == 5
+    assert [hit["id"].startswith("copy") for hit in unique["hits"]] == [True, *[False] * 4]
+    SearchResponse.model_validate(unique)
+
+
 def test_words_find_what_the_engine_finds(client, engine):
     found = search(client, text="a red ball", k=7, want=["image"])
     hits = engine.search(text="a red ball", k=7, want="image")

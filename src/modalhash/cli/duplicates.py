@@ -26,6 +26,9 @@ def duplicates(
         float | None,
         typer.Option(min=0, max=1, help="Least likeness of near items, a cosine; 0.97 by default, 1: equal features."),
     ] = None,
+    pixels: Annotated[
+        bool, typer.Option("--pixels/--no-pixels", help="Read photos to find the mirrored, turned and cropped as well.")
+    ] = True,
     where: Annotated[
         str | None, typer.Option(help="Only among items that pass a filter, e.g. [b]label = boat and year >= 2005[/b].")
     ] = None,
@@ -34,14 +37,18 @@ def duplicates(
     read_only: ReadOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Group items that are the same, or nearly: copies, saved anew, resized, a word changed.
+    """Group items that are the same, or nearly: copies, saved again, resized, turned, cropped, a word changed.
 
     Exact groups come first: their texts or files are identical. Then near ones,
-    the surest first: their features are alike, whatever their labels are. The
-    first item of a group is the one that was added first; the others are
-    compared with it. Into a pipe or a file go lines with tabs: number of the
-    group, exact or near, likeness, modality, id, text or path. With
-    [b]--json[/b], one JSON object per group.
+    the surest first: their features are alike, whatever their labels are, or
+    photos show the same, mirrored, turned by quarters or cropped by up to 15 %.
+    The first run reads all photos, and keeps small copies of them in the
+    engine's folder; [b]--no-pixels[/b] compares features alone. The first item of
+    a group is the one that was added first; the others are compared with it.
+
+    Into a pipe or a file go lines with tabs: number of the group, exact or
+    near, likeness, modality, id, text or path. With [b]--json[/b], one JSON object
+    per group.
 
     [bold]Examples[/bold]
 
@@ -60,6 +67,7 @@ def duplicates(
             modality=modality or None,
             radius=DUPLICATE_RADIUS if radius is None else radius,
             threshold=DUPLICATE_THRESHOLD if threshold is None else threshold,
+            pixels=pixels,
             where=where,
             limit=limit + 1,
         )

@@ -69,6 +69,9 @@ def search(
         float | None,
         typer.Option(min=0, max=1, help="Only hits that share a label with the query with at least this probability."),
     ] = None,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="Leave out near-duplicates of better hits; others take their places.")
+    ] = False,
     asymmetric: Annotated[
         bool, typer.Option("--asymmetric", help="Rank anew by the query's real-valued projections: a little better.")
     ] = False,
@@ -109,6 +112,8 @@ def search(
 
     modalhash search engine "boat" --min-confidence 0.8
 
+    modalhash search engine "boat" --want image --unique
+
     modalhash search engine --want image --json < queries.txt
 
     ls *.jpg | modalhash search engine --modality image --want text
@@ -126,6 +131,7 @@ def search(
         where=None if where is None else Filter.parse(where),
         hybrid=hybrid,
         min_confidence=min_confidence,
+        unique=unique,
     )
     given = [name for name, value in (("words", query), ("--image", image), ("--id", id)) if value is not None]
     if given[-2:] == ["--image", "--id"]:

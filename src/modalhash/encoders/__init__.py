@@ -8,6 +8,7 @@ from modalhash._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from modalhash.encoders._nouns import NOUNS as NOUNS
+    from modalhash.encoders._pictures import read_picture as read_picture
     from modalhash.encoders._pictures import read_whole_picture as read_whole_picture
     from modalhash.encoders.base import READS as READS
     from modalhash.encoders.base import Encoder as Encoder
@@ -50,7 +51,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "_nouns": ["NOUNS"],
-        "_pictures": ["read_whole_picture"],
+        "_pictures": ["read_picture", "read_whole_picture"],
         "base": ["READS", "Encoder", "EncoderBase", "ItemError", "State", "fit_encoder"],
         "combined": ["CombinedTextEncoder"],
         "encode": ["Encoded", "Failure", "encode_batch", "encode_dataset", "encode_items", "encoding_seconds"],

@@ -64,7 +64,8 @@ class Hit:
     """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
     found_by: tuple[str, ...] = ("code",)
     """What found it: ``code``, ``features`` of its own, ``names`` of what it shows, ``words``, words of like
-    ``meaning``, words that are in the picture alone (``text in the picture``), or several of them."""
+    ``meaning``, words that are in the picture alone (``text in the picture``), or several of them; among duplicates,
+    the ``pixels`` of a photo."""
     shared_labels: tuple[str, ...] = ()
     """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
     confidence: float | None = None

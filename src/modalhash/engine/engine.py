@@ -50,6 +50,7 @@ from modalhash.engine.near_duplicates import (
 )
 from modalhash.engine.ordering import Ranker
 from modalhash.engine.photo_words import TEXT, PhotoWords
+from modalhash.engine.picture_prints import PrintKeeper
 from modalhash.engine.picture_text import Reader, reader_of, searching_text
 from modalhash.engine.place import SQLITE, Place, sweep_unfinished
 from modalhash.engine.query import (
@@ -66,6 +67,7 @@ from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.retraining import Settings, retrain_engine
 from modalhash.engine.source_items import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
+from modalhash.engine.unique_hits import SameHits, answer_unique
 from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
 from modalhash.progress import Callback
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
@@ -208,7 +210,8 @@ class Engine:
         if parts.refinement is not None and parts.confidence is not None:
             self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
         self._files = ItemFiles.of(self.path, self.config, relative=self._place.kind == SQLITE)
-        self._duplicates = DuplicateFinder(self.store, parts.refinement, self._files)
+        prints = PrintKeeper(None if read_only else self.path)
+        self._duplicates = DuplicateFinder(self.store, parts.refinement, self._files, prints)
         try:
             if self.store.n_bits != self.n_bits:
                 name = self._place.name(self.path)
@@ -935,6 +938,8 @@ class Engine:
         Their ``uri`` is as it is stored: :meth:`path_of` and :meth:`with_paths` tell where files are.
         """
         wanted = list(requests)
+        if any(request.options.unique for request in wanted):
+            return answer_unique(wanted, self.answer, SameHits(self.refinement, self._duplicates.remembered()))
         self.refresh()
         index, ranker = self.index, self._ranker
         try:
@@ -979,6 +984,7 @@ class Engine:
         modality: str | Sequence[str] | None = None,
         radius: int = DUPLICATE_RADIUS,
         threshold: float = DUPLICATE_THRESHOLD,
+        pixels: bool = True,
         where: Filter | str | Mapping[str, Any] | None = None,
         limit: int | None = None,
         offset: int = 0,
@@ -986,19 +992,23 @@ class Engine:
         """Return groups of items of one modality that are the same, or nearly: exact ones first, then the surest.
 
         All items of a group are near to its first, the one that was added before the others. The first call takes
-        seconds per hundred thousand items; what it finds is kept until the store changes.
+        seconds per hundred thousand items, and reads the files of all photos; what it finds is kept until the store
+        changes.
 
         Parameters
         ----------
         modality : one or several to look in; all by default
         radius : in how many of 64 bits the sketches of near items may differ; more takes longer and finds a little more
-        threshold : the least cosine of the embeddings of near items, at most 1
+        threshold : the least cosine of the embeddings of near items, at most 1; one above the default holds for the
+            correlation of pixels as well
+        pixels : compare photos by small copies of their files as well, which finds the mirrored, turned and cropped
         where : only among items that pass this filter, as :class:`SearchOptions` takes it
         limit, offset : how many groups, and how many to leave out before them
 
         Notes
         -----
-        An engine that was trained without refinement vectors finds identical texts and files only, and warns.
+        An engine that was trained without refinement vectors finds identical texts and files and the same photos
+        only, and warns.
         """
         names = self.modalities if modality is None else tuple(dict.fromkeys(self.check_modalities(modality)))
         check_int(radius, "radius", at_least=0)
@@ -1013,6 +1023,7 @@ class Engine:
             names,
             radius=radius,
             threshold=float(threshold),
+            pixels=pixels,
             where=None if where is None else self.check_filter(where),
             limit=limit,
             offset=offset,

@@ -9,6 +9,7 @@
                    (:mod:`modalhash.engine.place`)
 ``index.snapshot``  a copy of the index, by which a large engine opens at once (:mod:`modalhash.engine.index_snapshot`)
 ``features.sqlite``  features of pictures, a cache (:mod:`modalhash.engine.feature_cache`)
+``prints.npy``     small copies of photos, for duplicates (:mod:`modalhash.engine.picture_prints`)
 ``media/``         pictures that came as bytes, if some were saved
 ``synced.json``    sizes, times and digests of the files that :mod:`modalhash.engine.folder_sync` looked at
 =================  ==========================================================================
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
-SNAPSHOT, SYNCED = "index.snapshot", "synced.json"
+SNAPSHOT, SYNCED, PRINTS = "index.snapshot", "synced.json", "prints.npy"
 WORDS = "words"
 """The encoder that reads words where texts are no modality, in the folder of the encoders."""
 _MEDIA_SUFFIXES = {
@@ -367,6 +368,6 @@ def _replaceable(target: Path) -> bool:
         return False
     names = {entry.name for entry in target.iterdir()}
     own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE, SNAPSHOT}
-    own |= {FEATURES, f"{FEATURES}-journal", SYNCED}
+    own |= {FEATURES, f"{FEATURES}-journal", SYNCED, PRINTS}
     own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
     return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))

@@ -9,6 +9,10 @@ their words as well.
 Items are taken in the order of adding. One that no earlier group has taken is the first of a group, and takes those
 after it that are near to it. So all items of a group are near to its first, and a chain of small changes does not make
 one group of half the collection.
+
+A photo that is mirrored, turned or cropped has another embedding. Among the first items of all groups and those that
+are in none, the same photos are told by their pixels (:mod:`modalhash.engine.same_pictures`), and their groups joined
+by the same rule.
 """
 
 from __future__ import annotations
@@ -30,18 +34,22 @@ from modalhash.codes import pack_signs
 from modalhash.engine.answer import Hit
 from modalhash.engine.item_files import File, ItemFiles
 from modalhash.engine.ordering import competition_ranks
+from modalhash.engine.picture_prints import PrintKeeper
 from modalhash.engine.refinement import EMBEDDING_DIMENSIONS, Refinement
+from modalhash.engine.same_pictures import SamePairs, find_same
 from modalhash.index import FoundRows, HammingIndex
-from modalhash.store import Filter, Record, Revision, Store
+from modalhash.store import MAX_REFINEMENT, Filter, Key, Record, Revision, Store
 
 DUPLICATE_RADIUS = 8
 """Bits of 64 in which the sketches of near items may differ, unless told otherwise; chosen on training items with
 planted copies (benchmarks/quality/duplicates.py)."""
 DUPLICATE_THRESHOLD = 0.97
 """The least cosine of the embeddings of near items, likewise."""
+SAME_PICTURE = 0.95
+"""The least correlation of the details of two photos that show the same, chosen there too."""
 NO_VECTORS = (
-    "this engine was trained before there were refinement vectors, so only identical texts and files are found; train "
-    "it anew to find near-duplicates"
+    "this engine was trained before there were refinement vectors, so only identical texts and files and the same "
+    "photos are found; train it again to find near-duplicates"
 )
 SHARED_WORDS = 0.8
 """The least share of words that near-duplicate texts have in common, chosen there as well."""
@@ -64,8 +72,9 @@ class DuplicateGroup:
     """Items that are the same, or nearly."""
 
     items: tuple[Hit, ...]
-    """The item that was added first, then the others by nearness to it: ``score`` is the cosine with the first (None
-    where the engine has no vectors), ``distance`` counts the bits in which the codes differ."""
+    """The item that was added first, then the others by nearness to it: ``score`` is the cosine with the first, or of
+    photos that only their pixels tell to be the same (``found_by`` says so) the correlation of these; None where the
+    engine has no vectors. ``distance`` counts the bits in which the codes differ."""
     exact: bool
     """Whether all are the same: texts or files where they are there, features where not."""
 
@@ -74,21 +83,37 @@ class DuplicateGroup:
         return {"exact": self.exact, "items": [item.to_dict() for item in self.items]}
 
 
-class _Group(NamedTuple):
+class Group(NamedTuple):
     """A group before its items are read."""
 
     numbers: Array
     cosines: Array
     """With the first; NaN without vectors."""
     exact: bool
+    by_pixels: frozenset[int] = frozenset()
+    """Numbers of those that their pixels brought into the group."""
+
+
+class _Question(NamedTuple):
+    """What was asked for."""
+
+    modality: str
+    radius: int
+    threshold: float
+    pixels: bool
+    where: Filter | None
 
 
 class DuplicateFinder:
     """Finds the near-duplicates of a store; what was found is kept until the store changes."""
 
-    def __init__(self, store: Store, refinement: Refinement | None, files: ItemFiles) -> None:
+    def __init__(
+        self, store: Store, refinement: Refinement | None, files: ItemFiles, prints: PrintKeeper | None = None
+    ) -> None:
         self._store, self._refinement, self._files = store, refinement, files
-        self._found: dict[tuple[str, int, float, str], tuple[Revision, list[_Group]]] = {}
+        self._prints = PrintKeeper(None) if prints is None else prints
+        self._found: dict[str, tuple[Revision, _Question, list[Group]]] = {}
+        self._by_key: tuple[tuple[Revision, tuple[str, ...]], dict[Key, int]] | None = None
         self._lock = threading.Lock()
 
     def find(
@@ -97,36 +122,54 @@ class DuplicateFinder:
         *,
         radius: int,
         threshold: float,
+        pixels: bool = True,
         where: Filter | None = None,
         limit: int | None = None,
         offset: int = 0,
     ) -> list[DuplicateGroup]:
         """Return groups of duplicates within modalities, exact ones first; ``offset`` leaves out the first groups."""
         with self._lock:  # a second caller waits for the first one's result rather than computing it as well
-            groups = [group for name in modalities for group in self._groups(name, radius, threshold, where)]
+            questions = [_Question(name, radius, threshold, pixels, where) for name in modalities]
+            groups = [group for question in questions for group in self._groups(question)]
         groups.sort(key=_importance)
         wanted = groups[offset:] if limit is None else groups[offset : offset + limit]
         records = self._store.records([number for group in wanted for number in group.numbers.tolist()])
         found = (_with_items(group, records) for group in wanted)
         return [group for group in found if len(group.items) > 1]  # an item may have been removed meanwhile
 
-    def _groups(self, modality: str, radius: int, threshold: float, where: Filter | None) -> list[_Group]:
-        key, revision = (modality, radius, threshold, str(where)), self._store.revision()
+    def remembered(self) -> Mapping[Key, int]:
+        """Return which group items are in, by what was found with default values and still holds."""
+        revision, usual = self._store.revision(), (DUPLICATE_RADIUS, DUPLICATE_THRESHOLD, True, None)
+        found = [
+            (key, groups)
+            for key, (at, question, groups) in list(self._found.items())
+            if at == revision and question[1:] == usual
+        ]
+        known = revision, tuple(key for key, _ in found)
+        if self._by_key is None or self._by_key[0] != known:
+            groups = [group.numbers.tolist() for _, some in found for group in some]
+            records = self._store.records([number for numbers in groups for number in numbers])
+            places = ((records.get(number), place) for place, numbers in enumerate(groups) for number in numbers)
+            self._by_key = known, {record.key: place for record, place in places if record is not None}
+        return self._by_key[1]
+
+    def _groups(self, question: _Question) -> list[Group]:
+        key, revision = str(question), self._store.revision()
         if key in self._found and self._found[key][0] == revision:
-            return self._found[key][1]
-        groups = self._search(modality, radius, threshold, where)
+            return self._found[key][2]
+        groups = self._search(question)
         while len(self._found) >= MAX_REMEMBERED:
             del self._found[next(iter(self._found))]
-        self._found[key] = revision, groups
+        self._found[key] = revision, question, groups
         return groups
 
-    def _search(self, modality: str, radius: int, threshold: float, where: Filter | None) -> list[_Group]:
-        numbers, embeddings, unknown = self._embeddings(modality)
-        if where is not None:
-            passing = self._store.matching(where)
+    def _search(self, question: _Question) -> list[Group]:
+        numbers, embeddings, unknown = self._embeddings(question.modality)
+        if question.where is not None:
+            passing = self._store.matching(question.where)
             passed = np.isin(numbers, passing)
             numbers, embeddings, unknown = numbers[passed], embeddings[passed], unknown[np.isin(unknown, passing)]
-        alike = group_vectors(embeddings, radius=radius, threshold=threshold)
+        alike = group_vectors(embeddings, radius=question.radius, threshold=question.threshold)
         records = self._store.records([number for rows, _ in alike for number in numbers[rows].tolist()])
         groups = []
         for rows, cosines in alike:
@@ -134,14 +177,33 @@ class DuplicateFinder:
             texts = [text for text in own if text is not None]
             parts = [(rows, cosines)]
             if len(texts) == len(rows):
-                parts = group_texts(texts, rows, embeddings, threshold)
+                parts = group_texts(texts, rows, embeddings, question.threshold)
             groups += [self._group(numbers[part], some, embeddings[part], records) for part, some in parts]
-        return groups + self._identical(unknown)
+        groups += self._identical(unknown)
+        if not question.pixels:
+            return groups
+        strict = question.threshold > DUPLICATE_THRESHOLD
+        return self._join_same_photos(
+            groups,
+            np.concatenate([numbers, unknown]),
+            max(SAME_PICTURE, question.threshold) if strict else SAME_PICTURE,
+        )
 
-    def _group(self, numbers: Array, cosines: Array, vectors: Array, records: Mapping[int, Record]) -> _Group:
+    def _join_same_photos(self, groups: list[Group], numbers: Array, least: float) -> list[Group]:
+        """Return groups, of which those are joined whose first items are the same photo, and single items likewise."""
+        others = np.concatenate([np.empty(0, np.int64), *(group.numbers[1:] for group in groups)])
+        firsts = np.sort(numbers[~np.isin(numbers, others)])
+        files: list[File | None] = []
+        for rows in row_slices(len(firsts), RECORDS_AT_ONCE):
+            records = self._store.records(firsts[rows])
+            own = [records.get(number) for number in firsts[rows].tolist()]
+            files += [None if one is None or one.text is not None else self._files.find(one.uri) for one in own]
+        return join_same(groups, firsts, find_same(self._prints.prints(files), least))
+
+    def _group(self, numbers: Array, cosines: Array, vectors: Array, records: Mapping[int, Record]) -> Group:
         same = bool((vectors == vectors[0]).all())
         own = [record for number in numbers.tolist() if (record := records.get(number)) is not None]
-        return _Group(numbers, cosines, same and self._same_content(own))
+        return Group(numbers, cosines, same and self._same_content(own))
 
     def _embeddings(self, modality: str) -> tuple[Array, Array, Array]:
         """Return numbers and embeddings of the items that have one, and the numbers of the others."""
@@ -149,11 +211,10 @@ class DuplicateFinder:
             codes = (numbers for numbers, *_ in self._store.codes(modality=modality))
             nothing = np.empty((0, EMBEDDING_DIMENSIONS), np.int8)
             return np.empty(0, np.int64), nothing, np.concatenate([np.empty(0, np.int64), *codes])
-        part = self._refinement.embedding(modality)
-        nothing = np.empty((0, part.stop - part.start), np.int8)
+        nothing = self._refinement.embedding_of(modality, np.empty((0, MAX_REFINEMENT), np.int8))
         known, rows, unknown = [np.empty(0, np.int64)], [nothing], [np.empty(0, np.int64)]
         for numbers, _, vectors, present in self._store.refinements(modality=modality):
-            own = vectors[:, part]
+            own = self._refinement.embedding_of(modality, vectors)
             useful = present & own.any(axis=1)  # texts of unknown words alone have zeros
             known.append(numbers[useful])
             rows.append(own[useful])
@@ -166,7 +227,7 @@ class DuplicateFinder:
             return False
         return len({_digest(self._files.find(record.uri)) for record in records} - {None}) <= 1
 
-    def _identical(self, numbers: Array) -> list[_Group]:
+    def _identical(self, numbers: Array) -> list[Group]:
         """Return groups of items whose texts or files are identical."""
         by_text: dict[object, list[int]] = {}
         by_size: dict[object, list[tuple[int, File | None]]] = {}
@@ -182,7 +243,7 @@ class DuplicateFinder:
                 if (digest := _digest(path)) is not None:
                     by_digest.setdefault(digest, []).append(number)
         alike = [members for members in (*by_text.values(), *by_digest.values()) if len(members) > 1]
-        return [_Group(np.array(members), np.full(len(members), np.nan), True) for members in alike]
+        return [Group(np.array(members), np.full(len(members), np.nan), True) for members in alike]
 
     def _size(self, record: Record) -> int | None:
         """Return the bytes of an item's file, None without one."""
@@ -347,14 +408,50 @@ def _cosines_with(vectors: Array, one: Array) -> Array:
 # -- groups of items
 
 
-def _importance(group: _Group) -> tuple[bool, int, float, int]:
+def join_same(groups: Iterable[Group], firsts: Array, same: SamePairs) -> list[Group]:
+    """Return groups, of which those are joined whose first items are the same photo, and single items likewise.
+
+    Parameters
+    ----------
+    groups : of other rules
+    firsts : numbers of the first items of groups and of those that are in none, rising
+    same : pairs of rows of ``firsts``, by rising row
+    """
+    by_first = {int(group.numbers[0]): group for group in groups}
+    taken: set[int] = set()
+    joined: dict[int, list[tuple[int, float]]] = {}
+    for first, other, score in zip(
+        firsts[same.left].tolist(), firsts[same.right].tolist(), same.scores.tolist(), strict=True
+    ):
+        if first not in taken and other not in taken:
+            taken.add(other)
+            joined.setdefault(first, []).append((other, score))
+    kept = [group for first, group in by_first.items() if first not in taken and first not in joined]
+    return kept + [_joined(first, others, by_first) for first, others in joined.items()]
+
+
+def _joined(first: int, others: list[tuple[int, float]], groups: Mapping[int, Group]) -> Group:
+    """Return the group of an item with those of other items, each with the correlation of its pixels."""
+    parts = [(groups.get(number), number, score) for number, score in [(first, 1.0), *others]]
+    numbers = [np.array([number]) if group is None else group.numbers for group, number, _ in parts]
+    cosines = [
+        np.array([score]) if group is None else np.fmin(np.nan_to_num(group.cosines, nan=1), score)
+        for group, _, score in parts
+    ]
+    members, scores = np.concatenate(numbers), np.concatenate(cosines)
+    order = np.lexsort((members, -scores, members != first))
+    by_pixels = frozenset(np.concatenate(numbers[1:]).tolist())
+    return Group(members[order], scores[order], exact=False, by_pixels=by_pixels)
+
+
+def _importance(group: Group) -> tuple[bool, int, float, int]:
     """Return what sorts groups: exact ones first, the largest of these, then the surest of the near ones."""
     if group.exact:
         return False, -len(group.numbers), 0.0, int(group.numbers[0])
     return True, 0, -float(group.cosines.min()), int(group.numbers[0])
 
 
-def _with_items(group: _Group, records: Mapping[int, Record]) -> DuplicateGroup:
+def _with_items(group: Group, records: Mapping[int, Record]) -> DuplicateGroup:
     """Return a group with its items, without those that are gone."""
     there = [place for place, number in enumerate(group.numbers.tolist()) if number in records]
     own = [records[int(group.numbers[place])] for place in there]
@@ -366,10 +463,15 @@ def _with_items(group: _Group, records: Mapping[int, Record]) -> DuplicateGroup:
             Hit.from_record(record, distance),
             score=None if np.isnan(cosine) else round(cosine, 6),
             rank=rank,
-            found_by=() if np.isnan(cosine) else ("features",),
+            found_by=() if np.isnan(cosine) else ("pixels",) if number in group.by_pixels else ("features",),
         )
-        for record, distance, cosine, rank in zip(
-            own, distances.tolist(), cosines.tolist(), competition_ranks(cosines, distances), strict=True
+        for number, record, distance, cosine, rank in zip(
+            group.numbers[there].tolist(),
+            own,
+            distances.tolist(),
+            cosines.tolist(),
+            competition_ranks(cosines, distances),
+            strict=True,
         )
     ]
     return DuplicateGroup(tuple(hits), group.exact)

@@ -161,12 +161,14 @@ class Ranker:
         if labels_known:
             agreeing = agreement if all_present else agreement[found.present]
             values = products * self.refinement.posterior_step**2 + CODE_WEIGHT * agreeing
+        own_values = values if labels_known else np.zeros(len(found.rows))
         part = self.refinement.meaning_values
         if vector[part].any():
             meaning = found.dots(vector, part.start, part.stop) * STEP**2
+            own_values = values if labels_known else meaning
             values = values + MEANING_WEIGHT * meaning if labels_known else meaning
         if cosines is not None:
-            mixed = (values if labels_known else 0.0) + EMBEDDING_WEIGHT * cosines
+            mixed = own_values + EMBEDDING_WEIGHT * cosines if labels_known else (own_values + cosines) / 2
             own = np.where(cosines >= NEAR_DUPLICATE, DUPLICATE_SCORE + cosines, mixed)
             values = np.where(found.groups == own_group, own, values)
         if all_present:

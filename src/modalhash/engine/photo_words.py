@@ -97,7 +97,13 @@ def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str])
     if getattr(given, "space", None) != space:
         make = getattr(image, "text_encoder", None)
         encoder = None if make is None else make()
-    return None if encoder is None else encoder.fit([*NOUNS, *class_names])
+    if encoder is None:
+        return None
+    try:
+        encoder.fit([*NOUNS, *class_names]).encode(list(NOUNS))
+    except ValueError:  # an encoder from outside the package may refuse these
+        return None
+    return encoder
 
 
 def suggest_words(refinement: Refinement, pictures: Array) -> list[str]:

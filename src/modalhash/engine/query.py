@@ -48,6 +48,7 @@ class OptionValues(TypedDict, total=False):
     hybrid: bool
     limit: int | None
     min_confidence: float | None
+    unique: bool
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class SearchOptions:
         The most hits within a ``radius``; all by default.
     min_confidence : float, optional
         Leave out hits that are less likely than this to share a label with the query; see :attr:`Hit.confidence`.
+    unique : bool
+        Leave out near-duplicates of better hits; others take their places. See :mod:`modalhash.engine.unique_hits`.
     """
 
     k: int = 20
@@ -99,6 +102,7 @@ class SearchOptions:
     hybrid: bool = True
     limit: int | None = None
     min_confidence: float | None = None
+    unique: bool = False
 
     def __post_init__(self) -> None:
         if self.want is not None:

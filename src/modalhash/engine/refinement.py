@@ -133,6 +133,10 @@ class Refinement:
         """The number of values of a vector of this modality."""
         return self.embedding(modality).stop if self.meaning is None else self.meaning_values.stop
 
+    def embedding_of(self, modality: str, vectors: Array) -> Array:
+        """Return the embeddings of vectors of this modality."""
+        return vectors[..., self.embedding(modality)]
+
     def vectors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
         """Return the vectors of items that are known by their features alone, int8 (items, width).
 

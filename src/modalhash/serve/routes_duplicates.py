@@ -15,7 +15,10 @@ from modalhash.serve.service import Service
 from modalhash.serve.settings import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS
 
 N_GROUPS = 50
-NO_VECTORS = "This engine has no refinement vectors: only identical texts and files are listed. Train it anew for more."
+NO_VECTORS = (
+    "This engine has no refinement vectors: only identical texts and files and the same photos are listed. Train it "
+    "again for more."
+)
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

@@ -59,6 +59,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 "hybrid": options.hybrid,
                 "asymmetric": options.asymmetric,
                 **({} if options.min_confidence is None else {"min_confidence": options.min_confidence}),
+                "unique": options.unique,
                 "known": encoded.known,
                 "read_as": encoded.read_as,
                 "message": encoded.message,

@@ -73,6 +73,7 @@ class SearchFields(BaseModel):
     min_confidence: float | None = Field(
         None, ge=0, le=1, description="Leave out hits that are less likely than this to share a label with the query."
     )
+    unique: bool = Field(False, description="Leave out near-duplicates of better hits; others take their places.")
 
     check_labels: bool = Field(True, description="False: a label that no item has is no error, only no item has it.")
 
@@ -95,6 +96,7 @@ class SearchFields(BaseModel):
             where=None if self.where is None else engine.Filter.of(self.where),
             hybrid=self.hybrid,
             min_confidence=self.min_confidence,
+            unique=self.unique,
         )
 
 
@@ -196,9 +198,10 @@ class Hit(Item):
     score: float | None = Field(
         None, description="Of the refinement vectors, or of the projections after `asymmetric`: larger is nearer."
     )
-    found_by: list[Literal["code", "features", "words", "meaning", "text in the picture"]] = Field(
-        description="What found it: its `code`, its own `features`, the `words` of its texts, a word of its texts that "
-        "has the `meaning` of one of the query's, the `text in the picture`, or several of them."
+    found_by: list[Literal["code", "features", "names", "words", "meaning", "text in the picture", "pixels"]] = Field(
+        description="What found it: its `code`, its own `features`, the `names` of what it shows, the `words` of its "
+        "texts, a word of its texts that has the `meaning` of one of the query's, the `text in the picture`, or several "
+        "of them; in duplicates, the `pixels` of a photo."
     )
     shared_labels: list[str] | None = Field(
         None, description="Labels that the query and the hit both clearly have, the clearest first."
@@ -239,6 +242,7 @@ class SearchResponse(BaseModel):
     hybrid: bool
     asymmetric: bool
     min_confidence: float | None = None
+    unique: bool
     known: float | None = Field(
         None, ge=0, le=1, description="The share of the query's words that the engine knows; null without words."
     )
