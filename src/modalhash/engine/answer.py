@@ -33,6 +33,8 @@ REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200,
 as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest. Set by
 hand for time, not by folds; what shorter lists cost is in docs/measurements/order-of-hits.md."""
 
+HAS_LABEL = 0.99
+"""The least confidence of an item in a label that it has."""
 _FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True): ("code", "features")}
 _FOUND_BY_NAMES = {(True, False): ("code",), (False, True): ("names",), (True, True): ("code", "names")}
 """The same for hits of another modality, whose meaning found them."""
@@ -175,11 +177,14 @@ class Judge:
         return self.confidence.curves.get(Pair(name, modality, kind))
 
     def _by_labels(self, values: Array, label: str, hits: list[Hit], features: PairFeatures) -> Array:
-        """Return the confidence of labelled items in a label: no more than by their meaning for those without it."""
+        """Return the confidence of labelled items in a label: those that have it are certain.
+
+        For the others it is no more than by their meaning: a person who labelled them did not see it.
+        """
         curve = self.confidence.curves.get(Pair(BY_MEANING, hits[0].modality, "learned"))
         without = np.array([label not in map(str, hit.labels) for hit in hits])
         most = 0.0 if curve is None else curve.probability(features, 1.0)
-        return np.where(without, np.minimum(values, most), values)
+        return np.where(without, np.minimum(values, most), np.maximum(values, HAS_LABEL))
 
     def orders(self, request: SearchRequest) -> bool:
         """Return whether hits of a request are ordered by confidence: those of words among pictures.
