@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -130,7 +131,9 @@ def test_labels_that_come_later_are_learned_from(world, tmp_path):
 
 def test_suggestions_need_a_space(world):
     with Engine.open(world[0] / "fast", read_only=True) as fast:
-        assert suggest_words(fast.refinement, np.zeros((3, 128), np.int8)) == []
+        assert suggest_words(fast.refinement, np.zeros((3, 128), np.int8), Counter()) == []
+        labels = Counter({"of the": 9, "Boat": 2, "dog": 5})
+        assert suggest_words(fast.refinement, np.zeros((3, 128), np.int8), labels) == ["dog", "Boat"]
 
 
 def test_photos_and_texts_without_any_label_share_the_space_of_names(tmp_path):

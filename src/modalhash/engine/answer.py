@@ -448,10 +448,11 @@ def _answer_refined(
             numbers, distances = _shortlists([request], index, groups, ids=matching)[0]
             order = _order(request, numbers, distances, index, groups, ranker, similar=False)
             rows = _first_passing(request, n_hits(request), order, records, store)
-        hits = _refined_hits(request, order, rows, records, ranker)
+        hits = _refined_hits(request, order, rows, records)
         if judge is not None and judge.orders(request):
             hits = judge.order(request, hits)
-        answers.append(_join_words(request, hits, store))
+        known = {records[number].key: number for number in order.numbers[rows].tolist()}
+        answers.append(_join_words(request, _with_shared_labels(request, hits, known, ranker), store))
     return answers
 
 
@@ -535,10 +536,17 @@ def _first_passing(
     return rows[:most]
 
 
-def _refined_hits(
-    request: SearchRequest, order: Ranked, rows: list[int], records: Mapping[int, Record], ranker: Ranker
+def _with_shared_labels(
+    request: SearchRequest, hits: list[Hit], numbers: Mapping[tuple[str, str], int], ranker: Ranker
 ) -> list[Hit]:
+    """Return hits with the labels that they clearly have in common with the query."""
     assert request.vector is not None
+    found = np.array([numbers[hit.modality, hit.id] for hit in hits], dtype=np.int64)
+    labels = ranker.shared_labels(pad(request.vector, ranker.vectors.width), found)
+    return [hit.changed(shared_labels=own) for hit, own in zip(hits, labels, strict=True)]
+
+
+def _refined_hits(request: SearchRequest, order: Ranked, rows: list[int], records: Mapping[int, Record]) -> list[Hit]:
     numbers, distances, scores = order.numbers[rows], order.distances[rows], order.scores[rows]
     sources = zip(order.by_code[rows].tolist(), order.by_features[rows].tolist(), strict=True)
     return [
@@ -548,15 +556,13 @@ def _refined_hits(
             score=None if score != score else score,  # NaN: no score orders it
             rank=rank,
             found_by=(_FOUND_BY if records[number].modality == request.modality else _FOUND_BY_NAMES)[source],
-            shared_labels=labels,
         )
-        for number, distance, score, rank, source, labels in zip(
+        for number, distance, score, rank, source in zip(
             numbers.tolist(),
             distances.tolist(),
             scores.tolist(),
             competition_ranks(scores, distances),
             sources,
-            ranker.shared_labels(pad(request.vector, ranker.vectors.width), numbers),
             strict=True,
         )
     ]

@@ -12,6 +12,7 @@ it matches least.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -94,16 +95,16 @@ class PhotoWords:
 
 
 def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str]) -> Encoder | None:
-    """Return the encoder that reads words for pictures of another: the one given, if both share a space, or its own."""
+    """Return the encoder that reads words for pictures of another: its own, or the one given, if both share a space."""
     from modalhash.encoders import NOUNS
 
     space = getattr(image, "space", None)
     if space is None:
         return None
-    encoder = given
-    if getattr(given, "space", None) != space:
-        make = getattr(image, "text_encoder", None)
-        encoder = None if make is None else make()
+    make = getattr(image, "text_encoder", None)
+    encoder = None if make is None else make()
+    if encoder is None:
+        encoder = given if getattr(given, "space", None) == space else None
     if encoder is None:
         return None
     try:
@@ -113,13 +114,20 @@ def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str])
     return encoder
 
 
-def suggest_words(refinement: Refinement, pictures: Array) -> list[str]:
-    """Return everyday nouns that find pictures in the space of names, the surest first.
+def suggest_words(refinement: Refinement, pictures: Array, labels: Counter[str]) -> list[str]:
+    """Return words that find something: frequent labels or, without labels, nouns that find pictures by their names.
 
-    ``pictures`` are the refinement vectors of some. Nouns that mean about the same are named once.
+    Both are everyday nouns; those that mean about the same are named once.
+
+    Parameters
+    ----------
+    pictures : refinement vectors of pictures
+    labels : how many items have each label
     """
     from modalhash.encoders import NOUNS
 
+    if labels:
+        return [label for label, _ in labels.most_common() if label.casefold() in NOUNS][:N_SUGGESTED]
     if refinement.meaning is None or not len(pictures):
         return []
     part = refinement.meaning_values
@@ -183,4 +191,4 @@ def _names(word: str, label: str) -> bool:
 def _read_as(encoder: Encoder, text: str) -> dict[str, str]:
     """Return which words of a text an encoder reads as others, because it knows these."""
     read = getattr(encoder, "read_as", None)
-    return {} if read is None else dict(read([text])[0])
+    return {} if read is None else {word: other for word, other in read([text])[0].items() if not _names(word, other)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -196,8 +197,8 @@ def train_engine(
                     told = learned.training_posteriors(modality, labels=from_labels)[rows]
                     vectors[training[modality][rows], : told.shape[1]] = told
                 _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
-                if modality == reader.pictures and not supervised:
-                    more["examples"] = suggest_words(learned.refinement, vectors)
+                if modality == reader.pictures:
+                    more["examples"] = suggest_words(learned.refinement, vectors, _label_counts(part.items))
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(fresh, hasher, own, more, learned.refinement, confidence, reader.words)
@@ -652,6 +653,11 @@ def _codes_of(
         packed[training[own]] = hasher.codes_[modality][own]
         learned[training[own]] = True
     return ["learned" if own else "hashed" for own in learned], packed
+
+
+def _label_counts(items: Iterable[Item]) -> Counter[str]:
+    """Return how many items have each label."""
+    return Counter(label for item in items for label in item.labels)
 
 
 def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
