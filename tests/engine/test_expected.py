@@ -120,10 +120,10 @@ def test_one_line_says_it_without_the_name_of_a_measure(rng):
     expected = expect(searches, X, IDS)
     line = describe_expected(expected)
     assert line.startswith(
-        "Expected of new queries, measured with 40 held-out items: of the first 10 hits 7.0 share a label with the "
-        "query (image → text; by chance "
+        "Expected of new queries, measured with 40 held-out items: of the first 10 hits among items without labels 7.0 "
+        "share a label with the query (image → text; by chance "
     )
-    assert "; among new items without labels 7.0 (by chance" in line
+    assert "; among labelled items 7.0 (by chance" in line
     hashed = describe_expected(expected, codes="hashed")
     assert "without labels" not in hashed
     assert hashed.count("7.0") == 2
@@ -150,7 +150,9 @@ def test_one_modality_searches_itself_and_many_are_told_on_average(rng):
     [(0.14, 0.1, True), (0.16, 0.1, False), (0.6, 0.5, True), (0.65, 0.5, False), (0.9, 0.9, True), (1.0, 1.0, False)],
 )
 def test_a_quality_near_chance_is_said_with_what_to_do(quality, chance, near):
-    rows = [{"query": "image", "hit": "image", "database": "unseen", "map": quality, "chance": chance}]
+    rows = [
+        {"query": "image", "hit": "image", "database": "unseen", "first_hits": {"10": quality}, "share_right": chance}
+    ]
     said = near_chance({"directions": rows})
     assert (said is not None) is near
     if said:

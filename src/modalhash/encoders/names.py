@@ -66,8 +66,8 @@ def make_space(rows: Array) -> Names:
     """Return the space from the sentence vectors of the names."""
     rows = rows.astype(np.float64)
     _, values, directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-    weighted = directions[:N_DIRECTIONS].T / np.sqrt(values[:N_DIRECTIONS])
-    return Names((rows @ weighted).astype(np.float32), weighted.astype(np.float32))
+    weighted = np.ascontiguousarray(directions[:N_DIRECTIONS].T / np.sqrt(values[:N_DIRECTIONS]), dtype=np.float32)
+    return Names(np.ascontiguousarray(rows @ weighted, dtype=np.float32), weighted)
 
 
 def photo_vectors(logits: Array, classes: Array) -> Array:

@@ -34,7 +34,7 @@ AT_ONCE = 2
 """Pictures that go through the network together: a few hundredths faster than one or four, the same to the last bit."""
 FEATURE_LENGTH = 16.4
 """Mean length of the features before they are scaled to 1, of training photos of IAPR TC-12. Class probabilities from
-features of this length find as well as those from features of their own (benchmarks/quality/names.py)."""
+features of this length find as well as those from features of their own (benchmarks/quality/photos.py)."""
 
 
 class EfficientNetLite0(WeightsEncoder):

@@ -70,9 +70,9 @@ USUAL, LAST = 0.95, 0.995
 FILE = "confidence.json"
 BY_MEANING = "text by meaning"
 """Words that name no label, in place of the modality of a query."""
-NAMES_WEIGHT, NAMES_CONSTANT, NAMES_CHANCE = 6.0, -5.0, 0.02
+NAMES_WEIGHT, NAMES_CONSTANT, NAMES_CHANCE = 4.6, -3.6, 0.02
 """The curve of words in the space of names where nothing is labelled, by the cosine of meanings: learned from training
-photos of IAPR TC-12 and their keywords (benchmarks/quality/names.py). Keywords leave out much of what a photo shows, so
+photos of IAPR TC-12 and their keywords (benchmarks/quality/photos.py). Keywords leave out much of what a photo shows:
 it says rather too little."""
 
 

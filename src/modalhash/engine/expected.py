@@ -195,10 +195,11 @@ def describe_expected(expected: Expected | None, *, codes: str = "learned") -> s
     begin = f"Expected of new queries, measured with {asked:,} held-out items: of the first 10 hits"
     meant = "share a label with the query"
     quality, chance = (float(np.mean([row[name] for row in new])) for name in ("map", "chance"))
-    end = f"mAP {'there ' if codes == 'learned' else ''}{_decimal(quality)}, by chance {_decimal(chance)}"
+    measured = f"mAP {_decimal(quality)}, by chance {_decimal(chance)}"
     if codes == "learned":
-        return f"{begin} {_first_hits(known, meant)}; among new items without labels {_first_hits(new)}; {end}"
-    return f"{begin} {_first_hits(new, meant)}; {end}"
+        unlabelled = f"{begin} among items without labels {_first_hits(new, meant)}"
+        return f"{unlabelled}; {measured}; among labelled items {_first_hits(known)}"
+    return f"{begin} {_first_hits(new, meant)}; {measured}"
 
 
 def near_chance(expected: Expected) -> str | None:
@@ -206,11 +207,12 @@ def near_chance(expected: Expected) -> str | None:
     if "directions" not in expected:
         return None
     new = across(expected, "unseen")
-    quality, chance = (float(np.mean([row[name] for row in new])) for name in ("map", "chance"))
-    if quality >= chance + min(NEAR_CHANCE * chance, NEAR_CHANCE / 2 * (1 - chance)):
+    right = float(np.mean([row["first_hits"]["10"] for row in new]))
+    chance = float(np.mean([row["share_right"] for row in new]))
+    if right >= chance + min(NEAR_CHANCE * chance, NEAR_CHANCE / 2 * (1 - chance)):
         return None
     return (
-        f"the quality to expect of new items is near chance (mAP {_decimal(quality)}, by chance {_decimal(chance)}): "
+        f"the quality to expect of new items is near chance ({10 * right:.1f} of 10, by chance {10 * chance:.1f}): "
         "the labels hardly say what is in the items. Look at them (modalhash check), give labels of what is seen or "
         "told, or learn without any, by labels='none' (--labels none)"
     )

@@ -28,7 +28,7 @@ CODE_WEIGHT = 0.1
 """Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
 MEANING_WEIGHT = 0.15
 """Of the cosine of meanings in addition to the inner product of posteriors, across modalities: chosen on training
-items, benchmarks/quality/names.py."""
+items, benchmarks/quality/photos.py."""
 EMBEDDING_WEIGHT = 0.05
 """Of the cosine of embeddings beside the inner product of posteriors, within a modality."""
 NEAR_DUPLICATE = 0.995

@@ -21,7 +21,7 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs, unpack_signs
 from modalhash.data import label_matrix
-from modalhash.engine.named_labels import MIN_LETTERS, WORD, NamedLabels, find_named_labels
+from modalhash.engine.named_labels import MIN_LETTERS, WORD, NamedLabels, find_named_labels, singular
 from modalhash.engine.query import QueryBatch, check_words
 from modalhash.engine.refinement import Refinement
 
@@ -130,7 +130,8 @@ def suggest_words(refinement: Refinement, pictures: Array) -> list[str]:
 
 def word_vectors(refinement: Refinement, labels: Array, features: Any) -> Array:
     """Return refinement vectors of words, int8, from the labels they name (words, labels) and their features."""
-    vectors = np.zeros((len(labels), refinement.meaning_values.stop), dtype=np.int8)
+    width = max(refinement.width(name) for name in refinement.components)
+    vectors = np.zeros((len(labels), width), dtype=np.int8)
     if refinement.knows_labels:
         vectors[:, : refinement.n_posterior] = refinement.label_posteriors(labels)
     if refinement.meaning is not None and features is not None:
@@ -163,8 +164,13 @@ def _first_parts(refinement: Refinement, vectors: Array) -> Array:
 
 def _said(text: str, words: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """Return which words of a text were read as labels that are written in another way."""
-    own = [word for word in WORD.findall(text.casefold()) if word in words]
-    return {word: words[word][0] for word in own if not any(word in name.casefold() for name in words[word])}
+    own = {form: words[form.casefold()] for form in WORD.findall(text) if form.casefold() in words}
+    return {form: names[0] for form, names in own.items() if not any(_names(form, name) for name in names)}
+
+
+def _names(word: str, label: str) -> bool:
+    """Return whether a word is in the name of a label, singular or plural."""
+    return singular(word) in map(singular, WORD.findall(label.casefold()))
 
 
 def _read_as(encoder: Encoder, text: str) -> dict[str, str]:

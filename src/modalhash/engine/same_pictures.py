@@ -31,7 +31,7 @@ SIDE, N_COLOURS = 30, 16
 PRINT = np.dtype([("key", "<u8"), ("colours", "u1", (3, N_COLOURS)), ("grey", "u1", (SIDE, SIDE))])
 """One picture: which file it was made of, quantiles of lightness and of both colour differences, and its pixels."""
 MOST_PLAIN = 0.25
-"""The largest share of pixels of the same grey that a photo has; one in 400 photos of IAPR TC-12 has more, and all but
+"""The largest share of pixels of the same grey that a photo has; one in 300 photos of IAPR TC-12 has more, and all but
 one in 200 pictures of OpenMoji."""
 COLOUR_DIRECTIONS, NEIGHBOURS = 10, 48
 """Principal directions of the sorted colours, and pictures that are compared with each."""

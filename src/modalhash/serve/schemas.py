@@ -200,8 +200,8 @@ class Hit(Item):
     )
     found_by: list[Literal["code", "features", "names", "words", "meaning", "text in the picture", "pixels"]] = Field(
         description="What found it: its `code`, its own `features`, the `names` of what it shows, the `words` of its "
-        "texts, a word of its texts that has the `meaning` of one of the query's, the `text in the picture`, or several "
-        "of them; in duplicates, the `pixels` of a photo."
+        "texts, a word of its texts that has the `meaning` of one of the query's, the `text in the picture`, or some "
+        "of these; in duplicates, the `pixels` of a photo."
     )
     shared_labels: list[str] | None = Field(
         None, description="Labels that the query and the hit both clearly have, the clearest first."
