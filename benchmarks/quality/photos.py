@@ -8,7 +8,7 @@ much of what photos show, so that an eye finds more hits right than these figure
 
 ``--choose`` takes 3,000 training photos instead of the 1,962 test photos: by it the recipe of the space of names
 (modalhash.encoders.names), the weight of meanings (modalhash.engine.ordering) and the curve of confidence where nothing
-is labelled (modalhash.engine.confidence) were chosen, and that curve is fitted again. Without it the results are written
+is labelled (modalhash.engine.confidence) were chosen, and that curve is fitted again. Without it results are written
 to benchmarks/results/photos.json, from which docs/measurements/photos.md is made.
 """
 

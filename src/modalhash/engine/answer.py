@@ -12,11 +12,11 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.engine.confidence import Confidence, Pair, pair_features, query_name
+from modalhash.engine.confidence import BY_MEANING, Confidence, Curve, Pair, PairFeatures, pair_features, query_name
 from modalhash.engine.feedback import feed_back
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.photo_words import TEXT
-from modalhash.engine.query import SearchRequest
+from modalhash.engine.query import QueryPart, SearchRequest
 from modalhash.engine.refinement import Refinement
 from modalhash.engine.words import IN_PICTURE, find_words, fuse, join_both, ways_found
 from modalhash.index import Index
@@ -33,6 +33,8 @@ REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200,
 as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest. Set by
 hand for time, not by folds; what shorter lists cost is in docs/measurements/order-of-hits.md."""
 
+HAS_LABEL = 0.99
+"""The least confidence of an item in a label that it has."""
 _FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True): ("code", "features")}
 _FOUND_BY_NAMES = {(True, False): ("code",), (False, True): ("names",), (True, True): ("code", "names")}
 """The same for hits of another modality, whose meaning found them."""
@@ -156,16 +158,33 @@ class Judge:
         vectors = np.frombuffer(b"".join(hit.refinement or b"" for hit in hits), np.int8).reshape(len(hits), -1)
         within = modality == request.modality
         values, weak_below = np.ones(len(hits)), 0.0
-        for code, vector in request.parts or ((request.code, request.vector),):
-            curve = self.confidence.curves.get(
-                Pair(query_name(request.modality, vector, self.refinement), modality, kind)
-            )
+        for part in request.parts or (QueryPart(request.code, request.vector),):
+            curve = self._curve(request, part.vector, modality, kind)
             if curve is None:
                 return None
-            features = pair_features(code, vector, codes, vectors, self.refinement, self.n_bits, within=within)
-            values = np.minimum(values, curve.probability(features, request.familiarity))
+            features = pair_features(
+                part.code, part.vector, codes, vectors, self.refinement, self.n_bits, within=within
+            )
+            own = curve.probability(features, request.familiarity)
+            if part.label is not None and kind == "learned":
+                own = self._by_labels(own, part.label, hits, features)
+            values = np.minimum(values, own)
             weak_below = max(weak_below, curve.weak_below)
         return values, weak_below
+
+    def _curve(self, request: SearchRequest, vector: Array, modality: str, kind: str) -> Curve | None:
+        name = query_name(request.modality, vector, self.refinement)
+        return self.confidence.curves.get(Pair(name, modality, kind))
+
+    def _by_labels(self, values: Array, label: str, hits: list[Hit], features: PairFeatures) -> Array:
+        """Return the confidence of labelled items in a label: those that have it are certain.
+
+        For the others it is no more than by their meaning: a person who labelled them did not see it.
+        """
+        curve = self.confidence.curves.get(Pair(BY_MEANING, hits[0].modality, "learned"))
+        without = np.array([label not in map(str, hit.labels) for hit in hits])
+        most = 0.0 if curve is None else curve.probability(features, 1.0)
+        return np.where(without, np.minimum(values, most), np.maximum(values, HAS_LABEL))
 
     def orders(self, request: SearchRequest) -> bool:
         """Return whether hits of a request are ordered by confidence: those of words among pictures.

@@ -61,6 +61,8 @@ MIN_HELD_OUT = 20
 """With fewer held-out items of a modality nothing is learned."""
 MAX_QUERIES = 500
 """Held-out items of each modality that search, at most."""
+USUAL_LABEL = 5
+"""Items that have a label whose name is asked for, at least."""
 N_HITS = 24
 """The first hits of every query that are looked at, besides some far down, so that low confidence is learned too."""
 FAR_RANKS, FAR_WEIGHT = 12, 0.1
@@ -336,8 +338,6 @@ def search_held_out(
         queries.append(
             Side(name, "query", codes[some], vectors[some], labels[name][rows[some]], rows[some], familiarity[some])
         )
-    if refinement.word_codes is not None:
-        queries += _word_queries(refinement, words, next(iter(labels.values())).shape[1], rng)
     samples = {
         Pair(query.modality, database.modality, database.kind): sample_pairs(
             query, database, refinement, model.n_bits, find_queries(query, database)
@@ -345,13 +345,27 @@ def search_held_out(
         for query in queries
         for database in databases
     }
+    if refinement.word_codes is not None:
+        counts = sum(own.sum(axis=0) for own in labels.values())
+        asked = _word_queries(refinement, words, np.asarray(counts), rng)
+        queries += asked
+        for query in asked:
+            for side in databases:
+                database = side if side.kind == "learned" else _out_of_fold(model, learned, rest, rest_labels, side)
+                pair = Pair(query.modality, side.modality, side.kind)
+                samples[pair] = sample_pairs(query, database, refinement, model.n_bits, None)
     return Searches(model, queries, databases, samples, usual, frozenset(known))
 
 
-def _word_queries(refinement: Refinement, features: Any, n_labels: int, rng: np.random.Generator) -> list[Side]:
-    """Return the names of labels as queries: as labels and, where they have a meaning, as if they were no labels."""
-    chosen = np.sort(rng.permutation(n_labels)[:MAX_QUERIES])
-    labels = np.eye(n_labels, dtype=bool)[chosen]
+def _word_queries(refinement: Refinement, features: Any, counts: Array, rng: np.random.Generator) -> list[Side]:
+    """Return the names of labels as queries: as labels and, where they have a meaning, as if they were no labels.
+
+    Labels that few items have are left out where there are enough others: hardly anything has them, whatever it is.
+    """
+    usual = np.flatnonzero(counts >= USUAL_LABEL)
+    usual = usual if len(usual) >= MIN_HELD_OUT else np.arange(len(counts))
+    chosen = np.sort(rng.permutation(usual)[:MAX_QUERIES])
+    labels = np.eye(len(counts), dtype=bool)[chosen]
     own = None if features is None else features[chosen]
     sides = [(TEXT, labels)]
     if refinement.meaning is not None:
@@ -362,6 +376,19 @@ def _word_queries(refinement: Refinement, features: Any, n_labels: int, rng: np.
         codes = word_codes(refinement, vectors)
         queries.append(Side(name, "query", codes, vectors, labels, chosen, np.ones(len(chosen))))
     return queries
+
+
+def _out_of_fold(
+    model: CrossModalHasher, learned: Learned, X: Mapping[str, Matrix], labels: Mapping[str, Array], side: Side
+) -> Side:
+    """Return the items that were learned from as if they had no labels: posteriors are from folds without them.
+
+    They are four times as many as those that are held out, and names of labels need no items of their own.
+    """
+    name = side.modality
+    vectors = learned.refinement.joined(name, learned.training_posteriors(name, labels=False), X[name])
+    codes = pack_signs(model.decision_function({name: X[name]})[name])
+    return Side(name, "hashed", codes, vectors, labels[name], np.arange(len(codes)))
 
 
 def query_name(modality: str | None, vector: Array, refinement: Refinement) -> str:

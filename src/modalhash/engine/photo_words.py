@@ -22,7 +22,7 @@ from modalhash._typing import Array, Codes
 from modalhash.codes import pack_signs, unpack_signs
 from modalhash.data import label_matrix
 from modalhash.engine.named_labels import MIN_LETTERS, WORD, NamedLabels, find_named_labels, singular
-from modalhash.engine.query import QueryBatch, check_words
+from modalhash.engine.query import QueryBatch, QueryPart, check_words
 from modalhash.engine.refinement import Refinement
 
 if TYPE_CHECKING:
@@ -71,19 +71,19 @@ class PhotoWords:
             parts=[self._parts(text, named, labels[row], vectors[row]) for row, text in enumerate(texts)],
         )
 
-    def _parts(self, text: str, named: NamedLabels, labels: Array, vector: Array) -> tuple[tuple[Codes, Array], ...]:
-        """Return what a text asks for, if that is more than one thing."""
+    def _parts(self, text: str, named: NamedLabels, labels: Array, vector: Array) -> tuple[QueryPart, ...]:
+        """Return what a text asks for: each label that it names, and all of it if some of its words name none."""
         columns = np.flatnonzero(labels)
         words = [word for word in WORD.findall(text.casefold()) if len(word) >= MIN_LETTERS]
-        whole = self.encoder is not None and any(word not in named.words for word in words)
-        if not len(columns) or len(columns) + whole < 2:
-            return ()
+        whole = self.encoder is not None and (not len(columns) or any(word not in named.words for word in words))
         rows = np.repeat(vector[None], len(columns) + whole, axis=0)
         rows[:, : self.refinement.n_posterior] = 0
         each = np.zeros((len(columns), len(labels)), dtype=bool)
         each[np.arange(len(columns)), columns] = True
-        rows[: len(columns), : self.refinement.n_posterior] = self.refinement.label_posteriors(each)
-        return tuple(zip(word_codes(self.refinement, rows), rows, strict=True))
+        if len(columns):
+            rows[: len(columns), : self.refinement.n_posterior] = self.refinement.label_posteriors(each)
+        names = [*(self.class_names[column] for column in columns.tolist()), *([None] * whole)]
+        return tuple(map(QueryPart, word_codes(self.refinement, rows), rows, names))
 
 
 def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str]) -> Encoder | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 from scipy import sparse
@@ -132,6 +132,15 @@ class SearchOptions:
         )
 
 
+class QueryPart(NamedTuple):
+    """One of the things that a query asks for."""
+
+    code: Codes
+    vector: Array
+    label: str | None = None
+    """The label that it is, if it is one."""
+
+
 @dataclass(frozen=True)
 class SearchRequest:
     """One query code with its options."""
@@ -153,8 +162,8 @@ class SearchRequest:
     """The same with unknown words replaced by known ones of like meaning, searched for if its own find nothing."""
     familiarity: float = 1.0
     """How well the engine knows what the query is made of, from 0 to 1."""
-    parts: tuple[tuple[Codes, Array], ...] = ()
-    """Code and vector of each thing that the query asks for, where it asks for several at once."""
+    parts: tuple[QueryPart, ...] = ()
+    """The things that the query asks for, where these are known."""
     words: SearchRequest | None = None
     """Words that come with a picture, to be searched for together."""
 
@@ -205,8 +214,8 @@ class QueryBatch:
     """The same with unknown words replaced by known ones of like meaning, where the encoder understands some."""
     read_as: list[dict[str, str]] | None = None
     """Of each text, the words that were read as others, e.g. ``{"perro": "dog"}``."""
-    parts: list[tuple[tuple[Codes, Array], ...]] | None = None
-    """Of each query, code and vector of each thing that it asks for, where it asks for several at once."""
+    parts: list[tuple[QueryPart, ...]] | None = None
+    """The things that each query asks for, where these are known."""
     words: QueryBatch | None = None
     """As many words, where each query is a picture with words."""
 
