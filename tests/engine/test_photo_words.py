@@ -84,7 +84,7 @@ def test_words_of_other_languages_are_read_as_labels(some):
     queries = some.prepare(text=["rouge", "red", "Kreis"])
     assert [queries.words_read_as(row) for row in range(3)] == [{"rouge": "red"}, {}, {"Kreis": "circle"}]
     assert queries.message(0) is None
-    found = [[hit.id for hit in some.search(text=word, k=5) if hit.labels] for word in ("rouge", "red")]
+    found = [[hit.id for hit in some.search(text=word, k=40) if hit.labels] for word in ("rouge", "red")]
     assert set(found[0]) & set(found[1])
 
 

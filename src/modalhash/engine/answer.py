@@ -187,11 +187,15 @@ class Judge:
         return np.where(without, np.minimum(values, most), np.maximum(values, HAS_LABEL))
 
     def orders(self, request: SearchRequest) -> bool:
-        """Return whether hits of a request are ordered by confidence: those of words among pictures.
+        """Return whether hits of a request are ordered by confidence: those of a few words among pictures.
 
-        Scores of pictures with labels and of pictures without are not on one scale; probabilities are.
+        Scores of pictures with labels and of pictures without are not on one scale; probabilities are. A caption names
+        many labels, which its confidence does not know: it is better ordered by scores.
         """
-        return self.refinement.word_codes is not None and request.modality == TEXT
+        if self.refinement.word_codes is None or request.modality != TEXT or request.vector is None:
+            return False
+        labels = bool(request.vector[: self.refinement.n_posterior].any())
+        return not labels or any(part.label is not None for part in request.parts)
 
     def order(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
         """Return the best hits by falling confidence, equal ones as they come."""

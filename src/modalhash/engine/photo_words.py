@@ -33,6 +33,8 @@ TEXT = "text"
 N_SUGGESTED, N_GOOD, SUGGESTED, ALIKE = 12, 5, 0.45, 0.5
 """Words that are suggested, at most; the pictures that each has to find; their least cosine; and the cosine from which
 two words are alike."""
+MAX_LABELS = 3
+"""Labels that are parts of a query each, at most: a text that names more of them is read as a whole."""
 RIDGE = 1e-2
 """Of the fit of codes, as a share of the mean square of the values that they are predicted from."""
 
@@ -72,8 +74,13 @@ class PhotoWords:
         )
 
     def _parts(self, text: str, named: NamedLabels, labels: Array, vector: Array) -> tuple[QueryPart, ...]:
-        """Return what a text asks for: each label that it names, and all of it if some of its words name none."""
+        """Return what a text asks for: each label that it names, and all of it if some of its words name none.
+
+        A text that names many labels, such as a caption, is one part.
+        """
         columns = np.flatnonzero(labels)
+        if len(columns) > MAX_LABELS and self.encoder is not None:
+            columns = columns[:0]
         words = [word for word in WORD.findall(text.casefold()) if len(word) >= MIN_LETTERS]
         whole = self.encoder is not None and (not len(columns) or any(word not in named.words for word in words))
         rows = np.repeat(vector[None], len(columns) + whole, axis=0)
