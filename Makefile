@@ -100,7 +100,7 @@ docs: $(READY) $(KATEX)/katex.min.js  ## build the documentation into site/, the
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python .ci/check_site.py site
 
-wheel: $(READY)  ## build dist/modalhash-*.whl, which pip installs anywhere: pip install 'dist/modalhash-….whl[serve]'
+wheel: $(READY)  ## build dist/modalhash-*.whl, which pip installs anywhere: pip install 'dist/modalhash-….whl[photos]'
 	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 

@@ -8,7 +8,7 @@ sampled training items, and never from a copy. A pair of a copy and an item is r
 Real collections have near-duplicates of their own, which count as wrong here unless they are identical: precision is a
 lower bound.
 
-    python benchmarks/quality/duplicates.py            # about ten minutes on two cores; needs the extra neural
+    python benchmarks/quality/duplicates.py            # about ten minutes on two cores; needs the extra photos
     python benchmarks/quality/duplicates.py --items 500 --copies 100
 
 Results go to benchmarks/results/duplicates.json. No item of a test split is read.

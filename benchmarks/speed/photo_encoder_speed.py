@@ -8,7 +8,7 @@ once, the fastest way found for it, on all cores (as the encoder did) and on one
 photos, drawn with a fixed seed, are compared first. Run it with OMP_WAIT_POLICY=passive, or on a busy machine torch's
 threads spend processor seconds on waiting for each other.
 
-Results go to benchmarks/results/photo_encoder_speed.json. Needs the data set with its pictures, the extra neural, torch
+Results go to benchmarks/results/photo_encoder_speed.json. Needs the data set with its pictures, the extra photos, torch
 and efficientnet-lite-pytorch.
 """
 

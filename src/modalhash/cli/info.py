@@ -112,7 +112,7 @@ def _show(facts: dict[str, Any]) -> None:
     for line in (*describe_named_labels(facts), *describe_overlap(facts)):
         out.print(line)
     out.print(describe_expected(facts["expected"], codes=facts["codes"]))
-    if facts["labels"] == "none":
+    if facts["labels"] == "none" and facts["why_no_confidence"] is not None:
         out.print("learned without labels: hits have no confidence, which would be that of sharing a label")
     if facts["snapshot"] is not None:
         out.print(_describe_snapshot(facts["snapshot"]))

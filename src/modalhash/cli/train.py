@@ -106,17 +106,18 @@ def train(
     2019 or DCIM. Rows of a table that name pictures of such a folder, by path or
     file name, say more about these.
 
-    Nothing is labelled? [b]--labels none[/b] learns from features: photos find
-    photos, or texts find texts; with encoders that put both into one space (CLIP),
-    either finds the other. Only the photos are? [b]--labels names[/b] gives a text
-    without labels those whose names it contains, to learn from.
+    Nothing is labelled? Then it learns from features: photos find photos, texts
+    find texts and, with encoders that put both into one space (those of the extra
+    photos, or CLIP), words find photos. Only the photos are labelled?
+    [b]--labels names[/b] gives a text without labels those whose names it contains,
+    to learn from. [b]--labels none[/b] ignores labels.
 
     Exit code: 0; 1 if items were left out, each with its line and the reason;
     2 if no engine was made.
 
     [bold]Examples[/bold]
 
-    modalhash train items.csv -o engine
+    modalhash train photos/ -o engine
 
     modalhash train photos/ texts.csv -o engine
 
@@ -128,11 +129,11 @@ def train(
 
     modalhash train items.csv -o engine --params items-rlh.toml
 
-    modalhash train photos/ texts.csv -o engine --quality best
+    modalhash train photos/ texts.csv -o engine --quality fast
 
     modalhash train photos/ texts.csv -o engine --encoder image=hf:models/clip --encoder text=hf:models/clip
 
-    modalhash train photos/ -o engine --labels none
+    modalhash train items.csv -o engine
 
     modalhash train photos/ texts.csv -o engine --read-text
 
@@ -220,7 +221,8 @@ def _say_done(output: Path, facts: dict[str, Any]) -> None:
         place = facts["store"]
         say(f"Its items are in the schema {place['schema']}; whoever opens it needs the URL in {place['variable']}")
     others = [name for name in facts["modalities"] if name != "text"]
-    query = '"some words"' if "text" in facts["modalities"] else "--image photo.jpg"
+    query = '"some words"' if "text" in facts["reads"] else "--image photo.jpg"
     say(f"Search it: modalhash search {output} {query} --want {(others or ['text'])[0]}")
     if facts["labels"] == "none":
-        say(f"Without labels hits have no confidence. Near-duplicates: modalhash duplicates {output}")
+        told = "" if facts["why_no_confidence"] is None else "Without labels hits have no confidence. "
+        say(f"{told}Near-duplicates: modalhash duplicates {output}")

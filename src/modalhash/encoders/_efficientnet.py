@@ -68,7 +68,7 @@ class _Graph:
     """Nodes and constants, as they come."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
-        self._onnx = require("onnx", extra="neural", why="the encoder 'efficientnet-lite0'")
+        self._onnx = require("onnx", extra="photos", why="the encoder 'efficientnet-lite0'")
         self._weights = weights
         self._nodes: list[Any] = []
         self._constants: list[Any] = []

@@ -326,8 +326,8 @@ class Engine:
             replaced, else ``"sqlite"``
         store_variable : the environment variable that has the URL whenever the engine is opened, by default
             ``MODALHASH_DATABASE_URL``; the folder names it, and never holds the URL
-        quality : which encoders are taken where none is given: ``"fast"`` (``image`` and ``tfidf``, built in) or
-            ``"best"`` (pictures by ``efficientnet-lite0``, which needs the extra ``neural``)
+        quality : which encoders are taken where none is given: ``"best"`` (``efficientnet-lite0`` and ``text+use``,
+            extra ``photos``), the default where it is installed; or ``"fast"`` (``image`` and ``tfidf``, built in)
         download : fetch a model of Hugging Face that is given by its ID and is not on disk
         table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
             :class:`~modalhash.data.TableFormat`
@@ -1059,9 +1059,10 @@ class Engine:
         own kind. Both are None where the method does not learn from labels, or the engine is older than these numbers.
         ``approximate`` is there where the index is, with the recall that it has on the codes of the engine.
         ``snapshot`` has the size of the index's snapshot, its age in seconds, the number of its items, and how many
-        were added or removed since; None without one.
+        were added or removed since; None without one. ``reads`` and ``why_no_confidence`` are those of the engine.
         """
         facts = describe_engine(self.path, self.config, self.store.counts())
+        facts["reads"], facts["why_no_confidence"] = self.reads, self.why_no_confidence
         facts["snapshot"] = self._snapshots.describe()
         if self._index_reports:
             facts["approximate"] = [str(report) for report in self._index_reports.values()]
