@@ -30,10 +30,10 @@ $(READY): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	$(INSTALL) --quiet --editable '.[dev]'
 	@touch $(RUNTIME) $@
 
-demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure, search, serve; SERVE=0 stops before serving
-	$(BIN)/modalhash demo $(if $(filter 0,$(SERVE)),--no-serve)
+demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure, search, serve; PHOTOS=folder takes your photos, SERVE=0 stops before serving
+	$(BIN)/modalhash demo $(if $(PHOTOS),--photos "$(PHOTOS)") $(if $(filter 0,$(SERVE)),--no-serve)
 
-screenshots: $(READY)  ## take README's pictures of the page anew, and note what was found; needs Chromium
+screenshots: $(READY)  ## make every picture of the demonstration again: what it prints, and its page; needs Chromium
 	$(BIN)/python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images
 
 # One thread of BLAS in each of the two processes: threads that outnumber the cores wait for each other in a loop, and

@@ -4,9 +4,9 @@
     python benchmarks/screenshots/screenshots.py http://127.0.0.1:8000/ --out shots
     python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images     # make screenshots
 
-The last makes the three that the README shows, of the engine that `modalhash demo` makes (or made) in the folder
-`demo`, and `first-hits.json`, which says what is found first on each: tests/cli/test_demo_words.py compares it
-with a fresh demonstration.
+The last runs `modalhash demo` in the folder `demo` and makes every picture of what it shows: `demo.svg`, what it prints
+(terminal.py), the three of its page that the README shows, and `first-hits.json`, which says what is found first on
+each. tests/cli/test_demo_words.py compares text and hits with those of a fresh demonstration.
 
 Needs Playwright and Chromium. What a page looks like is judged by looking at it; the tests of the page
 are in tests/serve.
@@ -42,7 +42,7 @@ COLOURS = 200
 SCALE = 1.75
 """Pixels of a kept screenshot per pixel of the page: sharp on most screens."""
 README = {
-    "page-words": ("tall", "light", "words, with details", "medal"),
+    "page-words": ("tall", "light", "words, with details", "music"),
     "page-picture": ("laptop", "dark", "a picture", ""),
     "page-phone": ("phone", "light", "words, scrolled", "fruit"),
 }
@@ -157,7 +157,7 @@ def picture_of(url: str, text: str) -> dict[str, Any]:
 @contextmanager
 def demo_page(folder: Path) -> Iterator[str]:
     """Run `modalhash demo` in a folder and give the address of its page, with a slash at its end."""
-    command = [str(Path(sys.executable).with_name("modalhash")), "demo", "--folder", str(folder), "--port", "0"]
+    command = [sys.executable, "-m", "modalhash", "demo", "--folder", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:
@@ -213,6 +213,12 @@ def main() -> None:
     if args.demo is None:
         photograph(args, args.url, sync_playwright)
         return
+    if args.readme:
+        from terminal import PICTURE as PRINTED
+        from terminal import record_demo, save_picture
+
+        print("The demonstration is trained, which takes a minute or more.", flush=True)
+        save_picture(record_demo(args.demo), args.readme / PRINTED)
     with demo_page(args.demo) as url:
         args.picture = args.picture or args.demo / "pictures" / f"{PICTURE}.png"
         photograph(args, url, sync_playwright)

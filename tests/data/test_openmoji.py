@@ -97,3 +97,11 @@ def test_keywords():
     assert {"ship", "yacht"} <= set(words["26F5"])
     assert all(words.values())
     assert not any("_" in word or not word[0].isalnum() for some in words.values() for word in some)
+
+
+def test_shared_keywords_are_words_and_not_whole_names():
+    items = [item for item in openmoji.emoji_list() if "cat" in item.name.split()]
+    words = openmoji.shared_keywords(items, len(items))
+    assert words == [["cat"]] * len(items)  # "cat face" and "black cat" have it in common
+    assert not any(" " in word for some in openmoji.shared_keywords(items, 1) for word in some)
+    assert openmoji.shared_keywords(items, len(items) + 1) == [[]] * len(items)

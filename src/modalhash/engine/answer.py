@@ -168,7 +168,7 @@ class Judge:
             own = curve.probability(features, request.familiarity)
             if part.label is not None and kind == "learned":
                 own = self._by_labels(own, part.label, hits, features)
-            values = np.minimum(values, own)
+            values = np.minimum(values, part.sure * own)
             weak_below = max(weak_below, curve.weak_below)
         return values, weak_below
 

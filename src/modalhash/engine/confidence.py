@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -543,10 +543,16 @@ def _usual(learned: Array, held_out: Array) -> Usual:
     return Usual(mean, scale, most, max(last, most + 1e-6))
 
 
-def confidence_of_names(modality: str) -> Confidence:
-    """Return the confidence of words that search unlabelled pictures in the space of names."""
-    weights = (0.0, 0.0, 0.0, 0.0, NAMES_WEIGHT, NAMES_CONSTANT)
-    return Confidence({Pair(BY_MEANING, modality, "hashed"): Curve(weights, NAMES_CHANCE)}, {}, {})
+def confidence_of_names(modality: str, learned: Confidence | None = None) -> Confidence:
+    """Return confidence in which words that name no label have the curve of the space of names.
+
+    It was learned from more photos than most people label. ``learned`` has what else is known.
+    """
+    curve = Curve((0.0, 0.0, 0.0, 0.0, NAMES_WEIGHT, NAMES_CONSTANT), NAMES_CHANCE)
+    curves = {Pair(BY_MEANING, modality, kind): curve for kind in ("learned", "hashed")}
+    if learned is None:
+        return Confidence(curves, {}, {})
+    return replace(learned, curves={**learned.curves, **curves})
 
 
 # -- on disk

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class NamedLabels:
     """Of each text, in the order of the names."""
     words: Mapping[str, tuple[str, ...]]
     """Words of the texts, and the labels that they stand for."""
+    likeness: Mapping[str, float] = field(default_factory=dict)
+    """Of words that are read by their meaning, the cosine with the word of the label."""
 
     def to_config(self) -> dict[str, Any]:
         """Return how many texts have labels, how many labels there are, and the most frequent ones with a word each."""
@@ -78,7 +80,10 @@ def find_named_labels(texts: Sequence[str], names: Iterable[str], encoder: Encod
     frequency = Counter(word for words in words_of for word in words)
     vocabulary = [word for word, _ in frequency.most_common()]
     stands_for = {word: [singular(word)] if singular(word) in by_word else [] for word in vocabulary}
-    for word, near in _nearest(vocabulary, list(by_word), encoder).items():
+    likeness = {}
+    for word, (near, cosine) in _nearest(vocabulary, list(by_word), encoder).items():
+        if not stands_for[word]:
+            likeness[word] = cosine
         stands_for[word].append(near)
     order = {name: number for number, name in enumerate(names)}
     found = {
@@ -90,7 +95,7 @@ def find_named_labels(texts: Sequence[str], names: Iterable[str], encoder: Encod
         tuple(sorted({name for word in words for name in found.get(word, ())}, key=order.__getitem__))
         for words in words_of
     ]
-    return NamedLabels(labels, found)
+    return NamedLabels(labels, found, likeness)
 
 
 def singular(word: str) -> str:
@@ -114,8 +119,8 @@ def _name_words(name: str) -> list[str]:
     return list(dict.fromkeys(singular(word) for word in WORD.findall(name) if len(word) >= MIN_LETTERS))
 
 
-def _nearest(words: Sequence[str], targets: Sequence[str], encoder: Encoder | None) -> dict[str, str]:
-    """Return the target whose meaning is nearest to a word's, for words that have one which is near enough."""
+def _nearest(words: Sequence[str], targets: Sequence[str], encoder: Encoder | None) -> dict[str, tuple[str, float]]:
+    """Return the target nearest in meaning to each word that has one near enough, and the cosine."""
     encoder = getattr(encoder, "sentences", encoder)  # of an encoder that joins one with counted words
     least = getattr(encoder, "same_meaning", None)
     if encoder is None or least is None or not words or not targets:
@@ -126,7 +131,7 @@ def _nearest(words: Sequence[str], targets: Sequence[str], encoder: Encoder | No
         cosines = _vectors(encoder, some) @ goals.T
         for word, best, row in zip(some, cosines.argmax(axis=1).tolist(), cosines, strict=True):
             if row[best] >= least:
-                near[word] = targets[best]
+                near[word] = targets[best], float(row[best])
     return near
 
 

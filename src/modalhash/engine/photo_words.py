@@ -36,6 +36,8 @@ N_SUGGESTED, N_GOOD, SUGGESTED, ALIKE = 12, 5, 0.45, 0.5
 two words are alike."""
 MAX_LABELS = 3
 """Labels that are parts of a query each, at most: a text that names more of them is read as a whole."""
+UNLIKE = 0.5
+"""The cosine of words at which one is not read as the other at all."""
 RIDGE = 1e-2
 """Of the fit of codes, as a share of the mean square of the values that they are predicted from."""
 
@@ -91,7 +93,8 @@ class PhotoWords:
         if len(columns):
             rows[: len(columns), : self.refinement.n_posterior] = self.refinement.label_posteriors(each)
         names = [*(self.class_names[column] for column in columns.tolist()), *([None] * whole)]
-        return tuple(map(QueryPart, word_codes(self.refinement, rows), rows, names))
+        sure = [1.0 if name is None else _how_sure(name, words, named) for name in names]
+        return tuple(map(QueryPart, word_codes(self.refinement, rows), rows, names, sure))
 
 
 def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str]) -> Encoder | None:
@@ -181,6 +184,12 @@ def _said(text: str, words: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     """Return which words of a text were read as labels that are written in another way."""
     own = {form: words[form.casefold()] for form in WORD.findall(text) if form.casefold() in words}
     return {form: names[0] for form, names in own.items() if not any(_names(form, name) for name in names)}
+
+
+def _how_sure(label: str, words: Sequence[str], named: NamedLabels) -> float:
+    """Return how sure it is that words mean a label: 1 by its name, by their meaning the more the nearer it is."""
+    cosines = [named.likeness.get(word, 1.0) for word in words if label in named.words.get(word, ())]
+    return float(np.clip((max(cosines, default=1.0) - UNLIKE) / (1 - UNLIKE), 0, 1))
 
 
 def _names(word: str, label: str) -> bool:

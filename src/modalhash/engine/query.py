@@ -139,6 +139,8 @@ class QueryPart(NamedTuple):
     vector: Array
     label: str | None = None
     """The label that it is, if it is one."""
+    sure: float = 1.0
+    """How sure that is: less for a word that is read as the label by its meaning."""
 
 
 @dataclass(frozen=True)

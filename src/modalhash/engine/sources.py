@@ -60,7 +60,7 @@ def open_source(
                 f"{wrong[0]}: of several sources each is a manifest, or a folder or an archive of pictures"
             )
         return paths
-    from modalhash.data import NAMED, is_named, load_dataset, read
+    from modalhash.data import NAMED, ReadError, is_named, load_dataset, read
 
     if has_columns(source) and holds_features(source, fields, table):
         return read(source, table=table, **(fields or {}))
@@ -74,7 +74,12 @@ def open_source(
     if error := _unknown_archive(path):
         raise error
     if path.exists():
-        return read(path)
+        try:
+            return read(path)
+        except ReadError as error:
+            if path.is_dir():
+                error.add_note("There is no picture in it either.")
+            raise
     if is_named(str(source)):
         return load_dataset(str(source))
     raise FileNotFoundError(

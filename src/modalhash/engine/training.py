@@ -551,6 +551,11 @@ class WordReader(NamedTuple):
     """The modality that words search in, where texts are none of their own."""
 
     @property
+    def by_names(self) -> bool:
+        """Whether words are read in the space of names."""
+        return self.pictures is not None and getattr(self.words, "space", None) == NAMES
+
+    @property
     def sharing(self) -> list[str]:
         """The modalities whose encoders share a space."""
         return sharing_modalities(self.in_space)
@@ -624,9 +629,11 @@ def _learn_confidence(
     ids = {name: [item.id for item in items] for name, items in data.items.items()}
     if reader.pictures is not None:
         ids[TEXT] = data.class_names
-    learned = fit_confidence(searches), expect(searches, data.features, ids)
+    learned, expected = fit_confidence(searches), expect(searches, data.features, ids)
+    if reader.by_names:
+        learned = confidence_of_names(str(reader.pictures), learned)
     progress("confidence", 2, 2)
-    return learned
+    return learned, expected
 
 
 def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, held_out: Array) -> Array:

@@ -6,7 +6,7 @@ keywords from ``em-keyboard`` (which has those of emojilib).
 
 :func:`load` returns features, which are computed once and stored in the cache folder; its texts are the names alone.
 :func:`write_openmoji` writes the same emoji as a folder of pictures and a manifest, as anyone's own items would come;
-its texts are names and keywords.
+its texts are names and keywords, and keywords that several emoji share may be labels as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import distribution, version
@@ -42,6 +44,10 @@ FEATURES_SIZE = 72
 WRITTEN_SIZE = 144
 """Width and height of the pictures that :func:`write_openmoji` writes."""
 MANIFEST, PICTURES = "items.jsonl", "pictures"
+WORD = re.compile(r"[^\W\d_]{2,}")
+"""What counts as a word of a keyword: no number, and no single letter."""
+FUNCTION_WORDS = {"an", "and", "as", "at", "by", "for", "from", "in", "no", "not", "of", "on", "or", "the", "with"}
+"""Words that say nothing about a picture."""
 _WHY = "the data set 'openmoji'"
 _SKIN_TONES = {f"{code:X}" for code in range(0x1F3FB, 0x1F400)}
 
@@ -158,6 +164,18 @@ def keywords(items: list[Emoji]) -> list[list[str]]:
     return [[word for word in words if word[:1].isalnum()] for words in found]  # no emoticons
 
 
+def shared_keywords(items: list[Emoji], at_least: int) -> list[list[str]]:
+    """Return of each emoji the words of its keywords that at least some number of the emoji have, in lower case.
+
+    The keywords ``cat face`` and ``black cat`` share the word ``cat``. A whole name that is one emoji's own is never
+    among these words.
+    """
+    words = (WORD.findall(" ".join(phrases).casefold()) for phrases in keywords(items))
+    own = [[word for word in dict.fromkeys(some) if word not in FUNCTION_WORDS] for some in words]
+    counts = Counter(word for some in own for word in some)
+    return [[word for word in some if counts[word] >= at_least] for some in own]
+
+
 def _bare(character: str) -> str:
     """Return an emoji without the sign that asks for a coloured picture, which not every list writes."""
     return character.replace("\ufe0f", "")
@@ -239,7 +257,9 @@ def _digest(language: str) -> str:
     return hashlib.sha256(f"{FEATURES_VERSION} {language} {FEATURES_SIZE} {_packages()}".encode()).hexdigest()[:16]
 
 
-def write_openmoji(folder: str | Path, *, seed: int = 0, callback: Callback | None = None) -> Path:
+def write_openmoji(
+    folder: str | Path, *, seed: int = 0, keyword_labels: int | None = None, callback: Callback | None = None
+) -> Path:
     """Write the emoji as PNG pictures and a manifest of pictures and texts, each shuffled on its own.
 
     A text is the name of an emoji with its short names and keywords. The line of a picture has the name too, in the
@@ -251,6 +271,9 @@ def write_openmoji(folder: str | Path, *, seed: int = 0, callback: Callback | No
         gets ``items.jsonl`` and ``pictures/``; pictures that are there already are not drawn again
     seed
         of the two orders
+    keyword_labels
+        how many emoji have to share a word of their keywords that becomes a label, next to group and subgroup; None
+        makes none a label
     callback
         called with the progress
 
@@ -268,21 +291,25 @@ def write_openmoji(folder: str | Path, *, seed: int = 0, callback: Callback | No
             write_atomically(path, png(item.id, size=WRITTEN_SIZE))
         report("draw pictures", done, len(items))
     manifest = folder / MANIFEST
-    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in _lines(items, seed)).encode()
+    lines = "".join(
+        json.dumps(line, ensure_ascii=False) + "\n" for line in _lines(items, seed, keyword_labels)
+    ).encode()
     if not manifest.is_file() or manifest.read_bytes() != lines:
         write_atomically(manifest, lines)
     return manifest
 
 
-def _lines(items: list[Emoji], seed: int) -> Iterator[dict[str, Any]]:
+def _lines(items: list[Emoji], seed: int, keyword_labels: int | None) -> Iterator[dict[str, Any]]:
     """Yield the lines of all pictures, then of all texts. Both carry the emoji's id; unpaired methods ignore it."""
     rng = np.random.default_rng(seed)
     texts = _described(items)
+    more = [[] for _ in items] if keyword_labels is None else shared_keywords(items, keyword_labels)
+    fields = [_fields(item, words) for item, words in zip(items, more, strict=True)]
     for row in rng.permutation(len(items)).tolist():
         item = items[row]
-        yield {"path": _picture_path(item), **_fields(item), "emoji": item.character, "name": item.name}
+        yield {"path": _picture_path(item), **fields[row], "emoji": item.character, "name": item.name}
     for row in rng.permutation(len(items)).tolist():
-        yield {"text": texts[row], **_fields(items[row])}
+        yield {"text": texts[row], **fields[row]}
 
 
 def _described(items: list[Emoji]) -> list[str]:
@@ -296,8 +323,9 @@ def _described(items: list[Emoji]) -> list[str]:
     return texts
 
 
-def _fields(item: Emoji) -> dict[str, Any]:
-    return {"id": item.id, "labels": labels_of(item), "split": "training" if is_training(item.id) else "test"}
+def _fields(item: Emoji, keywords: list[str]) -> dict[str, Any]:
+    labels = list(dict.fromkeys([*labels_of(item), *keywords]))  # a keyword and a subgroup of one name are one label
+    return {"id": item.id, "labels": labels, "split": "training" if is_training(item.id) else "test"}
 
 
 def _picture_path(item: Emoji) -> str:
