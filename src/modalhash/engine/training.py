@@ -596,15 +596,13 @@ def _learn_confidence(
     """
     from sklearn.base import clone
 
+    names = confidence_of_names(str(reader.pictures)) if reader.by_names else None
     if data.labels is None:
-        confidence = None
-        if reader.pictures is not None and reader.words is not None and getattr(reader.words, "space", None) == NAMES:
-            confidence = confidence_of_names(reader.pictures)
-        return confidence, nothing_expected("it was learned without labels, so that nothing tells which hits are right")
+        return names, nothing_expected("it was learned without labels, so that nothing tells which hits are right")
     held = hold_out(data.features, seed)
     fewest = min(held.held_out, key=lambda name: len(held.held_out[name]))
     if len(held.held_out[fewest]) < MIN_HELD_OUT:
-        return None, nothing_expected(
+        return names, nothing_expected(
             f"{len(data.items[fewest]):,} labelled {fewest} items are too few to hold some out and measure by them: "
             f"about {HELD_OUT * MIN_HELD_OUT} of each modality are needed"
         )
