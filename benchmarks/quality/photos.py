@@ -72,7 +72,8 @@ class Photos:
         self.folder = folder
         with zipfile.ZipFile(data / "images.zip") as archive:
             for line in (*self.lines, *self.others):
-                archive.extract(line["image"], folder)
+                if not (folder / line["image"]).exists():  # so that engines of the last time know their features
+                    archive.extract(line["image"], folder)
         self.labels = {line["id"]: set(line["labels"]) for line in self.lines}
 
     def source(self, labelled: str) -> list[dict[str, Any]]:
@@ -171,8 +172,7 @@ def main() -> None:
                 if (quality, labelled) == ("fast", "none"):
                     continue  # words cannot be searched for
                 folder = work / f"{'chosen' if given.choose else 'test'}-{quality}-{labelled}"
-                if not folder.exists():
-                    Engine.train(photos.source(labelled), folder, quality=quality).close()
+                Engine.train(photos.source(labelled), folder, quality=quality, overwrite=True).close()
                 with Engine.open(folder, read_only=True) as engine:
                     row: dict[str, Any] = {"quality": quality, "labelled": labelled, "photos": len(photos.lines)}
                     for language, asked in (("en", words), ("de", [GERMAN[word] for word in words])):

@@ -145,7 +145,7 @@ def test_add_remove_export_info(engine, tmp_path):
         (("train", "ITEMS", "-o", "new", "--field", "text"), "expected key=value"),
         (("add", "nosuch", "ITEMS"), "nosuch does not exist; expected an engine"),
         (("search", "ENGINE", "red", "--want", "sound"), "no modality 'sound'; it has 'image', 'text'"),
-        (("search", "ENGINE", "red", "--id", "1"), "got words and --id"),
+        (("search", "ENGINE", "--image", "a.png", "--id", "1"), "got --image and --id"),
         (("search", "ENGINE", "--want", "sound"), "no modality 'sound'"),
         (("search", "ENGINE", "red", "--where", "label ="), "the filter at character 8: expected a value"),
         (("search", "ENGINE", "red", "--where", "label = redd"), "no item has the label 'redd'; did you mean 'red'"),
@@ -256,7 +256,7 @@ def test_confidence_at_the_command_line(tmp_path):
     make_world(tmp_path, 120)
     engine = tmp_path / "engine"
     trained = run("train", tmp_path / "items.csv", "-o", engine, "--bits", "32")
-    assert "Expected of new queries, measured with 53 held-out items: of the first 10 hits 10.0 share" in trained.stderr
+    assert "measured with 53 held-out items: of the first 10 hits among items without labels 10.0" in trained.stderr
     expected = json.loads(run("info", engine, "--json").stdout)["expected"]
     assert expected["queries"] == {"image": 24, "text": 29}, "copies of a text are held out together"
     assert min(row["map"] - row["chance"] for row in expected["directions"]) > 0.2

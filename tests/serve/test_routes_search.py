@@ -166,11 +166,23 @@ def test_a_text_that_looks_like_a_page_stays_text(client, engine):
     assert client.get("/items/%3Cb%3E%26'%22").json()["text"] == evil
 
 
+def test_a_picture_with_words_is_one_search(client, engine):
+    alone = search(client, id="photos/1.png", k=10)
+    both = search(client, id="photos/1.png", text="a red ball", k=10)
+    assert (both["query"]["kind"], both["query"]["text"]) == ("id", "a red ball")
+    assert "photos/1.png" not in [hit["id"] for hit in both["hits"]]
+    assert len(both["hits"]) == 10
+    assert [hit["id"] for hit in both["hits"]] != [hit["id"] for hit in alone["hits"]]
+    picture = engine.path_of(engine.get("photos/2.png")).read_bytes()
+    form = upload(client, picture, text="a red ball", k="5").json()
+    assert (form["query"]["kind"], form["query"]["text"], len(form["hits"])) == ("image", "a red ball", 5)
+    assert "got id and image" in upload(client, picture, id="photos/2.png").json()["error"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({}, 422, "expected one of text, id, image"),
-        ({"text": "red", "id": "photos/1.png"}, 422, "got text and id"),
+        ({}, 422, "got no query; expected text, id or image, or text with one"),
         ({"text": ""}, 422, "text: "),
         ({"text": "x" * 2001}, 422, "at most 2000"),
         ({"text": "a\0b"}, 422, "NUL"),

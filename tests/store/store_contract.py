@@ -96,16 +96,16 @@ class StoreContract:
         store.add(record(f"{n:02}", ("image", "text")[n % 2], refinement=row) for n, row in enumerate(rows))
         start = store.revision()
         other.remove([("text", "19")])
-        other.add([record("late", refinement=b"\x80" * 128)])
+        other.add([record("late", refinement=b"\x80" * 192)])
         batches = list(store.refinements())
         numbers, groups, vectors, present = (np.concatenate(part) for part in zip(*batches, strict=True))
         codes = list(store.codes())
         np.testing.assert_array_equal(numbers, np.concatenate([batch[0] for batch in codes]))
         np.testing.assert_array_equal(groups, np.concatenate([batch[1] for batch in codes]))
-        assert [vectors.dtype, vectors.shape, present.dtype] == [np.int8, (20, 128), bool]
+        assert [vectors.dtype, vectors.shape, present.dtype] == [np.int8, (20, 192), bool]
         assert present.tolist() == [row is not None for row in rows[:19]] + [True]
         for n, row in enumerate(rows[:19]):
-            assert vectors[n].tobytes() == (row or b"").ljust(128, b"\0")
+            assert vectors[n].tobytes() == (row or b"").ljust(192, b"\0")
         assert (vectors[19] == -128).all()
         assert [batch[0].tolist() for batch in store.refinements(since=start)] == [[21]]
         assert sum(len(batch[0]) for batch in store.refinements(modality="image", until=start)) == 10
@@ -436,7 +436,7 @@ class StoreContract:
             (record("c", text=3), TypeError, "text is int"),
             (record("c", uri=b"3"), TypeError, "uri is bytes"),
             (record("c", refinement=b""), ValueError, "item 'c': its refinement is 0 bytes"),
-            (record("c", refinement=bytes(129)), ValueError, "129 bytes; expected 1 to 128"),
+            (record("c", refinement=bytes(193)), ValueError, "193 bytes; expected 1 to 192"),
             (record("c", refinement=np.zeros(3, np.int8)), ValueError, "its refinement is ndarray"),
             (Record("", "text", b"12"), ValueError, "non-empty text"),
             (Record("c", "", b"12"), ValueError, "non-empty text"),
