@@ -296,7 +296,7 @@ def search_held_out(
     learned: Learned,
     *,
     known: Mapping[str, Array],
-    words: Any = None,
+    words: LabelWords | None = None,
     seed: int = 0,
 ) -> Searches:
     """Search with held-out items among the others, whose codes are learned, and among themselves.
@@ -310,7 +310,7 @@ def search_held_out(
     learned : refinement vectors, from the items that are not held out
     known : by modality, the share of each held-out item's words that an encoder knows which learned from the others;
         only of texts
-    words : features of the labels' names, in an engine of pictures whose words are queries alone: they search too
+    words : the names of the labels, in an engine of pictures whose words are queries alone: they search too
     seed : of samples
     """
     rest = {name: values[held.learned[name]] for name, values in X.items()}
@@ -345,7 +345,7 @@ def search_held_out(
         for query in queries
         for database in databases
     }
-    if refinement.word_codes is not None:
+    if refinement.word_codes is not None and words is not None:
         counts = sum(own.sum(axis=0) for own in labels.values())
         asked = _word_queries(refinement, words, np.asarray(counts), rng)
         queries += asked
@@ -357,16 +357,26 @@ def search_held_out(
     return Searches(model, queries, databases, samples, usual, frozenset(known))
 
 
-def _word_queries(refinement: Refinement, features: Any, counts: Array, rng: np.random.Generator) -> list[Side]:
+class LabelWords(NamedTuple):
+    """The names of labels as words that a person may type."""
+
+    features: Any
+    """Of an encoder that reads words; None where there is none."""
+    everyday: Array
+    """Which of them are everyday nouns: what people type, more often than *side* or *area*."""
+
+
+def _word_queries(refinement: Refinement, words: LabelWords, counts: Array, rng: np.random.Generator) -> list[Side]:
     """Return the names of labels as queries: as labels and, where they have a meaning, as if they were no labels.
 
-    Labels that few items have are left out where there are enough others: hardly anything has them, whatever it is.
+    Labels that few items have, and names that are no everyday nouns, are left out where there are enough others.
     """
-    usual = np.flatnonzero(counts >= USUAL_LABEL)
-    usual = usual if len(usual) >= MIN_HELD_OUT else np.arange(len(counts))
-    chosen = np.sort(rng.permutation(usual)[:MAX_QUERIES])
+    usual = counts >= USUAL_LABEL
+    candidates = (np.flatnonzero(usual & words.everyday), np.flatnonzero(usual), np.arange(len(counts)))
+    enough = next((some for some in candidates if len(some) >= MIN_HELD_OUT), candidates[-1])
+    chosen = np.sort(rng.permutation(enough)[:MAX_QUERIES])
     labels = np.eye(len(counts), dtype=bool)[chosen]
-    own = None if features is None else features[chosen]
+    own = None if words.features is None else words.features[chosen]
     sides = [(TEXT, labels)]
     if refinement.meaning is not None:
         sides.append((BY_MEANING, np.zeros_like(labels)))

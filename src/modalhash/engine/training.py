@@ -18,12 +18,13 @@ from modalhash import registry
 from modalhash._typing import Array, Codes, Matrix
 from modalhash.codes import pack_signs
 from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
-from modalhash.encoders import NAMES
+from modalhash.encoders import NAMES, NOUNS
 from modalhash.engine._code_length import AUTO, Fitted, check_n_bits, fit_with_length
 from modalhash.engine.confidence import (
     HELD_OUT,
     MIN_HELD_OUT,
     Confidence,
+    LabelWords,
     confidence_of_names,
     fit_confidence,
     hold_out,
@@ -621,7 +622,10 @@ def _learn_confidence(
         texts = [item.text for item in data.items.get(name, ())]
         if encoder.reads == "text" and texts and all(text is not None for text in texts):
             known[name] = _known_words(encoder, texts, held.learned[name], held.held_out[name])
-    words = None if reader.words is None else reader.words.encode(data.class_names)
+    words = None
+    if reader.pictures is not None:
+        everyday = np.array([name.casefold() in NOUNS for name in data.class_names])
+        words = LabelWords(None if reader.words is None else reader.words.encode(data.class_names), everyday)
     vectors = _learn_vectors(model, rest, reader, seed)
     searches = search_held_out(model, data.features, data.labels, held, vectors, known=known, words=words, seed=seed)
     ids = {name: [item.id for item in items] for name, items in data.items.items()}
