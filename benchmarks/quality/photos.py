@@ -31,7 +31,7 @@ from modalhash.engine import Engine, Hit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from record import write
+from record import RESULTS, write
 
 N_CHOSEN, N_LABELLED = 3000, 5000
 """Training photos that choices are made on, and those that are labelled where all are."""
@@ -156,12 +156,30 @@ def fit_curve(pairs: list[tuple[float, bool, bool, float]]) -> None:
     print(f"curve without labels: weight {curve.coef_[0][0]:.2f}, constant {curve.intercept_[0]:.2f}")
 
 
+def print_table() -> None:
+    """Print the results as the table of docs/measurements/photos.md."""
+    print(
+        "| encoders | labelled | words | P@10 | mAP | P@10 without labels | mAP without labels | caption in first 10 |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for row in json.loads((RESULTS / "photos.json").read_text(encoding="utf-8"))["rows"]:
+        for language in ("en", "de"):
+            own, caption = row[language], row.get("captions", {}).get(language)
+            values = (own["all"]["p10"], own["all"]["map"], own["unlabelled"]["p10"], own["unlabelled"]["map"], caption)
+            cells = " | ".join("" if value is None else f"{value:.3f}".removeprefix("0") for value in values)
+            print(f"| `{row['quality']}` | {row['labelled']} | {language} | {cells} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder that has iapr-tc12/")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="the folder that has iapr-tc12/")
     parser.add_argument("--choose", action="store_true", help="on training photos; nothing is written")
     parser.add_argument("--work", type=Path, help="keep photos and engines here, to go on later")
+    parser.add_argument("--table", action="store_true", help="print the table of the documentation and stop")
     given = parser.parse_args()
+    if given.table:
+        print_table()
+        return
     warnings.simplefilter("ignore", UserWarning)
     with tempfile.TemporaryDirectory() as temporary:
         work = given.work or Path(temporary)
