@@ -121,7 +121,7 @@ ENTRANCES = {
     "encode_items": lambda bad: encode_items(Precomputed(dim=6), bad),
     "Precomputed.fit": lambda bad: Precomputed().fit(bad),
     "Precomputed.encode": lambda bad: Precomputed(dim=6).encode(bad),
-    "query": lambda bad: encode_features(FITTED, "a", bad, asymmetric=False),
+    "query": lambda bad: encode_features(FITTED, Precomputed(), "a", bad, asymmetric=False),
 }
 
 
