@@ -123,7 +123,7 @@ def ranking_score(phi: Array, labels: sparse.csr_array, folds: Array) -> float:
     frequent = np.argsort(-labels.sum(axis=0), kind="stable")[:MOST_LABELS]
     T = labels[:, np.sort(frequent)].toarray()
     T /= np.sqrt(np.maximum(1, np.diff(labels.indptr)))[:, None].astype(np.float32)  # as rows of length 1
-    held = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
+    held = [rows for fold in range(FOLDS) if len(rows := np.flatnonzero(folds == fold))]  # few items leave some empty
     sums = [(phi[rows].T @ phi[rows], phi[rows].T @ T[rows]) for rows in held]
     G, C = (np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*sums, strict=True))
     scores = np.zeros(len(RIDGES))
