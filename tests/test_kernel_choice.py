@@ -168,7 +168,7 @@ def test_without_labels_nothing_is_chosen(name):
 def test_folds_without_an_item_have_no_part_in_the_score(rng):
     phi, labels = (
         rng.normal(size=(40, 5)).astype(np.float32),
-        sparse.csr_array(np.eye(4, dtype=bool)[np.arange(40) % 4]),
+        sparse.csr_array(np.eye(4, dtype=np.float32)[np.arange(40) % 4]),
     )
     some = ranking_score(phi, labels, np.arange(40) % 2)
     assert 0 < some <= 1
