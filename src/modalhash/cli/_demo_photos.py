@@ -1,4 +1,4 @@
-"""The demonstration with a folder of somebody's own photos, which have no labels and no texts."""
+"""The demonstration with a folder of the user's own photos, which have no labels and no texts."""
 
 from __future__ import annotations
 

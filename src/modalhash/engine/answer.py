@@ -509,8 +509,11 @@ def _order(
         own = next(iter(groups((request.modality,)) or ()), None)
     more = np.empty(0, np.int64)
     if similar and request.options.radius is None:
-        others = None if want is None else groups(want)
-        more = ranker.near_in_meaning(vector, others, max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY))
+        if (
+            ranker.refinement.word_codes is None or request.modality == TEXT
+        ):  # else all are its own
+            n = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
+            more = ranker.near_in_meaning(vector, None if want is None else groups(want), n)
         if own is not None:
             more = np.union1d(more, ranker.similar(vector, own, request.options.k))
     return ranker.rank(request.code, vector, numbers, distances, index, own_group=own, similar=more)
