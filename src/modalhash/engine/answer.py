@@ -509,9 +509,7 @@ def _order(
         own = next(iter(groups((request.modality,)) or ()), None)
     more = np.empty(0, np.int64)
     if similar and request.options.radius is None:
-        if (
-            ranker.refinement.word_codes is None or request.modality == TEXT
-        ):  # else all are its own
+        if ranker.refinement.word_codes is None or request.modality == TEXT:  # else all are its own
             n = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
             more = ranker.near_in_meaning(vector, None if want is None else groups(want), n)
         if own is not None:
