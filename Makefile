@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test axe lint lock bench reproduce notebooks docs wheel clean
+.PHONY: help setup demo screenshots test freeze axe lint lock bench reproduce notebooks docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
@@ -40,6 +40,9 @@ screenshots: $(READY)  ## make every picture of the demonstration again: what it
 # the many small factorisations of the tests then take fifty times as long.
 test: $(READY)  ## run the tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --quiet
+
+freeze: $(READY)  ## record names, options, formats and codes in tests/frozen.json after a deliberate change of them
+	$(BIN)/python tests/freeze.py
 
 AXE := .cache/axe-core-4.11.0
 AXE_SHA512 := 8a561a9c453cbf1c417b1a4977c716338125490ab841cb422ca8a1d1349f8c87c24137b21ffeb356b98825f2cfaca4ca2516e21be71f9d96d02230252661758d
