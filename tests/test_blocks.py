@@ -28,7 +28,7 @@ from modalhash.blocks import (
 from modalhash.data import generate
 from modalhash.features import AnchorKernel
 from modalhash.linalg import RidgeFactor
-from modalhash.methods._amsh_functions import learn_functions
+from modalhash.methods.amsh.functions import learn_functions
 
 
 def blocks(X, **options):
@@ -134,9 +134,8 @@ def results(phi: Parts, B):
     yield from (gram, phi.mean(), phi.whole(), phi.project(np.eye(phi.width, 5)))
     for margins in (True, False):
         inverse = RidgeFactor(gram, 0.01).inverse()
-        learned = learn_functions(phi, [B, B[:, :2]], inverse, ridge=0.01, max_iter=4, tol=0.0, margins=margins)
-        for F, trace in learned:
-            yield from (F, np.array(trace))
+        functions = learn_functions(phi, B, lambda inverse=inverse: inverse, ridge=0.01, max_iter=4, margins=margins)
+        yield from (functions.F, np.array(functions.trace))
 
 
 @pytest.mark.parametrize("options", [{}, {"init": "pca", "precision": "float64"}, {"kernel": None, "margins": False}])

@@ -9,7 +9,15 @@ from itertools import repeat
 import pytest
 from threadpoolctl import threadpool_limits
 
-from modalhash._parallel import blas_threads, numba_threads, parallel_map, parallel_threads, pool_map, worker_threads
+from modalhash._parallel import (
+    blas_threads,
+    numba_threads,
+    parallel_map,
+    parallel_threads,
+    pool_map,
+    submit,
+    worker_threads,
+)
 
 
 def test_parallel_map_keeps_the_order_and_bounds_what_waits():
@@ -84,3 +92,62 @@ def test_a_forked_child_has_a_pool_of_its_own():
     if not child:
         os._exit(0 if pool_map(abs, [-1, -2], n_threads=2) == [1, 2] else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_submitted_values_can_be_asked_for_in_any_order(threads):
+    with threadpool_limits(threads, user_api="blas"), worker_threads():
+        waits = [submit(pow, number, 2) for number in range(5)]
+        assert list(parallel_map(abs, [-1, -2, -3])) == [1, 2, 3]
+        assert [wait() for wait in reversed(waits)] == [16, 9, 4, 1, 0]
+        assert waits[3]() == 9
+
+
+def test_submitted_calls_run_in_workers_or_here_where_there_are_none():
+    with threadpool_limits(2, user_api="blas"):
+        with worker_threads():
+            ident, threads = submit(lambda: (threading.get_ident(), blas_threads()))()
+        assert (ident != threading.get_ident(), threads, blas_threads()) == (True, 1, 2)
+        assert submit(threading.get_ident)() == threading.get_ident()
+
+
+def test_calls_and_blocks_share_the_workers():
+    two_at_work, threads = threading.Barrier(2, timeout=60), set()
+
+    def work(_):
+        threads.add(threading.get_ident())
+        two_at_work.wait()
+
+    with threadpool_limits(2, user_api="blas"), worker_threads():
+        waits = [submit(work, number) for number in range(3)]
+        list(parallel_map(work, range(5)))
+        for wait in waits:
+            wait()
+    assert len(threads) == 2
+
+
+def test_an_error_is_raised_where_the_submitted_value_is_asked_for():
+    with threadpool_limits(2, user_api="blas"), worker_threads():
+        wait = submit(divmod, 1, 0)
+        assert submit(divmod, 7, 2)() == (3, 1)
+        with pytest.raises(ZeroDivisionError):
+            wait()
+
+
+def test_calls_that_nothing_waited_for_are_dropped_at_the_end():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first():
+        begun.set()
+        go_on.wait(60)
+
+    done = []
+    with threadpool_limits(2, user_api="blas"):
+        with worker_threads():
+            for _ in range(2):
+                submit(first)
+            submit(done.append, 1)
+            begun.wait(60)
+            threading.Timer(0.05, go_on.set).start()
+        assert done == []
+        assert blas_threads() == 2

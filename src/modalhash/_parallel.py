@@ -1,8 +1,9 @@
 """Threads: one helper for products on blocks, and one for short calls that come often.
 
 :func:`parallel_map` takes the threads of BLAS for a while and gives each worker a BLAS of one thread. It suits large
-pieces of numpy work. :func:`pool_map` sends tasks to threads that stay alive between calls. It suits kernels that
-release the interpreter's lock and take less time than starting a thread does.
+pieces of numpy work; :func:`submit` runs a single call concurrently with them. :func:`pool_map` sends tasks to threads
+that stay alive between calls. It suits kernels that release the interpreter's lock and take less time than starting a
+thread does.
 """
 
 from __future__ import annotations
@@ -67,11 +68,19 @@ def worker_threads() -> Iterator[None]:
             yield
         finally:
             _team.pool, _team.size = None, 1
+            pool.shutdown(cancel_futures=True)  # calls that were submitted and not waited for
 
 
-def worker_pool() -> ThreadPoolExecutor | None:
-    """Return the threads that :func:`worker_threads` gives to the calling thread; None where it has but itself."""
-    return _team.pool
+def submit(function: Callable[..., T], *args: Any) -> Callable[[], T]:
+    """Start a call in one of the :func:`worker_threads`, and return a function that waits for its value.
+
+    The workers take calls and blocks of rows in the order in which they come, so that a call which cannot be cut into
+    blocks, a factorisation for example, leaves no core idle. Without workers the call is made here and now.
+    """
+    if _team.pool is None:
+        value = function(*args)
+        return lambda: value
+    return _team.pool.submit(function, *args).result
 
 
 def parallel_map(function: Callable[..., T], *iterables: Iterable[Any]) -> Iterator[T]:

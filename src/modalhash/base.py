@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,6 +25,8 @@ from modalhash.distributed import any_dask, in_memory, lazily, rows_of
 from modalhash.features import FeatureMap
 from modalhash.items import Items
 from modalhash.progress import Callback, Reporter
+
+T = TypeVar("T")
 
 BLOCK_VALUES = 2**22
 """Feature values mapped at once by transform: 16 MiB in float32, which the allocator keeps for the next block."""
@@ -42,6 +44,17 @@ class Training:
     Y: dict[str, Array] | None
     pairs: Array | None
     n_bits: int
+    shared: dict[str, Any] | None = None
+    """Values that the fits of :meth:`CrossModalHasher.fit_path` share; None where there is only one fit."""
+
+    def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Return the function's value; the fits of a path, whose code lengths do not matter to it, call it once."""
+        if self.shared is None:
+            return function(*args, **kwargs)
+        if key not in self.shared:
+            self.shared[key] = function(*args, **kwargs)
+        value: T = self.shared[key]
+        return value
 
 
 class CrossModalHasher(BaseEstimator, ABC):
@@ -58,8 +71,15 @@ class CrossModalHasher(BaseEstimator, ABC):
     max_modalities: ClassVar[int | None] = None
     distributed: ClassVar[bool] = False
     """Whether :meth:`fit` takes dask arrays."""
+    shares_lengths: ClassVar[bool] = False
+    """Whether :meth:`fit_path` computes only once what does not depend on the code length."""
+
+    _parameter_constraints: ClassVar[dict[str, validation.Constraint]] = {}
+    """A constraint for every parameter that is not checked with the data, by name."""
 
     n_bits: int
+    objective_: Any
+    n_iter_: Any
     codes_: dict[str, Codes]
     n_features_in_: dict[str, int]
     feature_names_in_: dict[str, list[str]]
@@ -100,6 +120,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         -----
         A fit that fails leaves the estimator as it was.
         """
+        self._check_parameters()
         data = self._check(X, Y, pairs)
         learned = self._fit(data, Reporter(callback))
         candidate = copy(self)
@@ -109,6 +130,54 @@ class CrossModalHasher(BaseEstimator, ABC):
         if names := validation.feature_names(X):
             self.feature_names_in_ = names
         return self
+
+    def fit_path(
+        self,
+        X: Mapping[str, Any] | Items,
+        Y: Mapping[str, Any] | None = None,
+        *,
+        n_bits: Sequence[int] = (16, 32, 64, 128),
+        pairs: Any = None,
+        callback: Callback | None = None,
+    ) -> dict[int, Self]:
+        """Return one fitted model for each code length; this estimator stays as it was.
+
+        The models are those that :meth:`fit` gives at each length with the same int as ``random_state``. AMSH and RLH
+        compute what does not depend on the length, such as kernel features and their Gram matrix, only once.
+
+        Parameters
+        ----------
+        X, Y, pairs, callback : as for :meth:`fit`
+        n_bits : the code lengths, each once
+
+        Returns
+        -------
+        dict from code length to model, in the order given
+
+        Examples
+        --------
+        >>> from modalhash import AMSH
+        >>> from modalhash.data import generate
+        >>> data = generate(n_items=200, seed=0)
+        >>> models = AMSH(n_anchors=100, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))
+        >>> {bits: model.codes_["text"].shape for bits, model in models.items()}
+        {8: (200, 1), 16: (200, 2)}
+        """
+        self._check_parameters()
+        lengths = [validation.check_int(bits, "n_bits", at_least=1) for bits in n_bits]
+        if not lengths or len(set(lengths)) < len(lengths):
+            raise ValueError(f"n_bits is {n_bits!r}; expected code lengths, each once, e.g. (16, 32, 64, 128)")
+        models = {bits: clone(self).set_params(n_bits=bits) for bits in lengths}
+        data = replace(models[max(lengths)]._check(X, Y, pairs), shared={})
+        for bits in sorted(lengths, reverse=True):  # what the longest codes compute serves the shorter ones
+            learned = models[bits]._fit(replace(data, n_bits=bits), Reporter(callback))
+            models[bits]._remember(data, learned)
+            models[bits]._check_fitted(data)
+        return models
+
+    def _check_parameters(self) -> None:
+        for name, check in self._parameter_constraints.items():
+            check(getattr(self, name), name)
 
     def _remember(self, data: Training, learned: dict[str, Any]) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -33,3 +33,8 @@ class Reporter:
     def __call__(self, stage: str, step: int, total: int, objective: float | None = None) -> None:
         if self._callback is not None:
             self._callback(Progress(stage, step, total, time.perf_counter() - self._start, objective))
+
+
+def has_converged(trace: Sequence[float], tol: float) -> bool:
+    """Return whether the last iteration lowered an objective by at most a share ``tol``; never if that is 0."""
+    return tol > 0 and len(trace) > 1 and trace[-2] - trace[-1] <= tol * abs(trace[-2])

@@ -10,6 +10,7 @@ import re
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -247,12 +248,16 @@ def check_int(value: Any, parameter: str, *, at_least: int) -> int:
     return int(value)
 
 
-def check_number(value: Any, parameter: str, *, at_least: float = 0.0, positive: bool = False) -> float:
-    """A finite number no smaller than ``at_least``; above zero if ``positive``."""
+def check_number(
+    value: Any, parameter: str, *, at_least: float = 0.0, at_most: float = np.inf, positive: bool = False
+) -> float:
+    """Return a finite number from ``at_least`` to ``at_most``; above zero if ``positive``."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{parameter} is {value!r} ({type(value).__name__}); expected a number")
-    if not np.isfinite(value) or value < at_least or (positive and value <= 0):
-        raise ValueError(f"{parameter} is {value}; expected a finite number {'> 0' if positive else f'≥ {at_least:g}'}")
+    if not np.isfinite(value) or not at_least <= value <= at_most or (positive and value <= 0):
+        bound = "> 0" if positive else f"≥ {at_least:g}"
+        limit = f" and ≤ {at_most:g}" if np.isfinite(at_most) else ""
+        raise ValueError(f"{parameter} is {value}; expected a finite number {bound}{limit}")
     return float(value)
 
 
@@ -274,6 +279,45 @@ def check_memory(value: Any, parameter: str = "memory_limit") -> int | None:
         power = " kmgt".index(found[2].lower() or " ")
         value = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
     return check_int(value, parameter, at_least=1)
+
+
+Constraint = Callable[[Any, str], Any]
+"""Raise ``TypeError`` or ``ValueError`` if a value of the parameter with this name is invalid."""
+
+
+def integer(at_least: int = 1, *, allow: tuple[Any, ...] = ()) -> Constraint:
+    """Return the constraint of an integer ≥ ``at_least``, or one of the values of ``allow``."""
+    return partial(_check_unless, allow=allow, check=partial(check_int, at_least=at_least))
+
+
+def number(
+    at_least: float = 0.0, *, at_most: float = np.inf, positive: bool = False, allow: tuple[Any, ...] = ()
+) -> Constraint:
+    """Return the constraint of a finite number in a range, or one of the values of ``allow``."""
+    check = partial(check_number, at_least=at_least, at_most=at_most, positive=positive)
+    return partial(_check_unless, allow=allow, check=check)
+
+
+def choice(*choices: Any) -> Constraint:
+    """Return the constraint of one of several values."""
+    return partial(check_choice, choices=choices)
+
+
+def by_modality(constraint: Constraint) -> Constraint:
+    """Return the constraint of a value, or of each value of a dict by modality."""
+
+    def check(value: Any, parameter: str) -> None:
+        for one in value.values() if isinstance(value, Mapping) else (value,):
+            constraint(one, parameter)
+
+    return check
+
+
+def _check_unless(value: Any, parameter: str, *, allow: tuple[Any, ...], check: Constraint) -> None:
+    if isinstance(value, str) and allow:
+        check_choice(value, parameter, allow)
+    elif not any(value is allowed for allowed in allow):
+        check(value, parameter)
 
 
 def check_sparse(values: Any, where: str) -> None:

@@ -13,8 +13,8 @@ from modalhash.codes import pack_signs
 from modalhash.features import AnchorKernel
 from modalhash.linalg import unit_rows
 from modalhash.methods import gsph as step1
-from modalhash.methods._amsh_codes import label_patterns
 from modalhash.methods._logistic import logistic_regressions
+from modalhash.methods.amsh.start import label_patterns
 from modalhash.registry import METHODS
 from strategies import problems
 

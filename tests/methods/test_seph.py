@@ -10,7 +10,7 @@ from contract import block_data, make
 from modalhash.codes import pack_signs
 from modalhash.linalg import unit_rows
 from modalhash.methods import seph
-from modalhash.methods._amsh_codes import label_patterns
+from modalhash.methods.amsh.start import label_patterns
 from modalhash.registry import METHODS
 
 METHOD = METHODS["seph"]

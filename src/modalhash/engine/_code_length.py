@@ -210,13 +210,12 @@ def _fit_lengths(
     pairs: Array | None,
     callback: Callback | None,
 ) -> Iterator[CrossModalHasher]:
-    """Iterate over models of these lengths: of one fit where the method can do that, else each when it is wanted."""
+    """Yield a model of each length; they are fitted together if the method shares work between lengths."""
     from sklearn.base import clone
 
-    fit_path = getattr(hasher, "fit_path", None)
-    if len(lengths) > 1 and fit_path is not None:
+    if len(lengths) > 1 and hasher.shares_lengths:
         shown = _with_length(callback, ", ".join(map(str, lengths)))
-        yield from fit_path(features, labels, n_bits=lengths, pairs=pairs, callback=shown).values()
+        yield from hasher.fit_path(features, labels, n_bits=lengths, pairs=pairs, callback=shown).values()
         return
     for length in lengths:
         shown = _with_length(callback, str(length))

@@ -47,11 +47,11 @@ from scipy import linalg
 from modalhash._typing import Array, Matrix, PerModality
 from modalhash.features import Linear
 from modalhash.linalg import RidgeFactor, balanced_procrustes, orthogonal_procrustes, sign, squared, unit_rows
-from modalhash.methods._amsh_codes import label_patterns
 from modalhash.methods._centred import CentredFeatures
 from modalhash.methods._label_similarity import similarity_times, squared_similarity
 from modalhash.methods._paired import PairedHasher
 from modalhash.methods._robust_kmeans import robust_kmeans
+from modalhash.methods.amsh.start import label_patterns
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_number, per_modality

@@ -58,8 +58,8 @@ from modalhash.base import Training
 from modalhash.blocks import row_slices
 from modalhash.codes import pack_signs
 from modalhash.linalg import unit_rows
-from modalhash.methods._amsh_codes import label_patterns
 from modalhash.methods._logistic import LogisticHasher, sum_of
+from modalhash.methods.amsh.start import label_patterns
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_number

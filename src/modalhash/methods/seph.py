@@ -57,9 +57,9 @@ from modalhash._typing import Array, Matrix, PerModality
 from modalhash.base import BLOCK_VALUES
 from modalhash.blocks import FeatureBlocks, row_slices
 from modalhash.linalg import sign, squared, unit_rows
-from modalhash.methods._amsh_codes import label_patterns
 from modalhash.methods._logistic import LogisticHasher, sum_of
 from modalhash.methods._paired import PairedHasher
+from modalhash.methods.amsh.start import label_patterns
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed, row_keys
 from modalhash.validation import check_choice, check_int, check_memory, check_number

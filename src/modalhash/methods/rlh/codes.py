@@ -33,7 +33,7 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -298,33 +298,30 @@ def falling_rate(rate: float, done: float) -> float:
 
 def learn_codes(
     problem: Problem,
-    lengths: Sequence[int],
+    n_bits: int,
     schedule: Schedule,
-    report: Callable[[int, float], None] = lambda step, objective: None,
-) -> list[tuple[Model, Array]]:
-    """Return, for each code length, A, b, γ and δ, and the trace of the objective.
+    report: Callable[[int, int, float], None] = lambda step, total, objective: None,
+) -> tuple[Model, Array]:
+    """Return A, b, γ and δ, and the trace of the objective.
 
     The trace is measured at the final sharpness on pairs drawn before the first step: at the start, after every
-    twentieth step and at the end. All lengths see the same batches, and none depends on the others.
+    twentieth step and at the end.
     """
     steps, k, n_kinds = schedule.steps, problem.labels.S.shape[1], len(kinds_of(len(problem.modalities)))
     rng = np.random.default_rng([*problem.seeds, 1])
     draw = Sampler(problem, schedule, schedule.batch_size, rng)
     few = Sampler(problem, schedule, min(schedule.batch_size, TRACE_BATCH), rng)
     fixed = [few(step) for step in range(TRACE_BATCHES)]
-    models = [Model.start(k, n_bits, n_kinds, np.random.default_rng(problem.seeds)) for n_bits in lengths]
-    adams = [Adam(len(model.values)) for model in models]
-    traces: list[list[float]] = [[] for _ in models]
+    model = Model.start(k, n_bits, n_kinds, np.random.default_rng(problem.seeds))
+    adam = Adam(len(model.values))
+    trace: list[float] = []
     for step in range(steps + 1):
         if step % TRACE_EVERY == 0 or step == steps:
-            for model, trace in zip(models, traces, strict=True):
-                trace.append(float(np.mean([objective_of(model, some, schedule.sharpness) for some in fixed])))
+            trace.append(float(np.mean([objective_of(model, some, schedule.sharpness) for some in fixed])))
             if step:
-                report(step, float(np.mean([trace[-1] for trace in traces])))
-        if step == steps:
-            break
-        done = (step + 1) / steps
-        batch, alpha = draw(step), 1 + (schedule.sharpness - 1) * done
-        for model, adam in zip(models, adams, strict=True):
-            adam(model.values, gradient(model, batch, alpha), falling_rate(schedule.learning_rate, done))
-    return [(model, np.array(trace)) for model, trace in zip(models, traces, strict=True)]
+                report(step, steps, trace[-1])
+        if step < steps:
+            done = (step + 1) / steps
+            alpha = 1 + (schedule.sharpness - 1) * done
+            adam(model.values, gradient(model, draw(step), alpha), falling_rate(schedule.learning_rate, done))
+    return model, np.array(trace)

@@ -24,41 +24,39 @@ frequent, and a cosine is not what a ranking by relevance needs: both are gone h
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from itertools import repeat
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
-from modalhash._parallel import parallel_map
+from modalhash._parallel import parallel_map, submit, worker_threads
 from modalhash._typing import Array, Codes, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import row_slices
+from modalhash.blocks import Parts, row_slices
 from modalhash.codes import pack_signs
-from modalhash.features import FeatureMap
 from modalhash.items import Items
 from modalhash.kernel_choice import kernel_maps
-from modalhash.methods._amsh_functions import learn_functions, sample_rows
-from modalhash.methods._background import background
+from modalhash.methods.amsh.functions import HashFunctions, learn_functions, sample_rows
 from modalhash.methods.rlh.codes import Model, Problem, Schedule, Source, learn_codes
 from modalhash.methods.rlh.label_space import LabelSpace, Relevance, unit_label_rows
 from modalhash.methods.rlh.own_codes import learn_own_codes
 from modalhash.methods.rlh.posteriors import Folds, LabelRegression, regress_labels
-from modalhash.progress import Callback, Reporter
+from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import (
-    check_choice,
-    check_int,
+    by_modality,
     check_label_rows,
     check_memory,
-    check_number,
     check_sparse,
+    choice,
+    integer,
+    number,
     per_modality,
 )
 
@@ -71,6 +69,7 @@ SCALE_ROWS = 2000
 """Items by which the two parts of averaged hash functions are brought to one scale."""
 
 
+@dataclass(eq=False, repr=False)
 class RLH(CrossModalHasher):
     r"""Learn codes whose Hamming distance tells how likely two items share a label; modalities need no pairing.
 
@@ -155,109 +154,57 @@ class RLH(CrossModalHasher):
     """
 
     distributed = True
+    shares_lengths = True
+    _parameter_constraints: ClassVar = {
+        "cross_weight": number(),
+        "mixed_weight": number(),
+        "label_weight": number(),
+        "graded": number(at_most=1),
+        "steps": integer(),
+        "batch_size": integer(),
+        "learning_rate": number(positive=True),
+        "sharpness": number(1),
+        "posterior_ridge": by_modality(number()),
+        "n_folds": integer(2),
+        "n_posteriors": integer(2),
+        "label_rank": integer(),
+        "functions": choice("average", "margin", "posterior"),
+        "own_steps": integer(0),
+        "margins": choice(True, False),
+        "ridge": by_modality(number()),
+        "function_iter": integer(),
+        "tol": number(),
+        "precision": choice("float32", "float64"),
+        "memory_limit": check_memory,
+        "unlabelled": choice("error", "allow", "posterior"),
+    }
 
-    objective_: dict[str, Any]
-    n_iter_: dict[str, Any]
-    label_functions_: Array
-    bias_: Array
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        cross_weight: float = 1.0,
-        mixed_weight: float = 1.0,
-        label_weight: float = 1.0,
-        graded: float = 0.2,
-        steps: int = 600,
-        batch_size: int = 128,
-        learning_rate: float = 0.02,
-        sharpness: float = 4.0,
-        posterior_ridge: PerModality[float] = 0.1,
-        n_folds: int = 5,
-        n_posteriors: int = 20_000,
-        label_rank: int = 512,
-        functions: str = "average",
-        own_steps: int = 600,
-        margins: bool = True,
-        kernel: PerModality[str | None] = "auto",
-        n_anchors: PerModality[int] = 1500,
-        ridge: PerModality[float] = 0.003,
-        function_iter: int = 2,
-        tol: float = 0.0,
-        precision: str = "float32",
-        memory_limit: int | str | None = "2GB",
-        unlabelled: str = "error",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.cross_weight = cross_weight
-        self.mixed_weight = mixed_weight
-        self.label_weight = label_weight
-        self.graded = graded
-        self.steps = steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.sharpness = sharpness
-        self.posterior_ridge = posterior_ridge
-        self.n_folds = n_folds
-        self.n_posteriors = n_posteriors
-        self.label_rank = label_rank
-        self.functions = functions
-        self.own_steps = own_steps
-        self.margins = margins
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.function_iter = function_iter
-        self.tol = tol
-        self.precision = precision
-        self.memory_limit = memory_limit
-        self.unlabelled = unlabelled
-        self.random_state = random_state
-
-    def fit_path(
-        self,
-        X: Any,
-        Y: Any = None,
-        *,
-        n_bits: Sequence[int] = (16, 32, 64, 128),
-        pairs: Any = None,
-        callback: Callback | None = None,
-    ) -> dict[int, Self]:
-        """Return one fitted model for each code length; features, Gram matrices and posteriors are computed once.
-
-        All lengths see the same batches in step 1 and share every pass over the data in step 2. The models are those
-        that :meth:`fit` gives at each length with the same int as ``random_state``. This estimator stays as it was.
-
-        Parameters
-        ----------
-        X, Y, pairs, callback : as for :meth:`fit`; the callback may be called from several threads
-        n_bits : the code lengths, each once
-
-        Returns
-        -------
-        dict from code length to model, in the order given
-
-        Examples
-        --------
-        >>> from modalhash.data import generate
-        >>> data = generate(n_items=200, seed=0)
-        >>> models = RLH(n_anchors=100, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))
-        >>> {bits: model.codes_["text"].shape for bits, model in models.items()}
-        {8: (200, 1), 16: (200, 2)}
-        """
-        lengths = [check_int(bits, "n_bits", at_least=1) for bits in n_bits]
-        if not lengths or len(set(lengths)) < len(lengths):
-            raise ValueError(f"n_bits is {n_bits!r}; expected code lengths, each once, e.g. (16, 32, 64, 128)")
-        models = {bits: clone(self).set_params(n_bits=bits) for bits in lengths}
-        data = models[max(lengths)]._check(X, Y, pairs)
-        for bits, learned in self._fit_lengths(data, lengths, Reporter(callback)).items():
-            models[bits]._remember(data, learned)
-            models[bits]._check_fitted(data)
-        return models
+    n_bits: int = 64
+    _: KW_ONLY
+    cross_weight: float = 1.0
+    mixed_weight: float = 1.0
+    label_weight: float = 1.0
+    graded: float = 0.2
+    steps: int = 600
+    batch_size: int = 128
+    learning_rate: float = 0.02
+    sharpness: float = 4.0
+    posterior_ridge: PerModality[float] = 0.1
+    n_folds: int = 5
+    n_posteriors: int = 20_000
+    label_rank: int = 512
+    functions: str = "average"
+    own_steps: int = 600
+    margins: bool = True
+    kernel: PerModality[str | None] = "auto"
+    n_anchors: PerModality[int] = 1500
+    ridge: PerModality[float] = 0.003
+    function_iter: int = 2
+    tol: float = 0.0
+    precision: str = "float32"
+    memory_limit: int | str | None = "2GB"
+    unlabelled: str = "error"
+    random_state: RandomState = None
 
     def label_codes(self, Y: Any) -> Codes:
         """Return the learned codes of label rows, seen in training or not: the signs of Aᵀl̃ + b.
@@ -274,119 +221,103 @@ class RLH(CrossModalHasher):
         labels = check_label_rows(Y, len(self.classes_))
         return pack_signs(_code_signs(unit_label_rows(labels), self.label_functions_, self.bias_))
 
+    @worker_threads()
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        return self._fit_lengths(data, [data.n_bits], report)[data.n_bits]
-
-    def _fit_lengths(self, data: Training, lengths: list[int], report: Reporter) -> dict[int, dict[str, Any]]:
-        """Return the learned attributes for every code length."""
-        seed, ridges, schedule = root_seed(self.random_state), self._ridges("ridge", data.X), self._schedule()
-        options: dict[str, Any] = {"seed": seed, "bias": True, "dtype": self.precision}
-        Y = {name: sparse.csr_array(labels) for name, labels in (data.Y or {}).items()}
-        maps = kernel_maps(data.X, Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)  # φ
-        space = LabelSpace(Y, check_int(self.label_rank, "label_rank", at_least=1), seed)  # l̃
-        with background() as submit:
-            parts = self._regressions(data.X, Y, maps, space, seed, report)  # Φ, W, ŝ
-            problem = self._problem(space, parts, seed)
-            step_1 = submit(self._learn_codes, problem, lengths, schedule, report)
-            inverses = {name: submit(part.inverse, ridges[name]) for name, part in parts.items()}  # for step 2
-            codes = [_Codes(space, model, trace, schedule.steps) for model, trace in step_1()]  # A, b, B
-            step_3 = submit(self._learn_own_codes, problem, [found.model for found in codes], schedule.sharpness)
+        """Learn codes from labels and posteriors, then hash functions; a submitted call overlaps with what follows."""
+        ridge, schedule = per_modality(self.ridge, data.X, "ridge"), self._schedule()
+        space, parts = data.once("posteriors", self._posteriors, data, report)  # l̃; φ, W and ŝ of each modality
+        problem = data.once("problem", self._problem, data, space, parts)
+        step_1 = submit(learn_codes, problem, data.n_bits, schedule, partial(report, "codes"))
+        inverses = data.once("inverses", lambda: {name: submit(parts[name].inverse, ridge[name]) for name in parts})
+        model, trace = step_1()  # A, b, γ, δ
+        codes = LabelCodes(space, model)  # B = sgn(Aᵀl̃ + b)
+        step_3 = submit(learn_own_codes, problem, model, self._own_steps(), schedule.sharpness)
+        functions, traces = {}, {}
+        for name, part in parts.items():
             if self.functions != "posterior":
-                for name, part in parts.items():
-                    self._learn_margin_functions(name, part, inverses[name], ridges[name], codes, report)  # step 2: F
-            if self.functions != "margin":
-                for found, own in zip(codes, step_3(), strict=True):  # A_m, b_m
-                    for (name, part), functions in zip(parts.items(), own, strict=True):
-                        found.add_functions(name, part, part.code_functions(*functions))
-        return {found.model.r: found.attributes(data.X, maps, parts, self.precision) for found in codes}
+                B = codes.targets(part, unlabelled=self.unlabelled == "posterior")
+                step_2 = self._learn_functions(name, part, B, inverses[name], ridge[name], report)
+                functions[name], traces[name] = [step_2.F], np.array(step_2.trace)
+        if self.functions != "margin":
+            for (name, part), (A, b) in zip(parts.items(), step_3(), strict=True):  # A_m, b_m
+                functions.setdefault(name, []).append(part.code_functions(A, b))
+        F = {name: average_functions(parts[name].phi, functions[name]).astype(self.precision) for name in data.X}
+        traces = {name: traces[name] for name in data.X if name in traces}
+        return {
+            "codes_": {name: _item_codes(codes, space, parts[name], data.X[name], F[name], name) for name in data.X},
+            "label_functions_": codes.A,
+            "bias_": codes.b,
+            "maps_": {name: parts[name].feature_map for name in data.X},
+            "functions_": F,
+            "objective_": {"codes": trace, "functions": traces},
+            "n_iter_": {"codes": self.steps, "functions": {name: len(values) for name, values in traces.items()}},
+        }
 
-    def _regressions(
-        self,
-        X: dict[str, Matrix],
-        Y: dict[str, sparse.csr_array],
-        maps: dict[str, FeatureMap],
-        space: LabelSpace,
-        seed: int,
-        report: Reporter,
-    ) -> dict[str, LabelRegression]:
-        """Learn the posteriors of every modality; modalities are ordered by content, whatever they are called."""
-        n_folds, memory = check_int(self.n_folds, "n_folds", at_least=2), check_memory(self.memory_limit)
-        count = check_int(self.n_posteriors, "n_posteriors", at_least=2)
-        share = None if memory is None else memory // len(maps)  # step 1 holds every modality in memory
-        ridges = self._ridges("posterior_ridge", X)
-        folds = dict(zip(X, parallel_map(Folds.of, X.values(), Y.values(), repeat(n_folds), repeat(seed)), strict=True))
-        parts: dict[str, LabelRegression] = {}
+    def _posteriors(self, data: Training, report: Reporter) -> tuple[LabelSpace, dict[str, LabelRegression]]:
+        """Return the label space, and the posteriors of each modality, ordered by content and not by name."""
+        X, seed = data.X, data.once("seed", root_seed, self.random_state)
+        Y = {name: sparse.csr_array(labels) for name, labels in (data.Y or {}).items()}
+        options: dict[str, Any] = {"seed": seed, "bias": True, "dtype": self.precision}
+        maps = kernel_maps(X, Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
+        space, memory = LabelSpace(Y, self.label_rank, seed), check_memory(self.memory_limit)
+        share = None if memory is None else memory // len(maps)  # step 1 needs every modality
+        ridge = per_modality(self.posterior_ridge, X, "posterior_ridge")
+        split = parallel_map(Folds.of, X.values(), Y.values(), repeat(self.n_folds), repeat(seed))
+        folds, parts = dict(zip(X, split, strict=True)), {}
         for name in sorted(folds, key=lambda name: folds[name].key):
             phi = folds[name].features(X[name], maps[name], share)
             report("features", 1, 1)
+            member, unlabelled = space.members[name][folds[name].order], self.unlabelled == "posterior"
             parts[name] = regress_labels(
-                phi,
-                folds[name],
-                space.members[name][folds[name].order],
-                space,
-                ridge=ridges[name],
-                n_posteriors=count,
-                all_items=self.unlabelled == "posterior",
-            )
+                phi, maps[name], folds[name], member, space,
+                ridge=ridge[name], n_posteriors=self.n_posteriors, all_items=unlabelled,
+            )  # fmt: skip
             report(f"posteriors: {name}", 1, 1)
-        return parts
+        return space, parts
 
-    def _problem(self, space: LabelSpace, parts: dict[str, LabelRegression], seed: int) -> Problem:
+    def _problem(self, data: Training, space: LabelSpace, parts: dict[str, LabelRegression]) -> Problem:
         """Return the sources of steps 1 and 3: posteriors of every modality, and label patterns."""
+        seed = data.once("seed", root_seed, self.random_state)
         seeds = [seed, sum(part.folds.key for part in parts.values())]
         rows, counts = space.sample(self.n_posteriors, np.random.default_rng([*seeds, 0]))
         labels = Source.of(space.coordinates(rows) * np.float32(space.scale), rows, counts)
-        relevance = Relevance(space.patterns, float(self.graded))
-        return Problem([part.source for part in parts.values()], labels, relevance, seeds)
+        return Problem([part.source for part in parts.values()], labels, Relevance(space.patterns, self.graded), seeds)
 
-    def _learn_codes(
-        self, problem: Problem, lengths: list[int], schedule: Schedule, report: Reporter
-    ) -> list[tuple[Model, Array]]:
-        """Step 1 at every code length, with one BLAS thread because products are small and must round alike."""
-        with threadpool_limits(1, user_api="blas"):
-            return learn_codes(
-                problem, lengths, schedule, lambda step, value: report("codes", step, schedule.steps, value)
-            )
-
-    def _learn_own_codes(
-        self, problem: Problem, models: list[Model], sharpness: float
-    ) -> list[list[tuple[Array, Array]]]:
-        """Step 3 at every code length: A and b of each modality."""
-        steps = check_int(self.own_steps, "own_steps", at_least=0)
-        if self.functions == "margin":
-            return []
-        with threadpool_limits(1, user_api="blas"):
-            return [learn_own_codes(problem, model, steps=steps, sharpness=sharpness) for model in models]
-
-    def _learn_margin_functions(
-        self,
-        name: str,
-        part: LabelRegression,
-        inverse: Callable[[], Array],
-        ridge: float,
-        codes: list[_Codes],
-        report: Reporter,
-    ) -> None:
-        """Step 2 for the codes of all lengths at once: each pass over the data serves all of them."""
-        steps, unlabelled = check_int(self.function_iter, "function_iter", at_least=1), self.unlabelled == "posterior"
-        margin = learn_functions(
+    def _learn_functions(
+        self, name: str, part: LabelRegression, B: Array, inverse: Callable[[], Array], ridge: float, report: Reporter
+    ) -> HashFunctions:
+        """Step 2, as AMSH has it."""
+        targets = len(part.member) if self.unlabelled == "posterior" else part.folds.n
+        return learn_functions(
             part.phi,
-            [found.targets(part, unlabelled=unlabelled) for found in codes],
+            B,
             inverse,
+            max_iter=self.function_iter,
+            tol=self.tol,
+            report=partial(report, f"functions: {name}"),
             ridge=ridge,
-            max_iter=steps,
-            tol=check_number(self.tol, "tol"),
             margins=self.margins,
-            sample=sample_rows(len(part.member) if unlabelled else part.folds.n),  # rows that have targets
-            report=lambda step, value: report(f"functions: {name}", step, steps, value),
+            sample=sample_rows(targets),
         )
-        for found, (F, trace) in zip(codes, margin, strict=True):
-            found.add_functions(name, part, F)
-            found.traces[name] = np.array(trace)
+
+    def _own_steps(self) -> int:
+        return 0 if self.functions == "margin" else self.own_steps
+
+    def _schedule(self) -> Schedule:
+        if not (self.cross_weight or self.mixed_weight or self.label_weight):
+            raise ValueError("cross_weight, mixed_weight and label_weight are all 0; expected one above 0")
+        return Schedule(
+            cross=self.cross_weight,
+            mixed=self.mixed_weight,
+            labels=self.label_weight,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            sharpness=self.sharpness,
+        )
 
     def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
         """Check as all methods do, but leave CSR labels as they are and say what becomes of items without labels."""
-        check_choice(self.unlabelled, "unlabelled", ("error", "allow", "posterior"))
         model = copy(self)
         model.unlabelled = "error" if self.unlabelled == "error" else "allow"
         with warnings.catch_warnings():
@@ -413,84 +344,51 @@ class RLH(CrossModalHasher):
         data = super()._check(X, marks, pairs)
         return replace(data, Y={name: labels[name] for name in data.X})
 
-    def _schedule(self) -> Schedule:
-        """Return the checked parameters of step 1; others that are only choices are checked here as well."""
-        check_choice(self.functions, "functions", ("average", "margin", "posterior"))
-        check_choice(self.margins, "margins", (True, False))
-        check_choice(self.precision, "precision", ("float32", "float64"))
-        if check_number(self.graded, "graded") > 1:
-            raise ValueError(f"graded is {self.graded}; expected a share from 0 to 1")
-        schedule = Schedule(
-            cross=check_number(self.cross_weight, "cross_weight"),
-            mixed=check_number(self.mixed_weight, "mixed_weight"),
-            labels=check_number(self.label_weight, "label_weight"),
-            steps=check_int(self.steps, "steps", at_least=1),
-            batch_size=check_int(self.batch_size, "batch_size", at_least=1),
-            learning_rate=check_number(self.learning_rate, "learning_rate", positive=True),
-            sharpness=check_number(self.sharpness, "sharpness", at_least=1.0),
-        )
-        if not (schedule.cross or schedule.mixed or schedule.labels):
-            raise ValueError("cross_weight, mixed_weight and label_weight are all 0; expected one above 0")
-        return schedule
 
-    def _ridges(self, parameter: str, X: Mapping[str, Any]) -> dict[str, float]:
-        values = per_modality(getattr(self, parameter), X, parameter)
-        return {name: check_number(value, parameter) for name, value in values.items()}
+class LabelCodes:
+    """Learned codes of the label patterns.
 
+    Attributes
+    ----------
+    A, b : code functions of label rows of length 1 (n_classes, r), and (r,)
+    positive : (patterns, r), which bits are 1
+    """
 
-class _Codes:
-    """What is learned at one code length: functions of labels first, then of the features of each modality."""
-
-    def __init__(self, space: LabelSpace, model: Model, trace: Array, steps: int) -> None:
-        self.model, self.trace, self.steps = model, trace, steps
-        self.A = space.in_classes(model.A * np.float32(space.scale))
-        self.positive = _code_signs(space.Lt, self.A, model.b)  # of every label pattern
-        self.members = space.members
-        self.functions: dict[str, Array] = {}
-        self.traces: dict[str, Array] = {}
+    def __init__(self, space: LabelSpace, model: Model) -> None:
+        self.A, self.b, self._model = space.in_classes(model.A * np.float32(space.scale)), model.b.copy(), model
+        self.positive = _code_signs(space.Lt, self.A, self.b)
 
     def targets(self, part: LabelRegression, *, unlabelled: bool) -> Array:
-        """Return B of every row, and zeros for items without labels, which then pull nowhere.
+        """Return B of every row, and zeros for items without labels, which therefore have no influence.
 
-        With ``unlabelled`` these have the reliable bits of their posteriors' codes instead.
+        With ``unlabelled`` these items have the reliable bits of the codes of their posteriors instead.
         """
         B = np.where(self.positive, np.int8(1), np.int8(-1))
         B = np.vstack([B, np.zeros_like(B[:1])])[part.member]
         if unlabelled:
-            own = part.phi.project(part.code_functions(self.model.A, self.model.b))
+            own = part.phi.project(part.code_functions(self._model.A, self._model.b))
             reliable = np.abs(own) >= RELIABLE * np.abs(own).mean(dtype=np.float64)
             np.copyto(B, (np.sign(own) * reliable).astype(np.int8), where=(part.member < 0)[:, None])
         return B
 
-    def add_functions(self, name: str, part: LabelRegression, F: Array) -> None:
-        """Take these hash functions, or their average with those of a modality that has some already."""
-        if name in self.functions:
-            rows = part.phi.take(np.arange(0, part.phi.n, max(1, part.phi.n // SCALE_ROWS)))
-            first, second = (M / float(np.abs(rows @ M.astype(rows.dtype)).mean()) for M in (self.functions[name], F))
-            F = first + second
-        self.functions[name] = F
 
-    def attributes(
-        self, X: Mapping[str, Matrix], maps: dict[str, FeatureMap], parts: dict[str, LabelRegression], precision: str
-    ) -> dict[str, Any]:
-        """Return the attributes of the estimator; items without labels get their codes from their features."""
-        functions = {name: self.functions[name].astype(precision) for name in X}
-        codes = {name: pack_signs(self.positive)[self.members[name]] for name in X}
-        for name, part in parts.items():
-            unlabelled = part.folds.order[part.folds.n :]
-            for some in row_slices(len(unlabelled), UNLABELLED_ROWS):
-                rows = unlabelled[some]
-                codes[name][rows] = pack_signs(maps[name].map(X[name][rows]) @ functions[name])
-        traces = {name: self.traces[name] for name in X if name in self.traces}
-        return {
-            "codes_": codes,
-            "label_functions_": self.A,
-            "bias_": self.model.b.copy(),
-            "maps_": maps,
-            "functions_": functions,
-            "objective_": {"codes": self.trace, "functions": traces},
-            "n_iter_": {"codes": self.steps, "functions": {name: len(trace) for name, trace in traces.items()}},
-        }
+def average_functions(phi: Parts, functions: list[Array]) -> Array:
+    """Return the sum of hash functions of the same features, each scaled to a mean projection of 1."""
+    if len(functions) == 1:
+        return functions[0]
+    rows = phi.take(np.arange(0, phi.n, max(1, phi.n // SCALE_ROWS)))
+    first, second = (F / float(np.abs(rows @ F.astype(rows.dtype)).mean()) for F in functions)
+    return first + second
+
+
+def _item_codes(codes: LabelCodes, space: LabelSpace, part: LabelRegression, X: Matrix, F: Array, name: str) -> Codes:
+    """Return the learned codes of the items of a modality; those without labels get codes from their features."""
+    found = pack_signs(codes.positive)[space.members[name]]
+    unlabelled = part.folds.order[part.folds.n :]
+    for some in row_slices(len(unlabelled), UNLABELLED_ROWS):
+        rows = unlabelled[some]
+        found[rows] = pack_signs(part.feature_map.map(X[rows]) @ F)
+    return found
 
 
 def _code_signs(Lt: sparse.csr_array, A: Array, b: Array) -> Array:

@@ -53,7 +53,7 @@ class OwnCodes:
         return smooth_codes(self.functions[m, :-1], self.functions[m, -1], S, alpha)
 
 
-def learn_own_codes(problem: Problem, model: Model, *, steps: int, sharpness: float) -> list[tuple[Array, Array]]:
+def learn_own_codes(problem: Problem, model: Model, steps: int, sharpness: float) -> list[tuple[Array, Array]]:
     """Return A and b of each modality, starting from those of step 1; with 0 steps, those of step 1."""
     n, cross = len(problem.modalities), cross_kinds(len(problem.modalities))
     own = OwnCodes(n, len(cross), model.k, model.r)

@@ -140,6 +140,7 @@ class LabelRegression:
     """The features of one modality, and what they know of its labels."""
 
     folds: Folds
+    feature_map: FeatureMap
     phi: Parts  # rows in the order of the folds
     member: Array  # pattern of every row of phi; −1 without labels
     gram: Array  # G
@@ -159,13 +160,21 @@ class LabelRegression:
 
 
 def regress_labels(
-    phi: Parts, folds: Folds, member: Array, space: LabelSpace, *, ridge: float, n_posteriors: int, all_items: bool
+    phi: Parts,
+    feature_map: FeatureMap,
+    folds: Folds,
+    member: Array,
+    space: LabelSpace,
+    *,
+    ridge: float,
+    n_posteriors: int,
+    all_items: bool,
 ) -> LabelRegression:
     """Learn the posteriors of one modality.
 
     Parameters
     ----------
-    phi : features, in the order of the folds
+    phi, feature_map : features, in the order of the folds, and the map that makes them
     member : pattern of every row of ``phi``; −1 without labels
     n_posteriors : items, about, whose out-of-fold posteriors are computed
     all_items : count items without labels in G
@@ -177,7 +186,8 @@ def regress_labels(
         G += gram_without_labels(phi, member)
     S, patterns = out_of_fold(phi, member, folds, weights, n_posteriors)
     scale = inverse_deviation(float(S.var(dtype=np.float64)))
-    return LabelRegression(folds, phi, member, G, weights[-1], Source.of(S * np.float32(scale), patterns), scale)
+    source = Source.of(S * np.float32(scale), patterns)
+    return LabelRegression(folds, feature_map, phi, member, G, weights[-1], source, scale)
 
 
 def solve_folds(gram: list[Array], cross: list[Array], ridge: float) -> tuple[Array, Array]:

@@ -168,8 +168,6 @@ def test_threads_change_nothing(data):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("stage", ["codes", "features", "functions"])
 def test_an_error_in_any_step_ends_the_fit_and_leaves_the_model_as_it_was(data, threads, stage):
-    """Step 1 goes beside the features, in a thread of its own where there are several."""
-
     def stop(progress):
         if progress.stage.startswith(stage):
             raise InterruptedError(progress.stage)
@@ -182,21 +180,13 @@ def test_an_error_in_any_step_ends_the_fit_and_leaves_the_model_as_it_was(data, 
     assert not hasattr(model, "codes_")
 
 
-@pytest.mark.parametrize("parameters", [{}, {"init": "pca"}, {"solver": "samples"}])
-def test_a_large_step_1_comes_before_the_features_and_finds_the_same(data, monkeypatch, parameters):
-    stages = []
+def test_a_large_step_1_finds_the_same_with_several_threads(data, monkeypatch):
     with threadpool_limits(2, user_api="blas"):
-        beside = small(**parameters).fit_path(data.X, data.Y, n_bits=(8, 16))
-        monkeypatch.setattr("modalhash.methods.amsh.ONE_THREAD_BELOW", 1)
-        before = small(**parameters).fit_path(data.X, data.Y, n_bits=(8, 16))
-        alone = small(n_bits=16, **parameters).fit(data.X, data.Y, callback=lambda p: stages.append(p.stage))
-    if "init" not in parameters:
-        assert stages[0].startswith("codes")
-        assert stages.index("features") == small().code_iter, "all of step 1 first: its memory is free then"
+        one = small().fit(data.X, data.Y)
+        monkeypatch.setattr("modalhash.methods.amsh.codes.ONE_THREAD_BELOW", 1)
+        several = small().fit(data.X, data.Y)
     for name in data.X:
-        np.testing.assert_array_equal(before[8].codes_[name], beside[8].codes_[name])
-        np.testing.assert_array_equal(before[16].functions_[name], beside[16].functions_[name])
-        np.testing.assert_array_equal(alone.codes_[name], beside[16].codes_[name])
+        np.testing.assert_array_equal(one.codes_[name], several.codes_[name])
 
 
 def test_traces_and_counts(data):
@@ -316,13 +306,14 @@ def test_more_bits_than_directions_start_as_noise():
 
 def test_fit_path_refuses_weights_that_are_not_finite(monkeypatch):
     data = generate(n_items=60, seed=0)
-    learn = AMSH._fit_lengths
+    learn = AMSH._fit
 
-    def spoiled(self, *args):
-        learned = learn(self, *args)
-        learned[16]["functions_"]["text"][0, 0] = np.nan
+    def spoiled(self, data, report):
+        learned = learn(self, data, report)
+        if data.n_bits == 16:
+            learned["functions_"]["text"][0, 0] = np.nan
         return learned
 
-    monkeypatch.setattr(AMSH, "_fit_lengths", spoiled)
+    monkeypatch.setattr(AMSH, "_fit", spoiled)
     with pytest.raises(ValueError, match="AMSH: functions_/text has NaN or infinite values"):
         AMSH(n_anchors=20, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))

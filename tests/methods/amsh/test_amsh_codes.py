@@ -9,9 +9,23 @@ from hypothesis import strategies as st
 
 from modalhash.features import Linear
 from modalhash.linalg import balanced_procrustes
-from modalhash.methods import _amsh_codes as step1
+from modalhash.methods.amsh import codes as step1
+from modalhash.methods.amsh.start import Start, label_patterns
 from reference import amsh as reference
 from strategies import problems, weights
+
+
+def learn_codes(views, w, n_steps):
+    """Lines 2-7 of Algorithm 1; return the objective after each iteration."""
+    trace = []
+    for _ in range(n_steps):
+        for view in views:
+            step1.update_P(view)
+            step1.update_V(view, views, w)
+            step1.update_B(view, w)
+            step1.update_E(view, w)
+        trace.append(step1.objective(views, w))
+    return trace
 
 
 def slow_objective(views, w):
@@ -41,9 +55,9 @@ def test_no_sub_step_raises_the_objective(problem, eta, intra, inter):
     w = step1.Weights(eta, intra, inter)
     views = feasible_views(L, V)
     steps = [lambda i=i: step1.update_P(views[i]) for i in range(len(views))]
-    steps += [lambda i=i: step1.update_V(views, i, w) for i in range(len(views))]
+    steps += [lambda i=i: step1.update_V(views[i], views, w) for i in range(len(views))]
     steps += [lambda i=i: step1.update_B(views[i], w) for i in range(len(views))]
-    steps += [lambda i=i: step1.update_T(views[i], w) for i in range(len(views))]
+    steps += [lambda i=i: step1.update_E(views[i], w) for i in range(len(views))]
     value = slow_objective(views, w)
     for _ in range(4):
         for step in steps:
@@ -59,7 +73,7 @@ def test_no_sub_step_raises_the_objective(problem, eta, intra, inter):
 def test_v_is_balanced_and_uncorrelated_even_when_rank_deficient(problem, eta, intra, inter):
     L, V = problem
     views = [step1.View(labels, v, np.random.default_rng(0)) for labels, v in zip(L, V, strict=True)]
-    step1.learn_codes(views, step1.Weights(eta, intra, inter), max_iter=3, tol=0)
+    learn_codes(views, step1.Weights(eta, intra, inter), 3)
     for view in views:
         n, r = view.V.shape
         np.testing.assert_allclose(view.V.T @ view.V / n, np.eye(r), atol=1e-6)
@@ -72,7 +86,7 @@ def test_v_is_balanced_and_uncorrelated_even_when_rank_deficient(problem, eta, i
 def test_weighted_v_is_balanced_and_uncorrelated(problem):
     L, _ = problem
     for labels in L:
-        rows, member, counts = step1.label_patterns(labels)
+        rows, member, counts = label_patterns(labels)
         np.testing.assert_array_equal(rows[member], labels)
         np.testing.assert_array_equal(np.bincount(member), counts)
         r = len(rows) - 1
@@ -97,7 +111,7 @@ def test_fast_step_1_is_the_papers(rng, margins):
     V = [rng.standard_normal((len(labels), 8)) for labels in L]  # infeasible, as a PCA start is
     views = [step1.View(labels, v, rng) for labels, v in zip(L, V, strict=True)]
     w = step1.Weights(1.0, 1e-3, 1e-3, label_margins=margins)
-    trace = step1.learn_codes(views, w, max_iter=15, tol=0)
+    trace = learn_codes(views, w, 15)
     slow: list[float] = []
     B, slow_V = reference.step_1(
         [labels.T.astype(float) for labels in L], [v.T for v in V], margins=margins, watch=slow.append
@@ -114,14 +128,14 @@ def test_patterns_are_samples_from_a_pattern_constant_start(rng):
     L = [multi_label(rng, 500, 6), multi_label(rng, 400, 6)]
     samples, patterns, members = [], [], []
     for labels in L:
-        rows, member, counts = step1.label_patterns(labels)
+        rows, member, counts = label_patterns(labels)
         V = rng.standard_normal((len(rows), 5))
         samples.append(step1.View(labels, V[member], rng))
         patterns.append(step1.View(rows, V, rng, counts.astype(float)))
         members.append(member)
     w = step1.Weights(1.0, 1e-3, 1e-3)
-    by_sample = step1.learn_codes(samples, w, max_iter=10, tol=0)
-    by_pattern = step1.learn_codes(patterns, w, max_iter=10, tol=0)
+    by_sample = learn_codes(samples, w, 10)
+    by_pattern = learn_codes(patterns, w, 10)
     np.testing.assert_allclose(by_pattern, by_sample, rtol=1e-9)
     for one, other, member in zip(samples, patterns, members, strict=True):
         np.testing.assert_allclose(other.V[member], one.V, atol=1e-6)
@@ -131,7 +145,7 @@ def test_patterns_are_samples_from_a_pattern_constant_start(rng):
 @pytest.mark.parametrize("n_classes", [3, 64, 65, 200])
 def test_label_patterns_of_any_width(rng, n_classes):
     L = multi_label(rng, 7, n_classes)[rng.integers(7, size=50)]
-    rows, member, counts = step1.label_patterns(L)
+    rows, member, counts = label_patterns(L)
     assert len(rows) == len(np.unique(L, axis=0))
     np.testing.assert_array_equal(rows[member], L)
     assert counts.sum() == 50
@@ -144,7 +158,7 @@ def test_sparse_and_dense_labels_agree(rng, monkeypatch):
     for threshold in (0.0, 1.0):
         monkeypatch.setattr(step1, "SPARSE_BELOW", threshold)
         view = step1.View(L, np.random.default_rng(1).standard_normal((80, 6)), np.random.default_rng(0))
-        results.append(step1.learn_codes([view], step1.Weights(1.0, 1e-2, 0.0), max_iter=5, tol=0))
+        results.append(learn_codes([view], step1.Weights(1.0, 1e-2, 0.0), 5))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-10)
 
 
@@ -159,8 +173,9 @@ def items(seed, n, patterns):
 @settings(max_examples=40)
 def test_a_row_stands_for_items_with_its_labels(seed, n, patterns, n_bits):
     X, labels = items(seed, n, patterns)
-    start = step1.Start.of(X, labels, None, n_bits, seed=0)
-    view, row = start.view(n_bits, shared=True)
+    start = Start.of(X, labels, None, n_bits, seed=0)
+    view = start.view(n_bits, shared=True)
+    row = view.row
     np.testing.assert_array_equal(view.L[row], labels)
     np.testing.assert_array_equal(np.bincount(row, minlength=len(view.L)), view.w)
     assert view.w.min() >= 1
@@ -168,14 +183,14 @@ def test_a_row_stands_for_items_with_its_labels(seed, n, patterns, n_bits):
     assert len(view.L) <= min(n, len(start.patterns) + 32 * n_bits)
     assert view.n == n
     assert np.abs(view.w @ view.V).max() < 1e-9 * n
-    own, row = start.view(n_bits, shared=False)
-    np.testing.assert_array_equal(own.L[row], labels)
+    own = start.view(n_bits, shared=False)
+    np.testing.assert_array_equal(own.L[own.row], labels)
 
 
 def test_a_random_start_is_like_the_mean_of_items_with_random_starts():
     X, labels = items(0, 20_000, 30)
-    start = step1.Start.of(X, labels, None, 16, seed=0)
-    view, _ = start.view(16, shared=True)
+    start = Start.of(X, labels, None, 16, seed=0)
+    view = start.view(16, shared=True)
     scaled = view.V * np.sqrt(view.w)[:, None]
     assert scaled.var() == pytest.approx(1, rel=0.05)
 
@@ -183,12 +198,12 @@ def test_a_random_start_is_like_the_mean_of_items_with_random_starts():
 def test_a_start_from_features_is_the_mean_over_the_items_of_a_row():
     X, labels = items(1, 900, 20)
     phi = Linear().fit_blocks(X)
-    start = step1.Start.of(X, labels, phi, 5, seed=0)
-    view, row = start.view(2, shared=True)
+    start = Start.of(X, labels, phi, 5, seed=0)
+    view = start.view(2, shared=True)
     projected = start.projected
     assert projected.shape == (900, 3)  # no more directions than features
     for k in range(len(view.w)):
-        np.testing.assert_allclose(view.V[k], projected[row == k, :2].mean(axis=0), atol=1e-12)
-    wide, _ = start.view(5, shared=True)
+        np.testing.assert_allclose(view.V[k], projected[view.row == k, :2].mean(axis=0), atol=1e-12)
+    wide = start.view(5, shared=True)
     assert wide.V.shape == (len(wide.w), 5)  # the rest is noise
     assert np.all(wide.V[:, 3:].std(axis=0) > 0)

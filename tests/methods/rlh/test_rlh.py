@@ -16,11 +16,10 @@ from modalhash.data import generate
 from modalhash.evaluation import mean_average_precision
 from modalhash.features import AnchorKernel, Linear
 from modalhash.items import Items
-from modalhash.methods._amsh_functions import learn_functions
 from modalhash.methods.label_oracle import LabelOracle
 from modalhash.methods.rlh import codes, own_codes
 from modalhash.methods.rlh.label_space import LabelSpace, Relevance, label_patterns, leading_directions
-from modalhash.methods.rlh.posteriors import Folds, fold_sums, out_of_fold, solve_folds
+from modalhash.methods.rlh.posteriors import Folds, fold_sums, out_of_fold, regress_labels, solve_folds
 from reference import rlh as reference
 
 
@@ -271,7 +270,7 @@ def test_the_likelihood_of_items_held_out_rises(data):
     seen = codes.Problem([codes.Source.of(4 * S, member)], labels, Relevance(space.patterns), [0])
     ends = []
     for steps in (1, 60, 400):
-        [(model, trace)] = codes.learn_codes(seen, [16], schedule(steps=steps))
+        model, trace = codes.learn_codes(seen, 16, schedule(steps=steps))
         ends.append(np.mean([codes.objective_of(model, batch, 4.0) for batch in held_out]))
     assert ends[0] > ends[1] > ends[2]
     assert trace[-1] < 0.6 * trace[0]
@@ -316,7 +315,7 @@ def test_gradient_of_own_codes_is_the_references(n_modalities, monkeypatch):
 def test_own_codes_start_at_those_of_step_1_and_fit_the_posteriors_better():
     rng = np.random.default_rng(0)
     found, patterns = problem(rng, 2)
-    [(model, _)] = codes.learn_codes(found, [8], schedule(steps=60))
+    model, _ = codes.learn_codes(found, 8, schedule(steps=60))
     for A, b in own_codes.learn_own_codes(found, model, steps=0, sharpness=4.0):
         np.testing.assert_array_equal(A, model.A)
         np.testing.assert_array_equal(b, model.b)
@@ -418,16 +417,16 @@ def test_a_path_is_what_separate_fits_give(data, parameters):
             np.testing.assert_allclose(found.functions_[name], alone.functions_[name], rtol=1e-3, atol=1e-4)
 
 
-def test_lengths_share_every_pass(data, monkeypatch):
+def test_lengths_share_posteriors(data, monkeypatch):
     seen = []
 
-    def watched(phi, codes, *args, **options):
-        seen.append([B.shape[1] for B in codes])
-        return learn_functions(phi, codes, *args, **options)
+    def watched(phi, *args, **options):
+        seen.append(phi.n)
+        return regress_labels(phi, *args, **options)
 
-    monkeypatch.setattr("modalhash.methods.rlh.estimator.learn_functions", watched)
+    monkeypatch.setattr("modalhash.methods.rlh.estimator.regress_labels", watched)
     small(steps=5).fit_path(data.X, data.Y, n_bits=(6, 20, 12))
-    assert seen == [[6, 20, 12]] * 2
+    assert len(seen) == 2  # one for each modality
 
 
 def test_a_path_takes_items_and_refuses_wrong_lengths(data):
@@ -659,7 +658,7 @@ def test_anchors_are_capped_with_one_warning():
         ({"cross_weight": -1}, "cross_weight is -1"),
         ({"cross_weight": 0, "mixed_weight": 0, "label_weight": 0}, "are all 0; expected one above 0"),
         ({"graded": -0.1}, "graded is -0.1"),
-        ({"graded": 1.5}, "graded is 1.5; expected a share from 0 to 1"),
+        ({"graded": 1.5}, "graded is 1.5; expected a finite number ≥ 0 and ≤ 1"),
         ({"steps": 0}, "steps is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"learning_rate": 0}, "learning_rate is 0"),
@@ -684,14 +683,15 @@ def test_wrong_parameters_are_refused(data, parameters, message):
 
 def test_fit_path_refuses_weights_that_are_not_finite(monkeypatch):
     data = generate(n_items=60, seed=0)
-    learn = RLH._fit_lengths
+    learn = RLH._fit
 
-    def spoiled(self, *args):
-        learned = learn(self, *args)
-        learned[16]["functions_"]["text"][0, 0] = np.nan
+    def spoiled(self, data, report):
+        learned = learn(self, data, report)
+        if data.n_bits == 16:
+            learned["functions_"]["text"][0, 0] = np.nan
         return learned
 
-    monkeypatch.setattr(RLH, "_fit_lengths", spoiled)
+    monkeypatch.setattr(RLH, "_fit", spoiled)
     with pytest.raises(ValueError, match="RLH: functions_/text has NaN or infinite values"):
         RLH(n_anchors=20, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))
 

@@ -40,14 +40,16 @@ paper          here              is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from modalhash._typing import Array
 from modalhash.blocks import Parts, product, row_slices
+from modalhash.progress import has_converged
 
 STRIP_BYTES = 2**21
 """Features worked on at once: from ΦF to ΦᵀR they stay in the cache."""
@@ -58,61 +60,99 @@ PARALLEL = 1e-4
 """Squared sine of the angle between two steps below which they span no plane worth the name."""
 
 
+class HashFunctions:
+    """The hash functions F of one modality while they are learned.
+
+    Parameters
+    ----------
+    phi : Φ, in blocks
+    B : (n, r) codes, ±1; 0 for an item that has no target
+    ridge : ρ
+    margins : False is AMSH-m, where M = 0 and one plain step solves the ridge regression
+    accelerated : go as far along each step as pays
+    sample : rows on which accelerated steps find how far to go, by default :func:`sample_rows`
+
+    Attributes
+    ----------
+    F : (d, r), at first 0
+    trace : the objective after each iteration; it never rises, and its last value belongs to F
+    """
+
+    def __init__(
+        self,
+        phi: Parts,
+        B: Array,
+        *,
+        ridge: float,
+        margins: bool = True,
+        accelerated: bool = True,
+        sample: Array | None = None,
+    ) -> None:
+        self._phi, self._B, self._ridge, self._margins = phi, np.asarray(B, dtype=np.int8), ridge, margins
+        rows = sample_rows(phi.n) if sample is None else sample
+        self._sample = _Sample(phi, self._B, rows, ridge) if accelerated and margins else None
+        F = np.zeros((phi.width, B.shape[1]))
+        Z = np.zeros((0, B.shape[1])) if self._sample is None else np.zeros_like(self._sample.B)
+        self._at = _Point(F, *hinge_pass(phi, self._B, F, first=True), Z)
+        self._last: _Point | None = None
+        self._next, self._went_back = (F, Z), False
+        self.trace: list[float] = []
+
+    @property
+    def F(self) -> Array:
+        """The functions with the lowest objective so far, of each bit."""
+        return self._at.F
+
+    def update_F(self, inverse: Array) -> None:
+        """Take the step of Eq. (26), or a longer one, with the best M put in; ``inverse`` is (ΦᵀΦ + ρI)⁻¹."""
+        step = product(inverse, self._at.gradient)
+        if self._sample is None:
+            self._next = self._at.F + step, self._at.Z
+        else:
+            self._next = self._sample.lowest(self._at, step, self._last)
+
+    def update_M(self, *, final: bool = False) -> None:
+        """Find the best M of Eq. (27), the gradient it leaves and the objective, in one pass over the data.
+
+        A bit whose objective rose goes back to where it was. After the ``final`` iteration no gradient is needed.
+        """
+        F, Z = self._next
+        gradient, values = hinge_pass(self._phi, self._B, F, margins=self._margins, gradient=not final)
+        new = _Point(F, gradient - self._ridge * F, values + self._ridge * _squares(F), Z)
+        if self._sample is None:
+            _check(new.values, self._phi.n)
+        lowest = new if self._sample is None else new.unless_above(self._at)
+        self._at, self._last, self._went_back = lowest, self._at, lowest is not new
+        self.trace.append(float(lowest.values.sum()))
+
+    def has_converged(self, tol: float) -> bool:
+        """Return whether the last iteration lowered the objective by at most a share ``tol``; never if that is 0.
+
+        While a bit has just gone back, its plain step may still lower the objective.
+        """
+        return tol > 0 and not self._went_back and has_converged(self.trace, tol)
+
+
 def learn_functions(
     phi: Parts,
-    codes: Sequence[Array],
-    inverse: Array | Callable[[], Array],
+    B: Array,
+    inverse: Callable[[], Array],
     *,
-    ridge: float,
     max_iter: int,
-    tol: float,
-    margins: bool = True,
-    accelerated: bool = True,
-    sample: Array | None = None,
-    report: Callable[[int, float], None] = lambda step, objective: None,
-) -> list[tuple[Array, list[float]]]:
-    """Algorithm 1, lines 9-12, for codes of one or several lengths. Returns F and its trace for each.
-
-    ``inverse`` is (ΦᵀΦ + ρI)⁻¹, or a function that waits for it: the first pass over the data does not need it yet. A
-    trace holds the objective after each iteration and never rises; its last value belongs to the F that is returned.
-    ``sample`` holds the rows on which accelerated iterations find how far to go, by default :func:`sample_rows`.
-    """
-    if tol > 0 and len(codes) > 1:  # each ends at an iteration of its own
-        learn = partial(
-            learn_functions, ridge=ridge, max_iter=max_iter, tol=tol, margins=margins, accelerated=accelerated
-        )
-        return [learn(phi, [B], inverse, sample=sample, report=report)[0] for B in codes]
-    if not margins:  # AMSH-m: M = 0, plain ridge regression, which one plain step solves
-        max_iter, accelerated = 1, False
-    B = np.asarray(codes[0] if len(codes) == 1 else np.hstack(codes), dtype=np.int8)
-    few = _Sample(phi, B, sample_rows(phi.n) if sample is None else sample, ridge) if accelerated else None
-    at = _Point(np.zeros((phi.width, B.shape[1])), np.zeros(0), np.full(B.shape[1], np.inf), np.zeros((0, B.shape[1])))
-    F, Z = at.F, at.Z if few is None else np.zeros_like(few.B)
-    trace: list[Array] = []
-    for step in range(max_iter + 1):
-        gradient, values = hinge_pass(phi, B, F, margins=margins, first=step == 0, gradient=step < max_iter)
-        gradient -= ridge * F
-        new = _Point(F, gradient, values + ridge * _squares(F), Z)
-        if few is None:
-            _check(new.values, phi.n)
-        at, last = new if few is None else new.unless_above(at), at
-        if step:
-            trace.append(at.values)
-            report(step, float(at.values.sum()))
-            fell = float(last.values.sum() - at.values.sum())
-            if tol > 0 and step > 1 and fell <= tol * float(last.values.sum()) and at is new:
-                break
-        if step == max_iter:
+    tol: float = 0.0,
+    report: Callable[[int, int, float], None] = lambda step, total, objective: None,
+    **options: Any,
+) -> HashFunctions:
+    """Algorithm 1, lines 9-12, for methods that share this step; ``options`` are those of :class:`HashFunctions`."""
+    functions = HashFunctions(phi, B, **options)
+    max_iter = max_iter if options.get("margins", True) else 1
+    for step in range(1, max_iter + 1):
+        functions.update_F(inverse())  # Eq. (26)
+        functions.update_M(final=step == max_iter)  # Eq. (27)
+        report(step, max_iter, functions.trace[-1])
+        if functions.has_converged(tol):
             break
-        change = product(inverse() if callable(inverse) else inverse, at.gradient)  # Eq. (26), best M of Eq. (27)
-        if few is None:
-            F = at.F + change
-        else:
-            F, Z = few.lowest(at, change, last if step else None)
-    F = at.F
-    ends = np.cumsum([B.shape[1] for B in codes])[:-1]
-    traces = [[float(step.sum()) for step in steps] for steps in zip(*(np.split(t, ends) for t in trace), strict=True)]
-    return list(zip(np.split(F, ends, axis=1), traces, strict=True))
+    return functions
 
 
 def hinge_pass(

@@ -1,0 +1,202 @@
+r"""AMSH, step 1: latent representations V and codes B from labels.
+
+Eq. (10) of the paper over *rows with weights*: a row is an item (weight 1, the paper's algorithm) or a label pattern,
+a distinct label row that counts for all items that carry it (:mod:`.start` makes the rows). Step 1 sees nothing of an
+item but its labels, so both give the same algorithm; patterns only share what is equal from the start.
+
+Modalities share nothing but V. The authors' code updates P of all modalities, then V of all, then B and E; finishing
+one modality before the next is equivalent and keeps its arrays in the processor's cache.
+
+Each row is scaled by the root s of its weight, which turns weighted sums over rows into plain ones.
+
+=====================  =======================  ==========================================================
+paper                  here                     is
+=====================  =======================  ==========================================================
+:math:`L`              ``L`` (rows, c)          labels, boolean
+--                     ``s`` (rows,)            roots of the number of items behind each row; n = sᵀs
+:math:`1, \tilde L`    ``Ls`` (rows, 1 + c)     s, and s∘ labels with rows of length 1; CSR where sparse
+:math:`V`              ``Vs`` (rows, r)         s∘ latent representation, VsᵀVs = nI, sᵀVs = 0
+:math:`B`              ``Bs`` (rows, r)         s∘ codes, ±s
+:math:`P`              ``P`` (r, c)             label regression: L ≈ V P
+:math:`L + R\odot E`   ``Ts`` (rows, c)         s∘ labels with margins; neither R nor E exists as a matrix
+:math:`\tilde L V^T`   ``C`` (1 + c, r)         LsᵀVs: all that another modality needs to know of V; row 0 is 0
+:math:`\tilde L B^T`   ``D`` (1 + c, r)         LsᵀBs; row 0 is the sum of the codes
+=====================  =======================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from modalhash._parallel import parallel_threads
+from modalhash._typing import Array
+from modalhash.linalg import DRIFT, procrustes_factors, sign, squared, unit_rows
+
+SPARSE_BELOW = 0.15
+"""Share of ones among the labels below which sparse products are faster, at 24 classes and more so at more."""
+ONE_THREAD_BELOW = 2**23
+"""Values of V below which several BLAS threads cost more than they bring, ten times more on a busy machine."""
+BLOCK = 1024
+"""Rows that go through an update together: what is made of them on the way stays in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The trade-offs of Eq. (10)."""
+
+    quantization: float  # η
+    intra: float  # λ
+    inter: float  # β, over unordered pairs of modalities
+    label_margins: bool = True
+
+
+class View:
+    """The state of step 1 for one modality.
+
+    Parameters
+    ----------
+    L : labels of each row
+    V : first latent representation of each row
+    w : number of items behind each row, one by default
+    row : row of each item, its own by default
+    """
+
+    def __init__(
+        self, L: Array, V: Array, rng: np.random.Generator, w: Array | None = None, row: Array | None = None
+    ) -> None:
+        rows, c = L.shape
+        self.L, self.rng, self.w, self.row = L, rng, w, row
+        self.s = np.ones(rows) if w is None else np.sqrt(w)
+        self.n = float(rows if w is None else w.sum())
+        s = self.s[:, None]
+        labels = np.hstack([s, unit_rows(L) * s])
+        self.sparse = bool(L.mean() < SPARSE_BELOW)
+        self.TL = np.empty((rows, c if self.sparse else 2 * c + 1))  # [Ts, Ls], one matrix where Ls is dense
+        self.Ts = self.TL[:, :c]
+        self.Ts[:] = L * s  # E = 0
+        self.TL[:, c:] = labels[:, : self.TL.shape[1] - c]
+        self.Ls = sparse.csr_array(labels) if self.sparse else self.TL[:, c:]
+        cuts = [slice(start, start + BLOCK) for start in range(0, rows, BLOCK)]
+        self.blocks = [(cut, self.Ls[cut]) for cut in cuts]
+        self.S2 = np.asarray(self.Ls.T @ labels)  # the only trace of S in the objective; row 0: sᵀLs
+        self.lowest, self.highest = np.where(L, s, -np.inf), np.where(L, np.inf, 0.0)  # of Ts
+        self.Vs, self.Bs = V * s, sign(V) * s
+        self.work = np.empty_like(self.Vs)  # arrays are reused: fresh memory costs more than what is written to it
+        self.feasible = False  # V is balanced and uncorrelated: from its first update on
+        self.P = np.zeros((V.shape[1], c))
+        self.TV, self.misfit = self.Ts.T @ self.Vs, 0.0  # of the newest V and T: TsᵀVs and ‖Ts − Vs P‖²
+        self.C, self.D = self.semantic_sum(self.Vs), self.semantic_sum(self.Bs)
+
+    # as the paper has them, one row as heavy as another
+    V = property(lambda self: self.Vs / self.s[:, None])
+    B = property(lambda self: sign(self.Bs))
+    T = property(lambda self: self.Ts / self.s[:, None])
+
+    def item_codes(self) -> Array:
+        """Return B with a row for each item, in int8."""
+        B = self.B.astype(np.int8)
+        return B if self.row is None else B[self.row]
+
+    def semantic_sum(self, X: Array) -> Array:
+        """LsᵀX: S X in the low-rank form, never S itself."""
+        return np.asarray(self.Ls.T @ X)
+
+
+def step_1_threads(views: Iterable[View]) -> AbstractContextManager[Any]:
+    """Return a context in which BLAS has one thread, or all that this process may use where V is large."""
+    large = sum(view.Vs.size for view in views) >= ONE_THREAD_BELOW
+    return threadpool_limits(parallel_threads() if large else 1, user_api="blas")
+
+
+def update_P(view: View) -> None:
+    """Eq. (12): VsᵀTs / n, for VsᵀVs = nI; the first V (PCA) is not feasible yet."""
+    if view.feasible:
+        view.P = view.TV.T / view.n
+    else:
+        view.P = np.linalg.lstsq(view.Vs.T @ view.Vs, view.Vs.T @ view.Ts, rcond=1e-12)[0]
+
+
+def update_V(view: View, views: Iterable[View], weights: Weights) -> None:
+    """Theorem III.1: the exact minimiser over V of one modality, that of the others fixed.
+
+    The mean of Z is subtracted by the column s of Ls.
+    """
+    r = view.Vs.shape[1]
+    semantic = weights.intra * r * view.D
+    for other in views:
+        if other is not view:
+            semantic += weights.inter * r * other.C
+    mean = (view.s @ view.Ts) @ view.P.T + view.S2[0, 1:] @ semantic[1:] + weights.quantization * view.D[0]
+    mean /= view.n
+    semantic[0] = -mean
+    Y, gram = view.work, np.zeros((r, r))
+    both = np.vstack([view.P.T, semantic])
+    for rows, Ls in view.blocks:
+        Z = np.matmul(view.TL[rows], both[: view.TL.shape[1]], out=Y[rows])
+        if view.sparse:
+            Z += Ls @ semantic
+        add(Z, weights.quantization, view.Bs[rows])
+        gram += Z.T @ Z
+    K, R = procrustes_factors(Y, gram, view.s, mean, view.rng)
+    view.C, view.feasible = np.zeros_like(view.C), True
+    for rows, Ls in view.blocks:
+        view.C += Ls.T @ np.matmul(K[rows], R, out=view.Vs[rows])
+    if np.abs(drift := view.C[0] / view.n).max() > DRIFT:
+        view.Vs -= view.s[:, None] * drift
+        view.C = view.semantic_sum(view.Vs)
+
+
+def update_B(view: View, weights: Weights) -> None:
+    """Eq. (18). sgn(0) = −1 as the paper has it; the authors' sign() lets 0 through."""
+    r = view.Vs.shape[1]
+    semantic = weights.intra * r * view.C
+    view.D = np.zeros_like(view.C)
+    for rows, Ls in view.blocks:
+        Z = np.asarray(Ls @ semantic)
+        add(Z, weights.quantization, view.Vs[rows])
+        Bs = np.subtract(Z > 0, 0.5, out=view.Bs[rows])
+        Bs *= 2 * view.s[rows, None]
+        view.D += Ls.T @ Bs
+
+
+def update_E(view: View, weights: Weights) -> None:
+    """Eq. (21) put into T = L + R∘E: the margins are a clip, max(1, PV) at label 1 and min(0, PV) at 0."""
+    view.TV, view.misfit = np.zeros(view.P.T.shape), 0.0
+    for rows, _ in view.blocks:
+        H, Ts = view.Vs[rows] @ view.P, view.Ts[rows]
+        if weights.label_margins:
+            np.minimum(np.maximum(H, view.lowest[rows]), view.highest[rows], out=Ts)
+        view.TV += Ts.T @ view.Vs[rows]
+        view.misfit += squared(Ts - H)
+
+
+def add(Z: Array, weight: float, X: Array) -> None:
+    """Add weight X to Z, with no array between where the weight is 1."""
+    Z += X if weight == 1 else weight * X
+
+
+def objective(views: Sequence[View], weights: Weights) -> float:
+    """Eq. (10) over unordered pairs of modalities, for feasible V, from r × r and c × c sums.
+
+    ‖B Vᵀ − rS‖² = n²r − 2r⟨D, C⟩ + r²‖LtᵀWLt‖² because VᵀWV = nI; likewise between modalities and ‖B − V‖².
+    """
+    total = 0.0
+    for view in views:
+        r = view.Vs.shape[1]
+        total += view.misfit
+        total += weights.quantization * 2 * (view.n * r - float(np.vdot(view.Bs, view.Vs)))
+        cross = float(np.vdot(view.D, view.C))
+        total += weights.intra * (view.n**2 * r - 2 * r * cross + r**2 * squared(view.S2[1:, 1:]))
+    for i, first in enumerate(views):
+        for second in views[i + 1 :]:
+            cross = float(np.vdot(first.C, second.C))
+            squares = float(np.vdot(first.S2[1:, 1:], second.S2[1:, 1:]))
+            total += weights.inter * (first.n * second.n * r - 2 * r * cross + r**2 * squares)
+    return total
