@@ -66,13 +66,22 @@ class View:
     V : first latent representation of each row
     w : number of items behind each row, one by default
     row : row of each item, its own by default
+    order : of the items by content
     """
 
     def __init__(
-        self, L: Array, V: Array, rng: np.random.Generator, w: Array | None = None, row: Array | None = None
+        self,
+        L: Array,
+        V: Array,
+        rng: np.random.Generator,
+        w: Array | None = None,
+        row: Array | None = None,
+        order: Array | None = None,
     ) -> None:
         rows, c = L.shape
-        self.L, self.rng, self.w, self.row = L, rng, w, row
+        self.L, self.rng, self.w = L, rng, w
+        self.row = np.arange(rows) if row is None else row
+        self.order = np.arange(len(self.row)) if order is None else order
         self.s = np.ones(rows) if w is None else np.sqrt(w)
         self.n = float(rows if w is None else w.sum())
         s = self.s[:, None]
@@ -101,8 +110,7 @@ class View:
 
     def item_codes(self) -> Array:
         """Return B with a row for each item, in int8."""
-        B = self.B.astype(np.int8)
-        return B if self.row is None else B[self.row]
+        return np.asarray(self.B.astype(np.int8)[self.row])
 
     def semantic_sum(self, X: Array) -> Array:
         """LsᵀX: S X in the low-rank form, never S itself."""

@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from modalhash._parallel import parallel_map, worker_threads
-from modalhash._typing import PerModality
+from modalhash._typing import Array, PerModality
 from modalhash.base import CrossModalHasher, Training
 from modalhash.codes import pack_signs
 from modalhash.kernel_choice import kernel_maps
@@ -170,9 +170,8 @@ class AMSH(CrossModalHasher):
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         """Algorithm 1 of the paper."""
         weights, ridge, n_steps = self._weights(data), per_modality(self.ridge, data.X, "ridge"), self._n_steps()
-        features = self._features(data)
-        starts, views = self._initialise(data, features)  # line 1
-        solver, codes_trace = "samples" if views[0].w is None else "patterns", []
+        features, views = self._initialise(data)  # line 1
+        solver, trace = "samples" if views[0].w is None else "patterns", []
         with step_1_threads(views):
             for step in range(1, self.code_iter + 1):  # lines 2-7
                 for view in views:
@@ -180,17 +179,17 @@ class AMSH(CrossModalHasher):
                     update_V(view, views, weights)  # Theorem III.1
                     update_B(view, weights)  # Eq. (18)
                     update_E(view, weights)  # Eq. (21)
-                codes_trace.append(objective(views, weights))  # Eq. (10)
-                report(f"codes ({solver})", step, self.code_iter, codes_trace[-1])
-                if has_converged(codes_trace, self.tol):
+                trace.append(objective(views, weights))  # Eq. (10)
+                report(f"codes ({solver})", step, self.code_iter, trace[-1])
+                if has_converged(trace, self.tol):
                     break
-        B = [view.item_codes() for view in views]
+        B, orders = [view.item_codes() for view in views], [view.order for view in views]
+        del views, view
         F, traces = {}, {}
-        for name, start, codes in zip(data.X, starts, B, strict=True):
-            phi = features[name]  # line 8, Eq. (24)
+        for name, codes, order in zip(data.X, B, orders, strict=True):
+            phi, inverse = features(name, ridge[name])  # line 8, Eq. (24); (ΦᵀΦ + ρI)⁻¹
             report("features", 1, 1)
-            inverse = features.inverse(name, phi, ridge[name])
-            functions = HashFunctions(phi, codes, ridge=ridge[name], **self._options(start))  # F = 0
+            functions = HashFunctions(phi, codes, ridge=ridge[name], **self._step_2(order))  # F = 0, M = 0
             for step in range(1, n_steps + 1):  # lines 9-12
                 functions.update_F(inverse())  # Eq. (26)
                 functions.update_M(final=step == n_steps)  # Eq. (27)
@@ -204,35 +203,29 @@ class AMSH(CrossModalHasher):
             "maps_": features.maps,
             "functions_": F,
             "solver_": solver,
-            "objective_": {"codes": np.array(codes_trace), "functions": traces},
-            "n_iter_": {"codes": len(codes_trace), "functions": {name: len(trace) for name, trace in traces.items()}},
+            "objective_": {"codes": np.array(trace), "functions": traces},
+            "n_iter_": {"codes": len(trace), "functions": {name: len(steps) for name, steps in traces.items()}},
         }
 
-    def _features(self, data: Training) -> KernelFeatures:
-        """Return the kernel features of all modalities, not yet computed."""
-        seed = data.once("seed", root_seed, self.random_state)
-        maps = data.once(
-            "maps", kernel_maps, data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors,
-            seed=seed, dtype=self.precision,
-        )  # fmt: skip
-        keep = data.shared is not None or self.init == "pca"
-        return data.once("features", KernelFeatures, data.X, maps, check_memory(self.memory_limit), keep=keep)
-
-    def _initialise(self, data: Training, features: KernelFeatures) -> tuple[list[Start], list[View]]:
-        """Return the rows of step 1 for each modality, and its state with the first V and B, P = 0 and E = 0."""
+    def _initialise(self, data: Training) -> tuple[KernelFeatures, list[View]]:
+        """Return the kernel features, not yet computed, and V and B of each modality; P and E are 0."""
         assert data.Y is not None
-        seed = data.once("seed", root_seed, self.random_state)
-        phi = [features[name] if self.init == "pca" else None for name in data.Y]
-        rows = [data.X[name] for name in data.Y]
-        starts = list(parallel_map(Start.of, rows, data.Y.values(), phi, repeat(data.n_bits), repeat(seed)))
+        seed, longest = data.once("start", lambda: (root_seed(self.random_state), data.n_bits))
+        options: dict[str, Any] = {"kernel": self.kernel, "n_anchors": self.n_anchors, "dtype": self.precision}
+        maps = data.once("maps", kernel_maps, data.X, data.Y, seed=seed, **options)
+        keep = data.shared is not None or self.init == "pca"
+        features = data.once("features", KernelFeatures, data.X, maps, check_memory(self.memory_limit), keep=keep)
+        phi = [features[name] if self.init == "pca" else None for name in data.X]
+        made = parallel_map(Start.of, data.X.values(), data.Y.values(), phi, repeat(longest), repeat(seed))
+        starts: list[Start] = data.once("starts", list, made)
         shared = self.solver == "patterns"
         if self.solver == "auto":
             shared = all(start.worth_sharing(data.n_bits) for start in starts)
-        return starts, [start.view(data.n_bits, shared=shared) for start in starts]
+        return features, [start.view(data.n_bits, shared=shared) for start in starts]
 
-    def _options(self, start: Start) -> dict[str, Any]:
-        """Return the options of step 2."""
-        sample = start.order[sample_rows(len(start.order))]
+    def _step_2(self, order: Array) -> dict[str, Any]:
+        """Return the options of step 2; its sample is spread over the items in an order of content."""
+        sample = order[sample_rows(len(order))]
         return {"margins": self.margins in (True, "bits"), "accelerated": self.accelerated, "sample": sample}
 
     def _n_steps(self) -> int:

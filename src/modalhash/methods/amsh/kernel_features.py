@@ -39,14 +39,15 @@ class KernelFeatures:
             self._kept[name] = phi
         return phi
 
-    def inverse(self, name: str, phi: Parts, ridge: float) -> Callable[[], Array]:
-        """Return a function that waits for (ΦᵀΦ + ρI)⁻¹, which a worker computes."""
+    def __call__(self, name: str, ridge: float) -> tuple[Parts, Callable[[], Array]]:
+        """Return Φ, and a function that waits for (ΦᵀΦ + ρI)⁻¹, which a worker computes."""
+        phi = self[name]
         if name in self._inverses:
-            return self._inverses[name]
+            return phi, self._inverses[name]
         inverse = submit(_inverse, phi.gram(), ridge)
         if self._keep:
             self._inverses[name] = inverse
-        return inverse
+        return phi, inverse
 
 
 def _inverse(gram: Array, ridge: float) -> Array:

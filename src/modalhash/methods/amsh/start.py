@@ -76,11 +76,12 @@ class Start:
         if not shared:
             row = np.empty_like(self.order)
             row[self.order] = np.arange(len(row))
-            return View(self.labels[self.order], self._items(n_bits, rng), rng, row=row)
+            return View(self.labels[self.order], self._items(n_bits, rng), rng, row=row, order=self.order)
         copies = self.copies(n_bits)
         row = self._spread(copies)
         weights = np.bincount(row).astype(np.float64)
-        return View(np.repeat(self.patterns, copies, axis=0), self._means(n_bits, row, weights, rng), rng, weights, row)
+        V = self._means(n_bits, row, weights, rng)
+        return View(np.repeat(self.patterns, copies, axis=0), V, rng, weights, row, self.order)
 
     def _spread(self, copies: Array) -> Array:
         """The row of every item: a pattern's items take its rows in turn, in the order of their content."""

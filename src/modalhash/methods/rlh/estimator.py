@@ -225,8 +225,9 @@ class RLH(CrossModalHasher):
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         """Learn codes from labels and posteriors, then hash functions; a submitted call overlaps with what follows."""
         ridge, schedule = per_modality(self.ridge, data.X, "ridge"), self._schedule()
-        space, parts = data.once("posteriors", self._posteriors, data, report)  # l̃; φ, W and ŝ of each modality
-        problem = data.once("problem", self._problem, data, space, parts)
+        seed = data.once("seed", root_seed, self.random_state)
+        space, parts = data.once("posteriors", self._posteriors, data, seed, report)  # l̃; φ, W and ŝ of each modality
+        problem = data.once("problem", self._problem, space, parts, seed)
         step_1 = submit(learn_codes, problem, data.n_bits, schedule, partial(report, "codes"))
         inverses = data.once("inverses", lambda: {name: submit(parts[name].inverse, ridge[name]) for name in parts})
         model, trace = step_1()  # A, b, γ, δ
@@ -253,10 +254,9 @@ class RLH(CrossModalHasher):
             "n_iter_": {"codes": self.steps, "functions": {name: len(values) for name, values in traces.items()}},
         }
 
-    def _posteriors(self, data: Training, report: Reporter) -> tuple[LabelSpace, dict[str, LabelRegression]]:
+    def _posteriors(self, data: Training, seed: int, report: Reporter) -> tuple[LabelSpace, dict[str, LabelRegression]]:
         """Return the label space, and the posteriors of each modality, ordered by content and not by name."""
-        X, seed = data.X, data.once("seed", root_seed, self.random_state)
-        Y = {name: sparse.csr_array(labels) for name, labels in (data.Y or {}).items()}
+        X, Y = data.X, {name: sparse.csr_array(labels) for name, labels in (data.Y or {}).items()}
         options: dict[str, Any] = {"seed": seed, "bias": True, "dtype": self.precision}
         maps = kernel_maps(X, Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         space, memory = LabelSpace(Y, self.label_rank, seed), check_memory(self.memory_limit)
@@ -275,9 +275,8 @@ class RLH(CrossModalHasher):
             report(f"posteriors: {name}", 1, 1)
         return space, parts
 
-    def _problem(self, data: Training, space: LabelSpace, parts: dict[str, LabelRegression]) -> Problem:
+    def _problem(self, space: LabelSpace, parts: dict[str, LabelRegression], seed: int) -> Problem:
         """Return the sources of steps 1 and 3: posteriors of every modality, and label patterns."""
-        seed = data.once("seed", root_seed, self.random_state)
         seeds = [seed, sum(part.folds.key for part in parts.values())]
         rows, counts = space.sample(self.n_posteriors, np.random.default_rng([*seeds, 0]))
         labels = Source.of(space.coordinates(rows) * np.float32(space.scale), rows, counts)
