@@ -157,6 +157,6 @@ def test_a_folder_may_be_called_like_an_archive(tmp_path):
         names(tmp_path / "photos.tar")
 
 
-def test_urls_of_members_as_they_were_written_before():
+def test_urls_of_members():
     assert str(find_member("tar://a/1.jpg::file:///data/s.tar")) == "/data/s.tar!/a/1.jpg"
     assert find_member("tar://a/1.jpg::s3://bucket/s.tar") is None

@@ -86,7 +86,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "confidence encoding",
         "_training_cost answer encode_run expected folder",
         "picture_prints place",
-        "archive index_snapshot ingest splitting upgrading",
+        "archive index_snapshot ingest splitting",
         "checkup",
         "learning near_duplicates relabelling",
         "training",

@@ -17,7 +17,7 @@ from modalhash.data import generate
 from modalhash.persistence import CONFIG, TENSORS, ModelFileError
 from toy_method import ClassCodes
 
-GOLDEN = Path(__file__).parent / "golden" / "format-1"
+GOLDEN = Path(__file__).parent / "golden" / "model-1"
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def saved(tmp_path):
 
 def test_format_1_is_read_for_ever():
     model = load(GOLDEN)
-    expected = json.loads((GOLDEN.parent / "format-1.expected.json").read_text())
+    expected = json.loads((GOLDEN.parent / "model-1.expected.json").read_text())
     assert type(model).__name__ == expected["class"]
     for name, queries in expected["queries"].items():
         projections = model.decision_function({name: np.array(queries)})[name]

@@ -35,7 +35,6 @@ import re
 import resource
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -112,9 +111,8 @@ class Operation:
     again: Run | None = None
     """Does it when a part may be done already; by default the same."""
     begin: str = "engine"
-    """What is there before: an ``"engine"``, ``"nothing"``, an engine that has ``"grown"`` since it was trained, one of
-    an ``"old"`` format, one with a ``"snapshot"`` of its index and changes since, or one with ``"leftovers"`` of killed
-    processes."""
+    """What is there before: an ``"engine"``, ``"nothing"``, an engine that has ``"grown"`` since it was trained, one
+    with a ``"snapshot"`` of its index and changes since, or one with ``"leftovers"`` of killed processes."""
     output: str | None = None
     """The file that it writes beside the engine."""
     errors: bool = True
@@ -195,7 +193,6 @@ OPERATIONS = (
     Operation("train --overwrite", TRAIN),
     Operation("train --overwrite, by renames", without_exchange(TRAIN), errors=False),
     Operation("retrain", RETRAIN, begin="grown", items="grown"),
-    Operation("upgrade", command("upgrade", "{work}/engine"), begin="old"),
     Operation("restore", RESTORE, begin="nothing"),
     Operation("restore --overwrite", RESTORE),
     Operation("restore --overwrite, by renames", without_exchange(RESTORE), errors=False),
@@ -208,14 +205,6 @@ OPERATIONS = (
     Operation("snapshot in the place of an old one", write_snapshot, begin="snapshot", snapshot=True),
     Operation("verify --repair", command("verify", "{work}/engine", "--repair"), begin="leftovers"),
 )
-TO_FORMAT_3 = (
-    "DROP TRIGGER item_label_added",
-    "DROP TRIGGER item_label_removed",
-    "ALTER TABLE label DROP COLUMN items",
-    "ALTER TABLE item DROP COLUMN checksum",
-    "PRAGMA user_version = 3",
-)
-"""What makes the store of an engine one that an earlier version wrote."""
 LEFTOVERS = (
     ".engine.abcdefgh.mh-part/new/items.sqlite",
     ".engine.tar.abcdefgh.mh-part/new/items.sqlite",
@@ -276,11 +265,6 @@ def prepare(base: Path) -> Place:
         engine.save_snapshot()
         engine.add(place.source / "new.jsonl", workers=1)
         engine.remove(["text/3", "kept/2"])
-    shutil.copytree(base / "begin-engine", base / "begin-old")
-    connection = sqlite3.connect(base / "begin-old" / "engine" / "items.sqlite")
-    for statement in TO_FORMAT_3:
-        connection.execute(statement)
-    connection.close()
     shutil.copytree(base / "begin-engine", base / "begin-leftovers")
     for name in LEFTOVERS:
         path = base / "begin-leftovers" / name

@@ -139,7 +139,7 @@ def find_member(text: str) -> ArchiveMember | None:
     'red/1.jpg'
     >>> find_member("photos/red/1.jpg")
     """
-    if found := _TAR_URL.fullmatch(text):  # as codes of tars were written before
+    if found := _TAR_URL.fullmatch(text):  # in a tar that was given as a URL
         return ArchiveMember(Path(found[2]), found[1])
     found = _MEMBER.fullmatch(text)
     if found is None or os.path.exists(text):  # a folder may be called so

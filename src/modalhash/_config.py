@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 DIGEST = "digest_of_this"
-"""The key of a configuration's own digest; absent in files of earlier versions."""
+"""The key of a configuration's own digest, which is compared if it is there."""
 NONSENSE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What following a file may raise whose content is not what modalhash writes, whatever it is instead."""
 
@@ -66,7 +66,10 @@ def read_config(
     if expected != own_digest:
         raise error(f"{path} was damaged or changed since modalhash wrote it: its digest is another. Copy it anew")
     if lacking := sorted(set(required) - config.keys()):
-        raise error(f"{path} lacks {', '.join(lacking)}")
+        raise error(
+            f"{path} lacks {', '.join(lacking)}: it is damaged, or an unreleased version of modalhash made it. Make it "
+            "again"
+        )
     return dict(config)
 
 

@@ -44,7 +44,7 @@ def test_a_backup_is_restored(engine, tmp_path):
     assert run("verify", engine).exit_code == 0
 
 
-def test_relabel_retrain_and_upgrade(engine, world, tmp_path):
+def test_relabel_and_retrain(engine, world, tmp_path):
     (tmp_path / "labels.csv").write_text("id,labels\nphotos/1.png,red;sunset\nnobody,red\n")
     done = run("relabel", engine, tmp_path / "labels.csv")
     assert done.exit_code == 1
@@ -67,11 +67,8 @@ def test_relabel_retrain_and_upgrade(engine, world, tmp_path):
     assert done.exit_code == 1
     facts = json.loads(done.stdout)
     assert (facts["items"], facts["new_labels"], facts["n_bits"]) == (120, ["sunset"], 16)
-    done = run("upgrade", engine)
-    assert [done.exit_code, "has the newest format already" in done.stderr] == [0, True]
-    assert json.loads(run("upgrade", engine, "--json").stdout)["done"] == []
     noted = [json.loads(line) for line in engine.with_name("engine.audit.jsonl").read_text().splitlines()]
-    assert {line["what"] for line in noted} == {"relabel", "add", "retrain", "upgrade"}
+    assert {line["what"] for line in noted} == {"relabel", "add", "retrain"}
 
 
 def test_a_full_disk_is_no_damage(engine, monkeypatch):

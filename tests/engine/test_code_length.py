@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from little_world import make_world
-from modalhash._config import DIGEST
 from modalhash.base import CrossModalHasher
 from modalhash.codes import pack_signs
 from modalhash.data import Dataset, generate
@@ -214,12 +213,3 @@ def test_neither_auto_nor_an_integer(tmp_path, wrong, error):
 def test_the_length_is_no_parameter_of_the_method(tmp_path):
     with pytest.raises(ValueError, match="give it as n_bits="):
         Engine.train(dataset(), tmp_path / "engine", parameters={"n_bits": 16})
-
-
-def test_an_engine_from_before_has_no_such_numbers(tmp_path):
-    train(tmp_path, "amsh", dataset(), n_bits=16).close()
-    path = tmp_path / "engine" / "config.json"
-    config = json.loads(path.read_text())
-    path.write_text(json.dumps({key: config[key] for key in config if key not in ("label_sets", "collisions", DIGEST)}))
-    with Engine.open(tmp_path / "engine") as engine:
-        assert engine.info()["collisions"] is None

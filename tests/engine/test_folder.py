@@ -21,6 +21,12 @@ def _edit(path, **changes):
     (path / CONFIG).write_text(json.dumps({**config, **changes}))
 
 
+def _leave_out(path, name):
+    """Write a configuration without an entry as if it had never been there."""
+    config = json.loads((path / CONFIG).read_text())
+    (path / CONFIG).write_text(json.dumps({key: config[key] for key in config if key not in (DIGEST, name)}))
+
+
 def _damage(path):
     """Change one letter of a value, which leaves a configuration that can be read."""
     text = path.read_text()
@@ -43,6 +49,8 @@ def _cut(path):
         (lambda path: _cut(path / "refinement.safetensors"), "refinement.safetensors is truncated"),
         (lambda path: _edit(path, kind="something"), "was not written by modalhash"),
         (lambda path: _edit(path, format=99), "has format 99; this version reads up to 1"),
+        (lambda path: _leave_out(path, "generation"), "lacks generation: .* an unreleased version .* Make it again"),
+        (lambda path: _leave_out(path, "refinement"), "lacks refinement: .* an unreleased version .* Make it again"),
         (lambda path: _edit(path, modalities=[1]), "modalities are none"),
         (lambda path: _edit(path, modalities={"image": 1, "text": 2}), "'image' lacks"),
         (lambda path: _edit(path, refinement=["x"]), "refinement.safetensors is truncated or not the file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,7 +151,7 @@ def test_mirrored_turned_and_cropped_photos(engine, tmp_path):
     for name, picture in changed.items():
         picture.save(tmp_path / f"{name}.png")
     engine.add([{"id": name, "path": str(tmp_path / f"{name}.png")} for name in changed])
-    finder = near_duplicates.DuplicateFinder(engine.store, None, engine._files)  # all new to it, they look alike
+    finder = finder_without_vectors(engine)  # by their features the four look alike
 
     def found(**options):
         groups = finder.find(["image"], radius=8, **{"threshold": 0.97, **options})
@@ -258,10 +259,16 @@ def test_what_was_found_is_kept_until_something_changes(engine, monkeypatch):
     assert len(calls) == 2
 
 
-def test_an_engine_without_vectors_finds_identical_things_and_says_so(engine, world, tmp_path):
+def finder_without_vectors(engine):
+    records = engine.store.records(engine.store.matching())
+    engine.store.update({number: replace(record, refinement=None) for number, record in records.items()})
+    return near_duplicates.DuplicateFinder(engine.store, engine.refinement, engine._files)
+
+
+def test_of_items_without_vectors_the_identical_are_found(engine, world, tmp_path):
     shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")
     engine.add([{"id": "copy", "path": str(tmp_path / "copy.png")}])
-    finder = near_duplicates.DuplicateFinder(engine.store, None, engine._files)
+    finder = finder_without_vectors(engine)
     (group,) = finder.find(["image"], radius=8, threshold=0.97)
     assert keys(group) == ["photos/0.png", "copy"]
     assert group.exact
@@ -271,9 +278,6 @@ def test_an_engine_without_vectors_finds_identical_things_and_says_so(engine, wo
     for group in texts:
         assert group.exact
         assert len({item.text for item in group.items}) == 1
-    engine.refinement = None
-    with pytest.warns(UserWarning, match="train it again"):
-        engine.duplicates(modality="image")
 
 
 def test_features_alone_are_exact_if_they_are_the_same(engine):

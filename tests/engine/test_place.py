@@ -17,7 +17,6 @@ from modalhash.engine import (
     backup_engine,
     index_snapshot,
     restore_engine,
-    upgrade_engine,
     verify_engine,
 )
 from modalhash.engine import training as training_module
@@ -268,7 +267,6 @@ def test_relabel_retrain_and_upgrade(shared, schemas, tmp_path):
             with pytest.raises(StoreError, match="a retrained engine has taken its place"):
                 elsewhere.add([{"id": "too late", "text": "a red ball"}])
             assert elsewhere.search(text="a red ball"), "it goes on searching in the old schema"
-    assert upgrade_engine(shared).done == ()
     verify_engine(shared, repair=True)
     assert old not in schemas()
     assert verify_engine(shared) == []

@@ -12,7 +12,6 @@ import pytest
 from scipy import sparse
 
 from modalhash import AMSH, Engine
-from modalhash._config import DIGEST
 from modalhash.data import generate
 from modalhash.engine import EngineError
 from modalhash.engine.ordering import DUPLICATE_SCORE
@@ -191,20 +190,6 @@ def test_items_without_a_vector_keep_their_place(engine):
 
 def store_without_vector(engine, record):
     engine.store.add([dataclasses.replace(record, refinement=None)], replace=True)
-
-
-def test_an_engine_from_before_works_as_before(world, tmp_path):
-    shutil.copytree(world / "engine", tmp_path / "old")
-    config = json.loads((tmp_path / "old" / "config.json").read_text())
-    del config["refinement"], config[DIGEST]
-    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
-    (tmp_path / "old" / FILE).unlink()
-    with Engine.open(tmp_path / "old") as engine:
-        hits = engine.search(text="a red box", k=10)
-        assert hits == engine.search(text="a red box", k=10, refine=False)
-        assert engine.search(id=hits[0].id, modality=hits[0].modality, k=3)[0].score is None
-        engine.add([{"id": "new", "text": "a red box"}])
-        assert engine.records(["new"])[0].refinement is None
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])

@@ -13,7 +13,7 @@ from modalhash import Engine, _files
 from modalhash.engine import EngineError, EngineReplacedError
 from modalhash.engine import engine as engine_module
 from modalhash.engine.engine import ONE_PIXEL_GIF
-from modalhash.engine.folder import CONFIG, ITEMS, MEDIA, Generation, read_parts
+from modalhash.engine.folder import CONFIG, ITEMS, MEDIA, read_parts
 
 LOCKS = pytest.mark.skipif(os.name == "nt", reason="no locks there")
 
@@ -106,14 +106,6 @@ def test_an_engine_that_was_touched_or_copied_in_place_is_the_same(engine):
     os.utime(config, ns=(1, 1))
     assert not engine.replaced
     assert engine.add([{"id": "new", "text": "a red ball"}]).added == 1
-
-
-def test_engines_from_before_there_were_generations_are_told_apart(tmp_path):
-    (tmp_path / CONFIG).write_text("{}")
-    generation = Generation(tmp_path)
-    assert generation.is_current()
-    (tmp_path / CONFIG).write_text('{"created": "later"}')
-    assert not generation.is_current()
 
 
 def test_an_engine_that_is_replaced_while_it_is_opened_is_opened_whole(engine, other, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,11 +72,12 @@ def test_texts_that_only_look_alike_stay(engine):
     assert {"one", "two"} <= {*ids(engine.search(text="red", want="text", k=200, unique=True))}
 
 
-def test_what_only_pixels_tell_is_known_after_a_call_of_duplicates(engine, world, tmp_path, monkeypatch):
+def test_what_only_pixels_tell_is_known_after_a_call_of_duplicates(engine, world, tmp_path):
     pytest.importorskip("PIL.Image")
     shutil.copy(world / "photos" / "0.png", tmp_path / "copy.png")
     engine.add([{"id": "copy", "path": str(tmp_path / "copy.png")}])
-    monkeypatch.setattr(engine, "refinement", None)  # only groups tell
+    records = engine.records(["photos/0.png", "copy"])
+    engine.store.add([replace(record, refinement=None) for record in records], replace=True)  # only groups tell
     options = {"want": "image", "k": 200, "unique": True}
     assert {"photos/0.png", "copy"} <= {*ids(engine.search(text="red", **options))}
     engine._duplicates.find(["image"], radius=8, threshold=0.97)

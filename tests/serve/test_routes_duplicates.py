@@ -61,12 +61,6 @@ def test_large_groups_are_cut(engine, client):
     assert (answer["sizes"], len(answer["groups"][0])) == ([60], 50)
 
 
-def test_an_engine_without_vectors_says_so(engine, client):
-    engine.refinement = None
-    with pytest.warns(UserWarning, match="train it again"):
-        assert "identical" in client.get("/duplicates").json()["message"]
-
-
 @pytest.mark.parametrize("wrong", ["modality=sound", "limit=0", "limit=201", "offset=-1", "limit=x"])
 def test_wrong_fields(client, wrong):
     response = client.get(f"/duplicates?{wrong}")

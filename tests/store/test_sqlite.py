@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -12,15 +11,13 @@ import threading
 import warnings
 from collections import Counter
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_contract import StoreContract, ids_of, record, texts
+from store_contract import StoreContract, record, texts
 
 from modalhash.store import Filter, Record, Revision, SqliteStore, StoreError, StoreFullError
-from modalhash.store._sqlite_rows import row_checksum
-from modalhash.store._sqlite_schema import APPLICATION_ID, CHECKED, MIGRATIONS
+from modalhash.store._sqlite_schema import APPLICATION_ID, UNRELEASED_ID
 
 HERE = Path(__file__).parent
 
@@ -59,140 +56,6 @@ def test_codes_come_in_pages(store, monkeypatch):
     monkeypatch.setattr("modalhash.store.sqlite._PAGE_ROWS", 7)
     store.add([record(f"{i:02}") for i in range(40)])
     assert [len(numbers) for numbers, _, _ in store.codes()] == [7] * 5 + [5]
-
-
-# -- formats
-
-
-def make_file(path, name="store-format-1.sql", more=""):
-    connection = sqlite3.connect(path)
-    connection.executescript((HERE / name).read_text(encoding="utf-8"))
-    connection.executescript(more)
-    connection.close()
-
-
-def read_file(path):
-    """The version and every row of every table, as SQLite alone sees them."""
-    connection = sqlite3.connect(path)
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
-    rows = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    connection.close()
-    return version, rows
-
-
-def schema_of(path):
-    connection = sqlite3.connect(path)
-    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2").fetchall()
-    connection.close()
-    return [tuple(str(value).replace("<= 128)", "<= 192)") for value in row) for row in found]  # the limit before
-
-
-PHOTO = Record("Foto-1", "image", b"\xab\xc0", "learned", None, "fotos/1.jpg", ("Meer", 7), {"jahr": 2006})
-TEXT = Record("Satz-1", "text", b"\x12\x30", text="ein rotes Boot, „schön“")
-
-
-def test_format_1_is_migrated(path, tmp_path):
-    """A store that an earlier version wrote, without an engine: what was in it is in it, under the same numbers."""
-    make_file(path)
-    _, before = read_file(path)
-    with SqliteStore(path) as store:
-        store.check()
-        assert [store.n_bits, store.count(), store.revision()] == [12, 2, Revision(3, 1)]
-        assert store.records([1, 2, 3]) == {1: PHOTO, 3: TEXT}
-        assert store.modalities() == {"image": 1, "text": 2}
-        assert store.removed(Revision(), Revision(3, 1)).tolist() == [2]
-    version, after = read_file(path)
-    assert version == 5
-    same = ("modality", "removed", "sqlite_sequence")
-    assert {name: after[name] for name in same} == {name: before[name] for name in same}
-    assert set(before["meta"]) < set(after["meta"])
-    assert [(row[0], row[2], row[1], *row[3:9]) for row in after["item"]] == before["item"]
-    SqliteStore(tmp_path / "new.db", n_bits=12).close()
-    assert schema_of(path) == schema_of(tmp_path / "new.db")
-    with SqliteStore(path) as store:
-        assert store.records([1, 2, 3]) == {1: PHOTO, 3: TEXT}
-        assert store.add([Record("neu", "text", b"\0\0"), Record("Foto-1", "text", b"\0\0")]).tolist() == [4, 5]
-
-
-def test_format_2_is_migrated(path, tmp_path):
-    make_file(path, "store-format-2.sql")
-    _, before = read_file(path)
-    with SqliteStore(path) as store:
-        store.check()
-        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
-        assert list(store.scan()) == [PHOTO, TEXT, Record("Foto-1", "text", b"\xff\xf0", text="ein Foto")]
-    version, after = read_file(path)
-    assert version == 5
-    assert [(*row, None) for row in before.pop("item")] == [row[:-1] for row in after["item"]]
-    assert set(before.pop("meta")) < set(after["meta"])
-    assert before == {name: after[name] for name in before}
-    assert [after["label"], after["item_label"]] == [[(1, "Meer", "meer", 1), (2, "7", "7", 1)], [(1, 1), (2, 1)]]
-    SqliteStore(tmp_path / "new.db", n_bits=12).close()
-    assert schema_of(path) == schema_of(tmp_path / "new.db")
-    with SqliteStore(path) as store:
-        assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [6]
-
-
-def test_format_3_is_migrated(path, tmp_path):
-    make_file(path, "store-format-3.sql")
-    _, before = read_file(path)
-    with SqliteStore(path) as store:
-        store.check()
-        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
-    version, after = read_file(path)
-    assert version == 5
-    assert before.pop("item") == [row[:-1] for row in after["item"]]
-    assert all(row[-1] == row_checksum(*row[1:-1]) for row in after["item"])
-    assert before.pop("label") == [row[:-1] for row in after["label"]]
-    assert set(before.pop("meta")) < set(after["meta"])
-    assert before == {name: after[name] for name in before}
-    SqliteStore(tmp_path / "new.db", n_bits=12).close()
-    assert schema_of(path) == schema_of(tmp_path / "new.db")
-
-
-def test_format_4_is_migrated(path, tmp_path):
-    make_file(path, "store-format-4.sql")
-    _, before = read_file(path)
-    with SqliteStore(path) as store:
-        store.check()
-        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
-        assert store.labels() == {"7": 1, "Meer": 1, "meer": 1}
-        store.add([Record("neu", "text", b"\0\0", labels=("meer", "See", "meer"))])
-        store.remove([("image", "Foto-1")])
-        assert store.labels() == {"meer": 2, "See": 1}
-    version, after = read_file(path)
-    assert version == 5
-    assert [row for row in before["item"] if row[0] != 1] == [row for row in after["item"] if row[0] < 6]
-    assert [row[-1] for row in after["label"]] == [0, 0, 2, 1], "a label that nobody has any more keeps its number"
-    SqliteStore(tmp_path / "new.db", n_bits=12).close()
-    assert schema_of(path) == schema_of(tmp_path / "new.db")
-
-
-@pytest.mark.parametrize(("format", "read_only"), [(4, True), (5, True), (5, False)])
-def test_a_file_is_read(path, format, read_only):
-    """As an SQLite without FTS5 wrote it: the words are taken in when one with it opens the file for writing."""
-    make_file(path, f"store-format-{format}.sql")
-    _, before = read_file(path)
-    with SqliteStore(path, read_only=read_only) as store:
-        store.check()
-        assert [store.n_bits, store.count(), store.revision()] == [12, 3, Revision(5, 2)]
-        assert list(store.scan()) == [
-            replace(PHOTO, refinement=b"\x01\x80"),
-            TEXT,
-            Record("Foto-1", "text", b"\xff\xf0", text="ein Foto", labels=("meer",)),
-        ]
-        assert store.matching(Filter.parse("label = meer")).tolist() == [1, 4]
-        assert store.matching(Filter.parse("not label = 7")).tolist() == [3, 4]
-        assert list(store.labels().items()) == [("7", 1), ("Meer", 1), ("meer", 1)]
-        if not read_only:
-            assert store.words("schon").tolist() == [3]
-    version, after = read_file(path)
-    assert version == format
-    assert {name: after[name] for name in before if name != "meta"} == {
-        name: rows for name, rows in before.items() if name != "meta"
-    }
 
 
 # -- labels
@@ -331,149 +194,6 @@ def test_a_common_word_orders_and_finds_nothing(store):
     assert len(store.words("red", limit=50)) == 41
 
 
-def items(*keys):
-    """SQL that adds items of format 1: (number of the modality, id)."""
-    return "".join(
-        f"INSERT INTO item (id, modality, code, kind) VALUES ('{id}', {modality}, x'1230', 'hashed');\n"
-        for modality, id in keys
-    )
-
-
-def add_checksums(path):
-    """Give items that were added by SQL the checksums that a store would have given them."""
-    connection = sqlite3.connect(path)
-    connection.create_function("row_checksum", -1, row_checksum)
-    connection.execute(f"UPDATE item SET checksum = row_checksum({CHECKED})")
-    connection.commit()
-    connection.close()
-
-
-def test_prefixes_of_an_engine_go(path):
-    """An engine wrote "modality:id"; another id stays, also where it looks like that of another modality."""
-    make_file(path, more=items((1, "image:a"), (2, "text:a"), (2, "text:image:a"), (1, "text:a:b"), (2, "text:text:a")))
-    with SqliteStore(path) as store:
-        assert [each.key for each in store.scan()][2:] == [
-            ("image", "a"),
-            ("text", "a"),
-            ("text", "image:a"),
-            ("image", "text:a:b"),
-            ("text", "text:a"),
-        ]
-        assert store.revision() == Revision(8, 1)
-
-
-def test_no_two_items_get_the_same_id(path):
-    """Where a bare id stands beside the prefixed one, neither changes; nor does an id that is nothing but a prefix."""
-    keys = [
-        (2, "a"),
-        (2, "text:a"),
-        (2, "text:text:a"),
-        (2, "text:"),
-        (2, "text:b"),
-        (2, "text:text:b"),
-        (1, "image:a:"),
-    ]
-    make_file(path, more=items(*keys))
-    with SqliteStore(path) as store:
-        assert ids_of(store)[2:] == ["a", "text:a", "text:text:a", "text:", "b", "text:b", "a:"]
-
-
-@pytest.mark.parametrize("removed", ["", "DELETE FROM item WHERE number > 1;", "DELETE FROM item;"])
-def test_numbers_go_on_after_the_last_one_given(path, removed):
-    make_file(path, more=items(*((2, f"text:{n}") for n in range(50))) + removed)
-    with SqliteStore(path) as store:
-        assert store.revision() == Revision(53, 1)
-        assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [54]
-
-
-def test_a_store_of_format_1_that_never_had_an_item(path):
-    make_file(path, more="DELETE FROM item; DELETE FROM removed; DELETE FROM modality; DELETE FROM sqlite_sequence;")
-    with SqliteStore(path) as store:
-        assert store.revision() == Revision()
-        assert store.add([Record("neu", "text", b"\0\0")]).tolist() == [1]
-
-
-def die_migrating(path, unit, n):
-    command = [sys.executable, str(HERE / "killed_migration.py"), str(path), unit, str(n)]
-    return subprocess.run(command, capture_output=True, text=True).returncode
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are not killed like this here")
-@pytest.mark.parametrize(
-    ("old", "unit"), [(1, "statement"), (4, "statement"), *((old, "instructions") for old in (1, 2, 3, 4))]
-)
-def test_killed_while_migrating(path, unit, old):
-    """At every point the file is of the old format with all that was in it, or of the new; the next process migrates.
-
-    From format 1 on, every statement of every migration is one before which the process is killed.
-    """
-    more = items(*((2, f"text:{n}" if old == 1 else n) for n in range(300)))
-    make_file(path, f"store-format-{old}.sql", more)
-    if old == 4:
-        add_checksums(path)
-    before = read_file(path)
-    kills = 0
-    while die_migrating(path, unit, kills * (1 if unit == "statement" else 8)) == -signal.SIGKILL:
-        assert read_file(path) == before
-        kills += 1
-    assert kills > (len(MIGRATIONS[old]) if unit == "statement" else 1), "before each statement up to the commit"
-    version, after = read_file(path)
-    assert version == 5
-    assert len(after["item"]) == len(before[1]["item"])
-    with SqliteStore(path) as store:
-        store.check()
-        expected = Revision(303, 1) if old == 1 else Revision(305, 2)
-        assert [store.revision(), store.get("299", modality="text").code] == [expected, b"\x12\x30"]
-
-
-def test_two_processes_migrate_at_once(path):
-    make_file(path, more=items(*((2, f"text:{n}") for n in range(300))))
-    command = [sys.executable, str(HERE / "killed_migration.py"), str(path), "statement", "1000"]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[0].strip() for process in processes] == ["migrated"] * 2
-    with SqliteStore(path) as store:
-        store.check()
-        assert [store.count(), store.revision()] == [302, Revision(303, 1)]
-
-
-@pytest.mark.parametrize("statement", range(10))
-def test_another_process_migrates_between_two_statements(path, monkeypatch, statement):
-    make_file(path, more=items((2, "text:a")))
-    overtake(monkeypatch, statement, lambda: SqliteStore(path).close())
-    with SqliteStore(path) as store:
-        assert store.get("a", modality="text").code == b"\x12\x30"
-        assert store.revision() == Revision(4, 1)
-
-
-def test_a_full_disk_while_migrating(path, monkeypatch):
-    make_file(path, more=items(*((2, f"text:{n}") for n in range(300))))
-    before = read_file(path)
-
-    class Full(sqlite3.Connection):
-        def execute(self, sql, *arguments):
-            if sql == "BEGIN IMMEDIATE":
-                pages = super().execute("PRAGMA page_count").fetchone()[0]
-                super().execute(f"PRAGMA max_page_count = {pages}")
-            return super().execute(sql, *arguments)
-
-    with monkeypatch.context() as patch:
-        connect = sqlite3.connect
-        patch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=Full, **kwargs))
-        with pytest.raises(StoreFullError, match="make room and repeat"):
-            SqliteStore(path)
-    assert read_file(path) == before
-    with SqliteStore(path) as store:
-        assert store.get("299", modality="text")
-
-
-def test_a_refused_file_of_format_1_is_not_migrated(path):
-    make_file(path)
-    before = read_file(path)
-    with pytest.raises(StoreError, match="holds codes of 12 bits; n_bits is 16"):
-        SqliteStore(path, n_bits=16)
-    assert read_file(path) == before
-
-
 # -- files that are not what they should be
 
 
@@ -503,8 +223,20 @@ def test_newer_format_is_refused(path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 5\. Install a newer version"):
+    with pytest.raises(StoreError, match=r"has format 9; this version reads up to 1\. Install a newer version"):
         SqliteStore(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_bits": 16}, {"read_only": True}])
+def test_a_file_of_an_unreleased_version_is_refused_and_left_alone(path, options):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE item (number INTEGER PRIMARY KEY)")
+        connection.execute(f"PRAGMA application_id = {UNRELEASED_ID}")
+        connection.execute("PRAGMA user_version = 5")
+    content = path.read_bytes()
+    with pytest.raises(StoreError, match=r"was made by an unreleased version of modalhash; train the engine again$"):
+        SqliteStore(path, **options)
+    assert path.read_bytes() == content
 
 
 def test_empty_file_left_by_a_killed_process(path):
@@ -576,7 +308,8 @@ def test_old_removals_are_forgotten_and_whoever_is_behind_compares(path, monkeyp
         store.remove([("text", "new")])
         assert sorted(store.removed(start, store.revision()).tolist()) == list(range(1, 9))
         assert store.revision() == Revision(13, 9)
-    assert len(read_file(path)[1]["removed"]) <= 6
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM removed").fetchone()[0] <= 6
 
 
 # -- read-only
@@ -636,19 +369,6 @@ def test_on_a_read_only_disk_a_store_that_was_not_closed_is_refused(path, monkey
     cannot_open_but_immutable(monkeypatch)
     with pytest.raises(StoreError, match="was not closed by its last writer"):
         SqliteStore(copy, read_only=True)
-
-
-@pytest.mark.parametrize("old", [1, 2])
-def test_an_earlier_format_cannot_be_opened_read_only(path, old):
-    make_file(path, f"store-format-{old}.sql")
-    with pytest.raises(StoreError, match=f"has format {old}; open it once for writing"):
-        SqliteStore(path, read_only=True)
-
-
-def test_format_3_can_be_opened_read_only(path):
-    make_file(path, "store-format-3.sql")
-    with SqliteStore(path, read_only=True) as store:
-        assert [store.count(), store.damage()] == [3, []]
 
 
 # -- backup

@@ -34,7 +34,6 @@ from modalhash.cli import (
     tokens,
     train,
     tune,
-    upgrade,
     verify,
 )
 from modalhash.cli._common import Commands, say
@@ -91,7 +90,6 @@ app.command(rich_help_panel=ENGINE, cls=info.InfoCommand)(info.info)
 app.command(rich_help_panel=ENGINE)(verify.verify)
 app.command(rich_help_panel=ENGINE)(backup.backup)
 app.command(rich_help_panel=ENGINE)(restore.restore)
-app.command(rich_help_panel=ENGINE)(upgrade.upgrade)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)

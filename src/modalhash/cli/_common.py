@@ -451,7 +451,7 @@ def describe_overlap(facts: dict[str, Any]) -> list[str]:
 def describe_codes(facts: dict[str, Any]) -> str:
     """Say how long the codes of an engine are and how its label sets share them, from :meth:`Engine.info`."""
     text, shared = f"{facts['n_bits']} bits", facts["collisions"]
-    if shared is None:  # not trained from labels, or by an earlier version
+    if shared is None:  # not trained from labels
         return text
     text += f": {facts['label_sets']:,} label sets, {shared['codes']:,} codes"
     if not shared["pairs"]:

@@ -111,7 +111,7 @@ def retrain(
             progress_bars() as callback,
             audited("retrain", engine, method=method, bits=bits) as noted,
         ):
-            before = set(old.config.get("class_names", []))
+            before = set(old.config["class_names"])
             new = old.retrain(
                 n_bits=None if bits is None else bits_or_auto(bits),
                 method=method,
@@ -127,7 +127,7 @@ def retrain(
             )
             noted["items"] = len(new)
         with new:
-            facts, after = new.info(), set(new.config.get("class_names", []))
+            facts, after = new.info(), set(new.config["class_names"])
     finally:
         _show_lost(problems)
     if as_json:

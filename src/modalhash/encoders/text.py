@@ -209,7 +209,7 @@ class TfidfEncoder(EncoderBase):
             "min_df": self.min_df,
             "max_words": self.max_words,
             "max_pieces": self.max_pieces,
-            **({"context": self.context} if self.context else {}),  # as encoders were saved that had none
+            **({"context": self.context} if self.context else {}),  # restore takes 0 where it is left out
         }
         if self._columns is None:
             return State(config)

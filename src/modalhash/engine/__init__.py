@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from modalhash.engine.source_items import group_problems as group_problems
     from modalhash.engine.source_lines import default_id as default_id
     from modalhash.engine.splitting import split_engine as split_engine
-    from modalhash.engine.upgrading import Upgraded as Upgraded
-    from modalhash.engine.upgrading import upgrade_engine as upgrade_engine
     from modalhash.store import Filter as Filter
     from modalhash.store import FilterError as FilterError
 
@@ -97,6 +95,5 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "source_items": ["ArchiveMember", "Item", "Problem", "ProblemCode", "group_problems"],
         "source_lines": ["default_id", "parse_labels"],
         "splitting": ["split_engine"],
-        "upgrading": ["Upgraded", "upgrade_engine"],
     },
 )

@@ -47,7 +47,7 @@ from modalhash.engine.folder import (
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.place import SQLITE, Place, has_schema, new_place
 from modalhash.engine.refinement import FILE as REFINEMENT
-from modalhash.store import SEARCHED_FIELDS, SqliteStore, StoreError
+from modalhash.store import SqliteStore, StoreError
 
 FORMAT = 1
 KIND = "modalhash backup"
@@ -145,7 +145,7 @@ def restore_engine(
 
 def _move_items(fresh: Path, config: Mapping[str, Any], place: Place, files: ItemFiles) -> None:
     """Put the items of a restored engine into a database."""
-    fields = config.get("searched_fields", SEARCHED_FIELDS)
+    fields = config["searched_fields"]
     with (
         SqliteStore(fresh / ITEMS, read_only=True) as source,
         place.create(fresh, n_bits=source.n_bits, searched_fields=fields, model=config["model"]) as target,

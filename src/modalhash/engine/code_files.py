@@ -5,7 +5,7 @@ A file has one row per input, in the order of the inputs:
 ==================  ==========================================================================
 ``id``, ``modality``  the item's key; the modality of a line that is no item is null
 ``code``            packed bits, ``ceil(n_bits / 8)`` bytes; null where there is a problem
-``refinement``      the refinement vector, int8 values as bytes, if the engine makes such
+``refinement``      the refinement vector, int8 values as bytes
 ``text``, ``uri``   the text itself, or where the file is
 ``labels``          a list of texts
 ``extra``           other fields of the input, as a JSON object; null if there are none
@@ -48,7 +48,7 @@ def engine_identity(config: Mapping[str, Any]) -> Identity:
         "n_bits": int(config["n_bits"]),
         "model": config["model"],
         "encoders": {modality: one["digest"] for modality, one in config["modalities"].items()},
-        "refinement": config.get("refinement", {}).get("sha256"),
+        "refinement": config["refinement"]["sha256"],
     }
 
 

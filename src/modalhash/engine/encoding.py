@@ -17,7 +17,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from modalhash._archives import MAX_MEMBER_BYTES, ArchiveMember, find_member, too_large
-from modalhash._typing import Array, Matrix
+from modalhash._typing import Matrix
 from modalhash.codes import pack_signs
 from modalhash.engine._urls import (
     OutsideError,
@@ -56,7 +56,7 @@ class Coder:
     identity: Identity
     model: CrossModalHasher
     encoders: Mapping[str, Encoder]
-    refinement: Refinement | None
+    refinement: Refinement
 
     @property
     def reads(self) -> dict[str, str]:
@@ -143,10 +143,7 @@ class _Coding:
         features = _stacked(self._features)
         projected = model_features(self.coder.model, self.coder.encoders[self.modality], features)
         codes = pack_signs(self.coder.model.decision_function({self.modality: projected})[self.modality])
-        refinement = self.coder.refinement
-        vectors: Array | list[None] = [None] * len(codes)
-        if refinement is not None:
-            vectors = refinement.vectors(self.modality, features)
+        vectors = self.coder.refinement.vectors(self.modality, features)
         for row, code, vector in zip(self._numbers, codes, vectors, strict=True):
             self.rows[row] = replace(self.rows[row], code=code, refinement=vector)
         self._features.clear()

@@ -44,7 +44,6 @@ from modalhash.engine.listing import PART_SIZE
 from modalhash.engine.near_duplicates import (
     DUPLICATE_RADIUS,
     DUPLICATE_THRESHOLD,
-    NO_VECTORS,
     DuplicateFinder,
     DuplicateGroup,
 )
@@ -74,8 +73,8 @@ from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revis
 from modalhash.validation import check_int, check_number
 
 TEXT_NOT_SEARCHED = (
-    "this engine does not search the text in pictures, because an earlier version of modalhash made it or its "
-    "searched_fields do not name picture_text; what is read is stored, and found after modalhash retrain"
+    "this engine does not search the text in pictures, because its searched_fields do not name picture_text; what is "
+    "read is stored, and found after modalhash retrain"
 )
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
@@ -136,9 +135,8 @@ def _open_folder(
         generation = Generation(folder)
         try:
             parts = read_parts(folder, trust=trust)
-            fields = parts.config.get("searched_fields", SEARCHED_FIELDS)
             place = Place.of(parts.config, database=database)
-            model = str(parts.config["model"])
+            fields, model = parts.config["searched_fields"], str(parts.config["model"])
             store = place.open(folder, searched_fields=fields, read_only=read_only, model=model)
         except (EngineError, StoreError, OSError):
             if generation.is_current():
@@ -198,16 +196,16 @@ class Engine:
         self.refinement = parts.refinement
         self._modality_numbers: dict[str, int] = {}
         self.index: Index
-        self._ranker: Ranker | None
+        self._ranker: Ranker
         self.index, self._ranker = self._make_index()
         owner = SnapshotOwner(self._generation.id, self.model_digest)
         self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
         self.words: PhotoWords | None = None
-        if parts.refinement is not None and parts.refinement.word_codes is not None:
-            self.words = PhotoWords(parts.words, self.config.get("class_names", []), parts.refinement)
+        if parts.refinement.word_codes is not None:
+            self.words = PhotoWords(parts.words, self.config["class_names"], parts.refinement)
         self.confidence = parts.confidence
         self._judge: Judge | None = None
-        if parts.refinement is not None and parts.confidence is not None:
+        if parts.confidence is not None:
             self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
         self._files = ItemFiles.of(self.path, self.config, relative=self._place.kind == SQLITE)
         prints = PrintKeeper(None if read_only else self.path)
@@ -378,7 +376,7 @@ class Engine:
         """Say why hits have no confidence; None where they have one."""
         if self.confidence is not None:
             return None
-        if self.config.get("labels") == "none":
+        if self.config["labels"] == "none":
             return "this engine learned without labels, and how likely a hit shares one cannot be told"
         if not type(self.model).supervised:
             return f"{self.config['method']} does not learn from labels; how likely a hit shares one cannot be told"
@@ -427,7 +425,8 @@ class Engine:
             self._snapshots.save(*self._freeze())
         self.store.close()
         with self._lock:
-            self.index, self._ranker, self._revision = make_index(self.n_bits), None, None
+            self.index, self._ranker = self._make_index()
+            self._revision = None
 
     @cached_property
     def model_digest(self) -> str:
@@ -459,11 +458,10 @@ class Engine:
 
         Never true where the store is on another machine.
         """
-        ranker = self._ranker
         return (
             not self._lock.locked()
             and self._revision is not None
-            and (ranker is None or ranker.revision == self._revision)
+            and self._ranker.revision == self._revision
             and self.store.revision_at_once() == self._revision
         )
 
@@ -523,7 +521,7 @@ class Engine:
         """
         self._check_writable()
         text_reader = reader_of(read_text)
-        if text_reader is not None and PICTURE_TEXT not in self.config.get("searched_fields", SEARCHED_FIELDS):
+        if text_reader is not None and PICTURE_TEXT not in self.config["searched_fields"]:
             warnings.warn(TEXT_NOT_SEARCHED, UserWarning, stacklevel=2)
         problems = ProblemCollector(on_problem, strict=strict)
         notes: list[str] = []
@@ -531,16 +529,16 @@ class Engine:
             self.store,
             self.model,
             self.encoders,
+            self.refinement,
             self._files,
             problems,
             replace,
             workers,
             media_folder=self.path if keep and self.saves_media else None,
             data_problem=NOT_SHARED if keep and not self.saves_media else None,
-            refinement=self.refinement,
             identity=engine_identity(self.config),
             cache=FeatureCache(self.path),
-            every_folder=self.config.get("labels") == "folders",
+            every_folder=self.config["labels"] == "folders",
             exif=exif,
             note=notes.append,
             check_current=self._generation.check,
@@ -706,7 +704,7 @@ class Engine:
         relabeller = Relabeller(
             self.store,
             self.modalities,
-            LabelCoder(self.model, self.config.get("class_names", []), self.refinement, self.store),
+            LabelCoder(self.model, self.config["class_names"], self.refinement, self.store),
             ItemCoder(self.model, self.encoders, self.refinement, problems, workers, FeatureCache(self.path)),
             self._content_of,
             follows=type(self.model).supervised and self.config["codes"] == "learned",
@@ -960,9 +958,7 @@ class Engine:
         prefer_kernels()
         code = np.zeros(n_bytes(self.n_bits), np.uint8)
         refinement = self.refinement
-        vectors = {}
-        if refinement is not None:
-            vectors = {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
+        vectors = {name: np.ones(refinement.width(name), np.int8) for name in refinement.components}
         self.answer(
             [
                 SearchRequest(code),
@@ -1004,11 +1000,6 @@ class Engine:
         pixels : compare photos by small copies of their files as well, which finds the mirrored, turned and cropped
         where : only among items that pass this filter, as :class:`SearchOptions` takes it
         limit, offset : how many groups, and how many to leave out before them
-
-        Notes
-        -----
-        An engine that was trained without refinement vectors finds identical texts and files and the same photos
-        only, and warns.
         """
         names = self.modalities if modality is None else tuple(dict.fromkeys(self.check_modalities(modality)))
         check_int(radius, "radius", at_least=0)
@@ -1017,8 +1008,6 @@ class Engine:
         check_int(offset, "offset", at_least=0)
         if limit is not None:
             check_int(limit, "limit", at_least=1)
-        if self.refinement is None:
-            warnings.warn(NO_VECTORS, UserWarning, stacklevel=2)
         groups = self._duplicates.find(
             names,
             radius=radius,
@@ -1056,7 +1045,7 @@ class Engine:
         codes: the number of ``codes``, the ``pairs`` of label sets that share one, those of them that are
         ``conflicting`` (less than half of their labels in common) or even ``disjoint`` (none), and how many of the
         training ``items`` are ``misplaced``: their code is that of items with conflicting labels, rather than of their
-        own kind. Both are None where the method does not learn from labels, or the engine is older than these numbers.
+        own kind. Both are None where the method does not learn from labels.
         ``approximate`` is there where the index is, with the recall that it has on the codes of the engine.
         ``snapshot`` has the size of the index's snapshot, its age in seconds, the number of its items, and how many
         were added or removed since; None without one. ``reads`` and ``why_no_confidence`` are those of the engine.
@@ -1089,7 +1078,7 @@ class Engine:
         wanted = Filter.of(where)
         check_filter(
             wanted,
-            trained_labels=self.config.get("class_names", ()),
+            trained_labels=self.config["class_names"],
             all_labels=self.labels,
             modalities=self.modalities,
         )
@@ -1105,20 +1094,17 @@ class Engine:
 
     # -- inside
 
-    def _make_index(self) -> tuple[Index, Ranker | None]:
-        """Return an empty index, and an empty ranker if items have vectors."""
+    def _make_index(self) -> tuple[Index, Ranker]:
+        """Return an empty index and an empty ranker."""
         n_threads = self._options["n_threads"]
         index = make_index(self.n_bits, backend=self._options["backend"], n_threads=n_threads)
-        if self.refinement is None:
-            return index, None
-        names = self.config.get("class_names", [])
+        names = self.config["class_names"]
         folder = None if self.read_only else self.path
         return index, Ranker(self.refinement, names, folder=folder, n_threads=n_threads)
 
     def _take_in_changes(self) -> None:
         self._revision = refresh(self.index, self.store, self._revision)
-        if self._ranker is not None:
-            self._ranker.refresh(self.store, self._revision)
+        self._ranker.refresh(self.store, self._revision)
 
     def _forget_snapshot(self, error: SnapshotError) -> None:
         """Begin anew with an empty index, to be filled from the store, because the snapshot is damaged."""
@@ -1128,8 +1114,8 @@ class Engine:
         self._index_reports = {}  # an approximate index answers exactly from now on: building lists takes too long here
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:
-        revision, ranker = self._revision, self._ranker
-        if revision is None or (ranker is not None and ranker.revision != revision):
+        revision = self._revision
+        if revision is None or self._ranker.revision != revision:
             return False  # closed, or the store failed before all vectors were read
         return self._snapshots.is_due(revision, self.index, now=now) and not self.replaced
 

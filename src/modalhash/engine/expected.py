@@ -178,7 +178,7 @@ def across(expected: Expected, database: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["query"] != row["hit"]] or rows
 
 
-def describe_expected(expected: Expected | None, *, codes: str = "learned") -> str:
+def describe_expected(expected: Expected, *, codes: str = "learned") -> str:
     """Say in one line what is expected of new items, in words that need no name of a measure.
 
     Parameters
@@ -186,8 +186,6 @@ def describe_expected(expected: Expected | None, *, codes: str = "learned") -> s
     expected : of :meth:`Engine.info`
     codes : of the items that were learned from
     """
-    if expected is None:
-        return "Nothing is known of the quality to expect: the engine was trained before that was measured"
     if "reason" in expected:
         return f"No quality to expect was measured: {expected['reason']}"
     known, new = across(expected, "learned"), across(expected, "unseen")

@@ -50,6 +50,10 @@ CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "ite
 SNAPSHOT, SYNCED, PRINTS = "index.snapshot", "synced.json", "prints.npy"
 WORDS = "words"
 """The encoder that reads words where texts are no modality, in the folder of the encoders."""
+_REQUIRED = (
+    *("generation", "modalhash", "n_bits", "model", "modalities", "method", "codes", "labels", "class_names"),
+    *("searched_fields", "expected", "trained_on", "created", "seconds", "refinement"),
+)
 _MEDIA_SUFFIXES = {
     b"\x89PNG": ".png",
     b"\xff\xd8\xff": ".jpg",
@@ -118,10 +122,9 @@ class Parts:
     config: dict[str, Any]
     model: CrossModalHasher
     encoders: dict[str, Encoder]
-    refinement: Refinement | None = None
-    """None in an engine that was trained before there were refinement vectors."""
+    refinement: Refinement
     confidence: Confidence | None = None
-    """None where it could not be learned, or the engine was trained before it was."""
+    """None where it could not be learned."""
     words: Encoder | None = None
     """Reads words in the space of the pictures, in an engine of pictures without texts."""
 
@@ -150,7 +153,7 @@ def write_parts(
     model: CrossModalHasher,
     encoders: Mapping[str, Encoder],
     more: Mapping[str, Any],
-    refinement: Refinement | None = None,
+    refinement: Refinement,
     confidence: Confidence | None = None,
     words: Encoder | None = None,
 ) -> None:
@@ -171,12 +174,11 @@ def write_parts(
         "model": _digest_of_model(folder / MODEL),
         "modalities": described,
         **more,
+        "refinement": save_refinement(refinement, folder),
     }
     if words is not None:
         save_encoder(words, folder / ENCODERS / WORDS)
         config["words"] = describe(words)
-    if refinement is not None:
-        config["refinement"] = save_refinement(refinement, folder)
     if confidence is not None:
         config["confidence"] = save_confidence(confidence, folder)
     write_config(folder, config)
@@ -230,8 +232,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
         words = _read_encoder(folder, WORDS, "words", config["words"], trust)
     in_space = {**encoders, **({} if words is None else {"text": words})}
     try:
-        described = config.get("refinement")
-        refinement = None if described is None else load_refinement(folder, described, model, in_space)
+        refinement = load_refinement(folder, config["refinement"], model, in_space)
         told = config.get("confidence")
         confidence = None if told is None else load_confidence(folder, told)
     except (RefinementError, ConfidenceError) as error:
@@ -262,15 +263,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise EngineError(f"{folder} {what}; expected an engine. Make one with `modalhash train MANIFEST -o {folder}`")
-    required = ("n_bits", "model", "modalities", "method", "codes")
-    return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=required, error=EngineError)
+    return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=_REQUIRED, error=EngineError)
 
 
 def model_digest(config: Mapping[str, Any]) -> str:
     """Return a digest of all that makes codes and vectors, from the configuration of an engine."""
     encoders = {name: encoder.get("digest") for name, encoder in config["modalities"].items()}
-    vectors = (config.get("refinement") or {}).get("sha256")
-    return hashlib.sha256(json.dumps([config["model"], encoders, vectors]).encode()).hexdigest()[:16]
+    made_by = [config["model"], encoders, config["refinement"]["sha256"]]
+    return hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:16]
 
 
 def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
@@ -281,26 +281,26 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
         "n_bits": int(config["n_bits"]),
         "method": config["method"],
         "codes": config["codes"],
-        "classes": len(config.get("class_names", [])),
-        "labels": config.get("labels", "given"),
+        "classes": len(config["class_names"]),
+        "labels": config["labels"],
         "named_labels": config.get("named_labels"),
         "notes": config.get("notes", []),
         "label_overlap": config.get("label_overlap"),
         "label_sets": config.get("label_sets"),
         "collisions": config.get("collisions"),
-        "expected": config.get("expected"),
+        "expected": config["expected"],
         "modalities": {
             modality: {
                 "items": {kind: counts.get((modality, kind), 0) for kind in ("learned", "hashed")},
-                "trained_on": config.get("trained_on", {}).get(modality),
+                "trained_on": config["trained_on"].get(modality),
                 "encoder": dict(encoder),
             }
             for modality, encoder in config["modalities"].items()
         },
-        "created": config.get("created"),
-        "generation": config.get("generation"),
+        "created": config["created"],
+        "generation": config["generation"],
         "store": config.get("store", {"kind": "sqlite"}),
-        "seconds": config.get("seconds", {}),
+        "seconds": config["seconds"],
         "bytes": _n_bytes(folder),
         "format": config["format"],
         "modalhash": config["modalhash"],
@@ -347,15 +347,11 @@ def _status(path: str | Path) -> tuple[int, ...]:
 
 
 def _read_generation(folder: Path) -> str | None:
-    """Return the generation of the engine in a folder; of one from before there were such, the digest of its file."""
+    """Return the generation of the engine in a folder; None if its configuration does not say."""
     try:
-        data = (folder / CONFIG).read_bytes()
-    except OSError:
+        return str(json.loads((folder / CONFIG).read_bytes())["generation"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    try:
-        return str(json.loads(data)["generation"])
-    except (ValueError, KeyError, TypeError):
-        return hashlib.sha256(data).hexdigest()
 
 
 def _digest_of_model(folder: Path) -> str:

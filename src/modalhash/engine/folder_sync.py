@@ -157,7 +157,7 @@ class FolderSync:
         self.folder, self.root, self._own = Path(folder), Path(folder).resolve(), engine.path.resolve()
         self._engine, self._files, self._check_writable = engine, files, check_writable
         self._allow_empty, self._settle = allow_empty, settle
-        self._labels = FolderLabels(every=engine.config.get("labels") == "folders")
+        self._labels = FolderLabels(every=engine.config["labels"] == "folders")
         self._places = [replace(files, home=None)]
         if files.home is not None:
             self._places.append(replace(files, folder=files.home, home=None))

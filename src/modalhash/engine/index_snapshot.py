@@ -146,7 +146,7 @@ class SnapshotKeeper:
 
     # -- reading
 
-    def load(self, snapshot: Snapshot | None, index: Index, ranker: Ranker | None) -> Revision | None:
+    def load(self, snapshot: Snapshot | None, index: Index, ranker: Ranker) -> Revision | None:
         """Fill an empty index and ranker from a snapshot and return its revision; None if it cannot be used.
 
         Lists of an approximate index are not in it: they are built afterwards, whatever filled it.
@@ -158,11 +158,8 @@ class SnapshotKeeper:
             return None
         codes = exact_codes(index)
         try:
-            if ranker is None:
-                snapshot.thaw({"codes": codes}, {})
-            else:
-                snapshot.thaw({"codes": codes, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
-                ranker.resume(revision)
+            snapshot.thaw({"codes": codes, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
+            ranker.resume(revision)
         except SnapshotError as error:
             _warn_of_damage(error)
             return None
@@ -301,12 +298,9 @@ def exact_codes(index: Index) -> HammingIndex:
     return index
 
 
-def freeze_engine(index: Index, ranker: Ranker | None) -> Frozen:
+def freeze_engine(index: Index, ranker: Ranker) -> Frozen:
     """Return what an engine's index and ranker hold now."""
-    codes = exact_codes(index)
-    if ranker is None:
-        return freeze({"codes": codes}, {})
-    return freeze({"codes": codes, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
+    return freeze({"codes": exact_codes(index), "sketches": ranker.sketches}, {"vectors": ranker.vectors})
 
 
 def _changes(since: Revision, until: Revision) -> int:

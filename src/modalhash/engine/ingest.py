@@ -89,8 +89,7 @@ class ItemCoder:
 
     model: CrossModalHasher
     encoders: Mapping[str, Encoder]
-    refinement: Refinement | None
-    """None where the engine makes no vectors."""
+    refinement: Refinement
     report: Report
     """Called with every item that cannot be encoded."""
     workers: int | None = None
@@ -107,8 +106,7 @@ class ItemCoder:
             return CodedItems([], np.zeros((0, 0), dtype=np.uint8), None)
         features = model_features(self.model, self.encoders[modality], encoded.features)
         codes = pack_signs(self.model.decision_function({modality: features})[modality])
-        vectors = None if self.refinement is None else self.refinement.vectors(modality, encoded.features)
-        return CodedItems(kept, codes, vectors)
+        return CodedItems(kept, codes, self.refinement.vectors(modality, encoded.features))
 
 
 @dataclass(frozen=True)
@@ -118,6 +116,7 @@ class Ingester:
     store: Store
     model: CrossModalHasher
     encoders: Mapping[str, Encoder]
+    refinement: Refinement
     files: ItemFiles
     report: Report
     replace: bool = False
@@ -126,8 +125,6 @@ class Ingester:
     """The engine's folder, if pictures that come as bytes are to be saved in it."""
     data_problem: str | None = None
     """Why pictures that come as bytes cannot be saved, if they were to be."""
-    refinement: Refinement | None = None
-    """Makes the vectors that order hits, if the engine has such."""
     identity: Identity | None = None
     """What codes in files have to be made with."""
     cache: FeatureCache | None = None

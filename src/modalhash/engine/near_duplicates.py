@@ -47,10 +47,6 @@ DUPLICATE_THRESHOLD = 0.97
 """The least cosine of the embeddings of near items, likewise."""
 SAME_PICTURE = 0.95
 """The least correlation of the details of two photos that show the same, chosen there too."""
-NO_VECTORS = (
-    "this engine was trained before there were refinement vectors, so only identical texts and files and the same "
-    "photos are found; train it again to find near-duplicates"
-)
 SHARED_WORDS = 0.8
 """The least share of words that near-duplicate texts have in common, chosen there as well."""
 MAX_COMPARED_TEXTS = 1_000_000
@@ -73,8 +69,8 @@ class DuplicateGroup:
 
     items: tuple[Hit, ...]
     """The item that was added first, then the others by nearness to it: ``score`` is the cosine with the first, or of
-    photos that only their pixels tell to be the same (``found_by`` says so) the correlation of these; None where the
-    engine has no vectors. ``distance`` counts the bits in which the codes differ."""
+    photos that only their pixels tell to be the same (``found_by`` says so) the correlation of these; None where items
+    have no vectors. ``distance`` counts the bits in which the codes differ."""
     exact: bool
     """Whether all are the same: texts or files where they are there, features where not."""
 
@@ -108,7 +104,7 @@ class DuplicateFinder:
     """Finds the near-duplicates of a store; what was found is kept until the store changes."""
 
     def __init__(
-        self, store: Store, refinement: Refinement | None, files: ItemFiles, prints: PrintKeeper | None = None
+        self, store: Store, refinement: Refinement, files: ItemFiles, prints: PrintKeeper | None = None
     ) -> None:
         self._store, self._refinement, self._files = store, refinement, files
         self._prints = PrintKeeper(None) if prints is None else prints
@@ -207,10 +203,6 @@ class DuplicateFinder:
 
     def _embeddings(self, modality: str) -> tuple[Array, Array, Array]:
         """Return numbers and embeddings of the items that have one, and the numbers of the others."""
-        if self._refinement is None:
-            codes = (numbers for numbers, *_ in self._store.codes(modality=modality))
-            nothing = np.empty((0, EMBEDDING_DIMENSIONS), np.int8)
-            return np.empty(0, np.int64), nothing, np.concatenate([np.empty(0, np.int64), *codes])
         nothing = self._refinement.embedding_of(modality, np.empty((0, MAX_REFINEMENT), np.int8))
         known, rows, unknown = [np.empty(0, np.int64)], [nothing], [np.empty(0, np.int64)]
         for numbers, _, vectors, present in self._store.refinements(modality=modality):

@@ -62,7 +62,7 @@ class LabelCoder:
     model: CrossModalHasher
     class_names: Sequence[str]
     """The labels that the model learned from."""
-    refinement: Refinement | None
+    refinement: Refinement
     store: Store
     """Where items with the same labels are, for methods that have no function of labels."""
     _found: dict[tuple[str, frozenset[str]], bytes | None] = field(default_factory=dict)
@@ -91,8 +91,6 @@ class LabelCoder:
         """Return records with codes of their labels, and vectors that tell these; ``before`` is what they were."""
         learned = [replace(one, code=code, kind="learned") for one, code in zip(records, codes, strict=True)]
         rows = [row for row, record in enumerate(records) if record.refinement is not None]
-        if self.refinement is None or not rows:
-            return learned
         by_width: dict[int, list[int]] = {}
         for row in rows:
             by_width.setdefault(len(records[row].refinement or b""), []).append(row)

@@ -181,7 +181,7 @@ def _named(counts: Mapping[str, int]) -> str:
 
 def _quality(facts: Mapping[str, Any]) -> str:
     expected = facts["expected"]
-    if expected is None or "reason" in expected:
+    if "reason" in expected:
         return f"<p>{escape(describe_expected(expected))}.</p>"
     held, asked = (
         " and ".join(f"{n:,} {name}" for name, n in expected[key].items()) for key in ("held_out", "queries")
@@ -354,8 +354,7 @@ class Example(NamedTuple):
 
 
 def _searches(engine: Engine, facts: Mapping[str, Any], labels: LabelCounts) -> str:
-    expected = facts["expected"] or {}
-    examples = list(_held_out_examples(engine, expected.get("examples", ())))
+    examples = list(_held_out_examples(engine, facts["expected"].get("examples", ())))
     said = "These queries were held out; the hits are those of the model that was learned without them."
     if not examples:
         examples = _stored_examples(engine, judged=bool(labels.total))

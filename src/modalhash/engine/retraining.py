@@ -28,7 +28,7 @@ from modalhash.engine.relabelling import LabelCoder
 from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
 from modalhash.engine.training import ASKED, STORE_BATCH_SIZE, Made, train_engine
 from modalhash.progress import Callback, Reporter
-from modalhash.store import SEARCHED_FIELDS, Key, Record, Revision, Store, StoreError
+from modalhash.store import Key, Record, Revision, Store, StoreError
 
 if TYPE_CHECKING:
     from modalhash.base import CrossModalHasher
@@ -122,7 +122,7 @@ def retrain_engine(
             workers=workers,
             overwrite=True,
             callback=callback,
-            searched_fields=searching_text(parts.config.get("searched_fields", SEARCHED_FIELDS)),
+            searched_fields=searching_text(parts.config["searched_fields"]),
             store=database,
             download=settings.download,
             exif=False,  # what is stored of an item stays
@@ -133,10 +133,10 @@ def retrain_engine(
 def _inherited(parts: Parts, settings: Settings) -> dict[str, Any]:
     """Return how to train: as the last time, unless the settings say otherwise."""
     config = parts.config
-    before = config.get("labels", "given")
+    before = config["labels"]
     labels = settings.labels or config.get(ASKED, before)
     method = settings.method or (config["method"] if labels == before else None)
-    parameters = parameters_of(parts.model, config.get("trained_on", {}))
+    parameters = parameters_of(parts.model, config["trained_on"])
     if method != config["method"]:
         parameters = {name: value for name, value in parameters.items() if name == "random_state"}
     return {

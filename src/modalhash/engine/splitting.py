@@ -44,7 +44,7 @@ def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
         with new_folder(target, overwrite=False) as fresh:
             files = ItemFiles(target.resolve())
             _copy_parts(engine, fresh, files)
-            fields = engine.config.get("searched_fields")
+            fields = engine.config["searched_fields"]
             with SqliteStore(fresh / ITEMS, n_bits=engine.n_bits, searched_fields=fields) as store:
                 left = stop - start
                 while left and (batch := list(islice(items, min(left, _BATCH)))):

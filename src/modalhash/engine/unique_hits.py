@@ -27,7 +27,7 @@ WIDER = (2, 8, 32)
 class SameHits:
     """Tells which hits are the same, or nearly."""
 
-    refinement: Refinement | None
+    refinement: Refinement
     groups: Mapping[Key, int]
     """The group of duplicates of an item, where one is remembered."""
 
@@ -54,7 +54,7 @@ class SameHits:
 
     def _embedding(self, hit: Hit) -> Array | None:
         """Return the embedding of a hit, scaled to length 1; None if it has none, or one that says nothing."""
-        if self.refinement is None or hit.refinement is None:
+        if hit.refinement is None:
             return None
         values = self.refinement.embedding_of(hit.modality, np.frombuffer(hit.refinement, np.int8)).astype(np.float32)
         length = np.linalg.norm(values)

@@ -15,10 +15,6 @@ from modalhash.serve.service import Service
 from modalhash.serve.settings import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS
 
 N_GROUPS = 50
-NO_VECTORS = (
-    "This engine has no refinement vectors: only identical texts and files and the same photos are listed. Train it "
-    "again for more."
-)
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -55,5 +51,5 @@ def _find(service: Service, modality: str | None, where: str | None, limit: int,
         "exact": [group.exact for group in shown],
         "sizes": [len(group.items) for group in shown],
         "more": len(groups) > limit,
-        "message": NO_VECTORS if service.engine.refinement is None else None,
+        "message": None,
     }

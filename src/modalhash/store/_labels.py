@@ -18,11 +18,22 @@ from modalhash.store._filter_sql import condition, value_text
 from modalhash.store.filters import And, Comparison, Filter, Not, Or
 
 CREATE = (
-    "CREATE TABLE label (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, folded TEXT NOT NULL)",
+    "CREATE TABLE label (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, folded TEXT NOT NULL, "
+    "items INTEGER NOT NULL DEFAULT 0)",
     "CREATE INDEX label_folded ON label (folded)",
     "CREATE TABLE item_label (label INTEGER NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID",
+    """
+    CREATE TRIGGER item_label_added AFTER INSERT ON item_label
+    BEGIN UPDATE label SET items = items + 1 WHERE number = new.label; END
+    """,
+    """
+    CREATE TRIGGER item_label_removed AFTER DELETE ON item_label
+    BEGIN UPDATE label SET items = items - 1 WHERE number = old.label; END
+    """,
 )
-ADD = (  # of the items from one number on: their names, then who has them
+COUNTS = "SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"
+"""Selects names and counts, the most frequent first."""
+_ADD = (  # of the items from one number on: their names, then who has them
     """
     INSERT INTO label (name, folded)
     SELECT DISTINCT CAST(own.value AS TEXT), casefold(CAST(own.value AS TEXT))
@@ -35,29 +46,12 @@ ADD = (  # of the items from one number on: their names, then who has them
     WHERE item.number >= ?
     """,
 )
-COUNT = (
-    "ALTER TABLE label ADD COLUMN items INTEGER NOT NULL DEFAULT 0",
-    "UPDATE label SET items = (SELECT count(*) FROM item_label WHERE item_label.label = label.number)",
-    """
-    CREATE TRIGGER item_label_added AFTER INSERT ON item_label
-    BEGIN UPDATE label SET items = items + 1 WHERE number = new.label; END
-    """,
-    """
-    CREATE TRIGGER item_label_removed AFTER DELETE ON item_label
-    BEGIN UPDATE label SET items = items - 1 WHERE number = old.label; END
-    """,
-)
 _FORGET = """
 DELETE FROM item_label WHERE (label, item) IN (
     SELECT label.number, item.number
     FROM item CROSS JOIN json_each(item.labels) AS own CROSS JOIN label ON label.name = CAST(own.value AS TEXT)
     WHERE item.number = ?
 )"""
-_COUNTS = "SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"
-_COUNTS_OF_ROWS = """
-SELECT label.name, count(*) AS n FROM item_label JOIN label ON label.number = item_label.label
-GROUP BY item_label.label ORDER BY n DESC, label.name
-"""
 _ITEMS = """
 SELECT item_label.item AS number
 FROM label CROSS JOIN item_label ON item_label.label = label.number WHERE label.folded = ?
@@ -70,18 +64,13 @@ Read = Callable[[str, Sequence[Any]], Array]
 
 def add_labels(connection: sqlite3.Connection, first: int) -> None:
     """Take in the labels of the items from number ``first`` on, in the caller's transaction."""
-    for statement in ADD:
+    for statement in _ADD:
         connection.execute(statement, (first,))
 
 
 def forget_labels(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
     """Take out the labels of items that are about to be deleted, in the caller's transaction."""
     connection.executemany(_FORGET, ((number,) for number in numbers))
-
-
-def count_sql(*, counted: bool) -> str:
-    """Return the query for names and counts, the most frequent first; ``counted`` says that the file has counts."""
-    return _COUNTS if counted else _COUNTS_OF_ROWS
 
 
 def is_by_labels(where: Filter) -> bool:

@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 IN_USE = 0x6D6F6468
 """Class of the advisory locks that every connection holds on its schema, together with the others."""
 BEING_MADE = IN_USE + 1
-"""Class of the advisory locks of those who create or migrate a schema."""
+"""Class of the advisory locks of those who create a schema."""
 REPLACED = "replaced_by_another_engine"
 """Name of the constraint by which a schema refuses every change, once another one has taken its place."""
 CONNECTION_DEFAULTS = {

@@ -10,16 +10,7 @@ from pathlib import Path
 
 from modalhash.store import _words
 from modalhash.store._sqlite_rows import row_checksum
-from modalhash.store._sqlite_schema import (
-    FORMAT,
-    OLDEST_READ_ONLY,
-    check_n_bits,
-    check_owner,
-    create,
-    format_of,
-    migrate,
-    transaction,
-)
+from modalhash.store._sqlite_schema import check_n_bits, check_owner, create, transaction
 from modalhash.store.base import StoreAccessError, StoreBusyError, StoreError, StoreFullError
 from modalhash.validation import check_int
 
@@ -108,7 +99,6 @@ def connect(
             if n_bits is not None:
                 create(connection, n_bits)
             n_bits = check_n_bits(connection, path, n_bits)
-            migrate(connection, n_bits)
             if _words.has_words(connection) and not _words.is_current(connection, searched_fields):
                 with transaction(connection):
                     _words.bring_up(connection, searched_fields)
@@ -117,42 +107,6 @@ def connect(
         if connection is not None:
             connection.close()
         raise
-
-
-def stored_format(path: Path) -> int:
-    """Return the format of a store in a file, whatever it is, without changing it."""
-    with translate_sqlite_errors(path):
-        connection = _connect_uri(path, "mode=ro", 60.0)
-        try:
-            check_owner(connection, path)
-            return format_of(connection)
-        finally:
-            connection.close()
-
-
-@contextmanager
-def held_copy(path: Path, target: Path, *, timeout: float = 60.0) -> Iterator[None]:
-    """Copy a store of any format as it is to a new file, and keep others from writing to it until the block ends."""
-    if target.exists():
-        raise FileExistsError(f"{target} exists; give a new file")
-    with translate_sqlite_errors(path):
-        holder = sqlite3.connect(path, timeout=timeout, isolation_level=None)
-        try:
-            check_owner(holder, path)
-            holder.execute("BEGIN IMMEDIATE")
-            source, copy = _connect_uri(path, "mode=ro", timeout), sqlite3.connect(target)
-            try:
-                with translate_sqlite_errors(target):
-                    source.backup(copy)
-            finally:
-                source.close()
-                copy.close()
-            try:
-                yield
-            finally:
-                holder.execute("ROLLBACK")
-        finally:
-            holder.close()
 
 
 def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
@@ -174,9 +128,6 @@ def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tupl
             connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # nobody can write here
         try:
             check_owner(connection, path)
-            version = format_of(connection)
-            if 0 < version < OLDEST_READ_ONLY:
-                raise StoreError(f"{path} has format {version}; open it once for writing, which brings it to {FORMAT}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
             _add_functions(connection)
             return connection, check_n_bits(connection, path, n_bits)

@@ -7,7 +7,7 @@ commit, and a follower that has seen number 7 misses number 6, which is committe
 
 Items go in by binary ``COPY``, and codes come out by it.
 
-The format stands in ``meta``. Opening a schema of an earlier format brings it to the present one in one transaction.
+The format is in ``meta``.
 """
 
 from __future__ import annotations
@@ -109,8 +109,6 @@ _CREATE = (
     """,
     "INSERT INTO {schema}.counter VALUES (true, 0, 0, 0, 0)",
 )
-_MIGRATIONS: dict[int, tuple[str, ...]] = {}
-"""From a format to the next one: statements in which ``{schema}`` stands for the schema."""
 
 _COLUMNS = """
 item.id, modality.name, item.code, item.kind, item.text, item.uri, item.labels, item.integer_labels, item.extra::text,
@@ -203,8 +201,6 @@ class PostgresStore:
                 self._create(n_bits)
             meta = self._check_owner()
             self.n_bits = _check_meta(self.name, meta, n_bits, model)
-            if int(meta["format"]) < FORMAT:
-                self._migrate()
             if model is not None and "model" not in meta and not read_only:
                 sql = "INSERT INTO meta VALUES ('model', %s) ON CONFLICT DO NOTHING"
                 self._change(lambda connection: connection.execute(sql, [model]))
@@ -604,24 +600,7 @@ class PostgresStore:
                 f"{self.name} has format {meta['format']}; this version reads up to {FORMAT}. Install a newer "
                 "version of modalhash"
             )
-        if self.read_only and int(meta["format"]) < FORMAT:
-            raise StoreError(
-                f"{self.name} has format {meta['format']}; open it once for writing, which brings it to {FORMAT}"
-            )
         return meta
-
-    def _migrate(self) -> None:
-        """Bring the schema to the present format; whoever comes second waits, and finds it done."""
-
-        def work(connection: Any) -> None:
-            connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (BEING_MADE, lock_key(self.schema)))
-            ((found,),) = connection.execute("SELECT value FROM meta WHERE key = 'format'").fetchall()
-            for version in range(int(found), FORMAT):
-                for statement in _MIGRATIONS[version]:
-                    connection.execute(statement.format(schema=f'"{self.schema}"'))
-            connection.execute("UPDATE meta SET value = %s WHERE key = 'format'", [str(FORMAT)])
-
-        self._change(work)
 
     def _change_fields(self, fields: list[str]) -> None:
         """Take other fields of ``extra`` into the words that are searched, of all items."""

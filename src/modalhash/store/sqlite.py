@@ -4,7 +4,7 @@ Write-ahead logging lets readers go on while one process writes; ``synchronous=F
 commit, so what was committed outlives a killed process and a power cut. Every change is one ``BEGIN IMMEDIATE``
 transaction: whole or not at all, one writer after another.
 
-Tables and formats are in :mod:`~modalhash.store._sqlite_schema`, opening and errors in ``_sqlite_open``, rows and their
+Tables are in :mod:`~modalhash.store._sqlite_schema`, opening and errors in ``_sqlite_open``, rows and their
 checksums in ``_sqlite_rows``, labels in ``_labels``, words in ``_words``.
 """
 
@@ -27,17 +27,15 @@ from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
 from modalhash.store import _words
 from modalhash.store._filter_sql import NEWEST, condition, values_of
-from modalhash.store._labels import add_labels, count_sql, find_labelled, forget_labels, is_by_labels, rising
+from modalhash.store._labels import COUNTS, add_labels, find_labelled, forget_labels, is_by_labels, rising
 from modalhash.store._sqlite_open import (
     connect,
     connect_read_only,
-    held_copy,
-    stored_format,
     tell_damage,
     translate_sqlite_errors,
 )
 from modalhash.store._sqlite_rows import COLUMNS, FROM, INSERT, from_row, to_row
-from modalhash.store._sqlite_schema import CHECKED, FIRST_WITH_COUNTS, FORMAT, format_of, transaction
+from modalhash.store._sqlite_schema import CHECKED, FORMAT, transaction
 from modalhash.store.base import (
     MAX_REFINEMENT,
     FoundNumbers,
@@ -71,7 +69,7 @@ _MAX_DAMAGE = 20  # of each kind that is told one by one
 
 
 STORE_FORMAT = FORMAT
-"""The format that files are written in; earlier ones are brought to it when they are opened for writing."""
+"""The format that files are written in."""
 
 
 class SqliteStore:
@@ -92,8 +90,7 @@ class SqliteStore:
         The fields of ``extra`` whose words :meth:`words` searches beside texts and ids; a change reads all items once.
         By default what the store was last told, at first ``title``, ``caption`` and ``description``.
     read_only : bool
-        Never write: changes raise, and a file on a read-only disk can be opened if its last writer closed it. A file of
-        an earlier format must have been opened for writing once.
+        Never write: changes raise, and a file on a read-only disk can be opened if its last writer closed it.
 
     Examples
     --------
@@ -127,7 +124,6 @@ class SqliteStore:
             with translate_sqlite_errors(self.path):
                 words = _words.has_words(self._connection)
                 self._has_words = words and (not read_only or _words.is_current(self._connection, None))
-                self._counts_labels = format_of(self._connection) >= FIRST_WITH_COUNTS
         except BaseException:
             self._connection.close()
             raise
@@ -406,7 +402,7 @@ class SqliteStore:
 
     def labels(self) -> dict[str, int]:
         """Return how many items have each label, the most frequent first; numbers are texts here."""
-        return dict(self._rows(count_sql(counted=self._counts_labels)))
+        return dict(self._rows(COUNTS))
 
     def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
         """Return how many items have each value of a field of ``extra``, the most frequent first; reads all items."""
@@ -428,24 +424,6 @@ class SqliteStore:
         except StoreError as error:
             found.append(str(error))
         return found
-
-    @staticmethod
-    def format_of(path: str | Path) -> int:
-        """Return the format of a store, whatever it is, without changing it."""
-        return stored_format(Path(path))
-
-    @staticmethod
-    @contextmanager
-    def upgraded_copy(path: str | Path, target: str | Path) -> Iterator[None]:
-        """Write a copy of a store of any format to a new file, in the present format.
-
-        Until the block ends nobody else can write to the old one, so that the new one can take its place; reading goes
-        on. StoreError if something in the old one is not as it was written.
-        """
-        with held_copy(Path(path), Path(target)):
-            with SqliteStore(target) as copy:
-                copy.check()
-            yield
 
     def backup(self, path: str | Path) -> None:
         """Write a copy of the store as it is at this moment to a new file; others may go on reading and writing."""
@@ -539,8 +517,6 @@ class SqliteStore:
 
     def _changed_items(self) -> list[str]:
         """Return which items are not as they were written, by their checksums."""
-        if "checksum" not in {row[1] for row in self._rows("PRAGMA table_info(item)")}:
-            return []  # of an earlier format, opened read-only
         names = {number: name for name, number in self.modalities().items()}
         found, last, stop = [], 0, self.revision().items
         sql = f"""
