@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slow_search import brute_force, change_alike, check, same, table_of
 
 from modalhash.codes import pack
-from modalhash.index import HammingIndex, _changing_tables, clusters, make_index
+from modalhash.index import HammingIndex, _changing_tables, clusters
 from modalhash.index._layout import CHUNK, CodeTable, pack_words
 from modalhash.index.clusters import ShellTables
 
@@ -205,15 +205,3 @@ def test_codes_that_are_held_once_are_scanned(rng):
     assert index.build_clusters() == 0
     assert isinstance(index._groups[0].tables()[0], CodeTable)
     check(index.search(codes[:3], k=9), brute_force(codes[:3], np.arange(70_000), codes), k=9)
-
-
-@pytest.mark.usefixtures("many")
-def test_the_backend_builds_clusters(rng):
-    codes = around_centres(rng, 70_000)
-    exact, with_clusters = (make_index(64, backend=backend) for backend in ("exact", "clusters"))
-    for index in (exact, with_clusters):
-        index.add(np.arange(70_000), codes)
-        assert index.build() == {}
-    assert not exact._clusters.is_built
-    assert with_clusters._clusters.is_built
-    same(exact.search(codes[::7000], k=5), with_clusters.search(codes[::7000], k=5))
