@@ -361,11 +361,6 @@ class HammingIndex:
         self._multi_index.record_changes(group, ids)
         self._clusters.record_changes(group, ids)
 
-    def _finish_builds(self) -> None:
-        """Wait for tables that are being built beside the searches: for tests."""
-        with self._lock:
-            self._builder.wait()
-
     def _in_clusters(self, queries: Array, k: int, most: int, group: int | Collection[int] | None) -> list[RadiusPart]:
         with self._lock:
             views = self._clusters.views(self._chosen(group))
