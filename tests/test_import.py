@@ -10,7 +10,7 @@ import pytest
 
 from modalhash import kernels
 
-HEAVY = {"numpy", "scipy", "sklearn", "numba", "h5py", "matplotlib", "PIL", "faiss", "fastapi"}
+HEAVY = {"numpy", "scipy", "sklearn", "numba", "h5py", "matplotlib", "PIL", "fastapi"}
 
 
 def loaded_by(code: str) -> set[str]:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -70,54 +69,3 @@ def test_a_broken_package_shows_its_own_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
         require("half_installed", extra="data", why="testing")
-
-
-def test_a_deferred_module_is_imported_when_something_of_it_is_used():
-    code = """
-import sys
-from modalhash._imports import deferred
-with deferred("wave", "xml.dom", "not_installed"):
-    import wave as stand_in
-    from xml import dom as later
-    assert "not_installed" not in sys.modules
-assert "wave" not in sys.modules and "xml.dom" not in sys.modules
-assert later.Node.ELEMENT_NODE == 1 and "xml.dom" in sys.modules
-import wave
-assert wave is not stand_in and stand_in.open is wave.open
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_deferred_module_may_be_used_at_once():
-    code = """
-import sys
-from modalhash._imports import deferred
-with deferred("wave"):
-    from wave import Wave_read
-assert Wave_read is sys.modules["wave"].Wave_read
-with deferred("wave"):
-    import wave
-assert wave is sys.modules["wave"]
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_scikit_learn_has_what_was_deferred_when_it_needs_it():
-    code = """
-import sys
-from modalhash._imports import import_sklearn
-normalize = import_sklearn("sklearn.preprocessing").normalize
-assert "scipy.stats" not in sys.modules and "pandas" not in sys.modules
-import numpy as np
-from sklearn.preprocessing import PowerTransformer, QuantileTransformer
-X = np.arange(1.0, 40.0)[:, None] ** 2
-by_box_cox = PowerTransformer(method="box-cox").fit_transform(X)
-assert abs(by_box_cox.mean()) < 1e-9 and "scipy.stats" in sys.modules
-assert np.isfinite(QuantileTransformer(n_quantiles=10, output_distribution="normal").fit_transform(X)).all()
-import scipy.stats
-assert scipy.stats.norm.cdf(0) == 0.5
-import pandas
-frame = PowerTransformer().set_output(transform="pandas").fit_transform(pandas.DataFrame({"x": X[:, 0]}))
-assert list(frame.columns) == ["x"]
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

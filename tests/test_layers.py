@@ -47,7 +47,7 @@ MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it d
     "data": {"_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "frames", "origins", "progress", "validation"},
     "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
     "encoders": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "kernels", "progress", "validation"},
-    "index": {"_files", "_imports", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
+    "index": {"_files", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
     "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
     "client": {"index", "validation"},
     "engine": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "evaluation", "features", "frames", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
@@ -121,8 +121,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "_group_tables",
         "clusters multi_index",
         "hamming",
-        "faiss snapshot",
-        "backends",
+        "snapshot",
     ],
     "serve": [
         "batching clients monitoring",

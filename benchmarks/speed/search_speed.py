@@ -3,7 +3,6 @@
     python benchmarks/speed/search_speed.py # 2,000,000 codes of 16 to 256 bits, 1,000 queries, the 100 nearest
     python benchmarks/speed/search_speed.py --quick    # a tenth of the codes and queries, nothing is written
     python benchmarks/speed/search_speed.py --avx2     # both without AVX-512; a file of its own
-    python benchmarks/speed/search_speed.py --lists    # FAISS's inverted lists as well; a file of their own
 
 Both take turns, with one thread and with two, all queries together and one by one; the shortest run counts. Every
 distance is compared. FAISS leaves the order of equal distances open: ids are compared as sets below the k-th distance,
@@ -27,9 +26,9 @@ import faiss
 import numpy as np
 from llvmlite import binding as llvm
 
-from modalhash.index import FaissIndex, HammingIndex, Hits
+from modalhash.index import HammingIndex, Hits
 from record import write
-from speed_rows import in_turn, middle, ratio_spread, row, show, timed
+from speed_rows import in_turn, middle, ratio_spread, row, show
 
 K = 100
 BITS = (64, 16, 32, 128, 256)
@@ -130,21 +129,6 @@ def compare(codes, queries, n_bits: int, *, alone: bool, repeat: int, kind: str 
     return rows
 
 
-def lists(n: int, n_queries: int, n_bits: int = 64) -> dict[str, Any]:
-    """Measure inverted lists on codes in clusters: what is gained over exact search, at which recall."""
-    codes = in_clusters(n, n_bits, seed=0)
-    queries = codes[:n_queries] ^ np.uint8(1)
-    index = FaissIndex(n_bits)
-    index.add(np.arange(len(codes)), codes)
-    index.search(queries[:1], k=K)  # compiled once, cached on disk
-    exact = min(timed(lambda: index.search(queries, k=K))[0].processor for _ in range(3))
-    building, report = timed(lambda: index.build(k=K))
-    listed = min(timed(lambda: index.search(queries, k=K))[0].processor for _ in range(3))
-    print(report[0])
-    seconds = {"build_seconds": building.seconds, "exact_processor_seconds": exact, "lists_processor_seconds": listed}
-    return {**vars(report[0]), **{name: round(value, 4) for name, value in seconds.items()}}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=2_000_000)
@@ -153,16 +137,11 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a tenth of all; write nothing")
     parser.add_argument("--avx2", action="store_true", help="only 64, 128 and 256 bits, without AVX-512")
-    parser.add_argument("--lists", action="store_true", help="only FAISS's inverted lists")
     args = parser.parse_args()
     n, n_queries = (args.items // 10, args.queries // 10) if args.quick else (args.items, args.queries)
-    if args.lists:
-        rows = [lists(n // 2, n_queries)]
-        print(rows[0])
-        return None if args.quick else write("search_speed_lists", rows)
     if args.avx2 and not AVX2:
         run_with_avx2(sys.argv[1:])
-        return None
+        return
     rows = []
     for n_bits in (64, 128, 256) if args.avx2 else args.bits:
         codes, queries = random_codes(n, n_bits, seed=0), random_codes(n_queries, n_bits, seed=1)
@@ -174,7 +153,6 @@ def main() -> None:
         rows += compare(codes, queries[:batch], 64, alone=False, repeat=args.repeat, kind="clustered")
     if not args.quick:
         write("search_speed_avx2" if args.avx2 else "search_speed", rows)
-    return None
 
 
 if __name__ == "__main__":

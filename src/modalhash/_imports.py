@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -38,56 +33,6 @@ def require(module: str, *, extra: str, why: str) -> Any:
             f"Install the extra '{extra}': {install_line(extra)}",
             name=error.name,
         ) from error
-
-
-class _Deferred(ModuleType):
-    """Stands for a module, which is imported when something of it is used."""
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:  # else it would find itself
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
-
-
-@contextmanager
-def deferred(*names: str) -> Iterator[None]:
-    """Within, modules that import some others get a stand-in for each, which imports it when something of it is used.
-
-    Only who imports them meanwhile has the stand-ins: afterwards, everybody gets the modules themselves. Those that are
-    imported already, or not installed, are what they always are.
-
-    Examples
-    --------
-    >>> with deferred("this"):
-    ...     import this
-    >>> "this" in sys.modules
-    False
-    """
-    stands = {name: _Deferred(name) for name in names if name not in sys.modules and find_spec(name) is not None}
-    sys.modules.update(stands)
-    try:
-        yield
-    finally:
-        for name, stand in stands.items():
-            if sys.modules.get(name) is stand:
-                del sys.modules[name]
-
-
-def import_sklearn(module: str = "sklearn.base") -> Any:
-    """Import a part of scikit-learn without what only other parts of it need.
-
-    It imports scipy.stats and, where it is installed, pandas: together they take longer than all the rest of opening an
-    engine, and a search uses neither.
-
-    Examples
-    --------
-    >>> import_sklearn("sklearn.exceptions").NotFittedError.__name__
-    'NotFittedError'
-    """
-    if module in sys.modules:
-        return import_module(module)
-    with deferred("scipy.stats", "pandas"):
-        return import_module(module)
 
 
 def install_line(extra: str) -> str:

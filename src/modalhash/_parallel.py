@@ -31,8 +31,8 @@ def _controller() -> ThreadpoolController:
 def blas_threads() -> int:
     """Return how many threads BLAS may use: OPENBLAS_NUM_THREADS or the like, or what a surrounding limit leaves.
 
-    Where several BLAS libraries are loaded it is the smallest of their limits: the limit of one that runs on OpenMP,
-    such as FAISS brings, does not reach other threads.
+    Where several BLAS libraries are loaded it is the smallest of their limits, because the limit of one that runs on
+    OpenMP does not reach other threads.
     """
     return min((library["num_threads"] for library in _controller().select(user_api="blas").info()), default=1)
 

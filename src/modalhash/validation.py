@@ -22,7 +22,6 @@ from modalhash.frames import NAMES, NUMBER, TEXT, Frame, frame_columns, frame_ma
 from modalhash.origins import TracedFeatures
 
 T = TypeVar("T")
-Pairs = str | Array | None
 Place = Callable[[int, int], str]
 
 MAX_FEATURE = 1e15

@@ -40,8 +40,7 @@ if "numba" in sys.modules:
         for kernel in vars(module).values() if name.startswith("modalhash") else ():
             if isinstance(kernel, Dispatcher) and kernel.stats.cache_misses:
                 compiled[kernel.py_func.__name__] = str(kernel.stats.cache_misses)
-loaded = [name for name in ("numba", "pandas", "scipy.stats") if name in sys.modules]
-print(json.dumps({"answers": answers, "compiled": compiled, "loaded": loaded}))
+print(json.dumps({"answers": answers, "compiled": compiled, "numba": "numba" in sys.modules}))
 """
 
 
@@ -63,7 +62,7 @@ def folder(world):
 
 def test_a_process_with_one_search_loads_only_what_it_needs(folder):
     found = fresh(folder, "as it comes")
-    assert found["loaded"] == []
+    assert not found["numba"]
     assert found["answers"] == fresh(folder, "kernels")["answers"]
     assert all(found["answers"])
 
@@ -71,7 +70,7 @@ def test_a_process_with_one_search_loads_only_what_it_needs(folder):
 def test_nothing_is_compiled_that_another_process_has_compiled(folder):
     first = fresh(folder, "warm up")  # compiles, unless this was done before
     second = fresh(folder, "warm up")
-    assert "numba" in second["loaded"]
+    assert second["numba"]
     assert second["compiled"] == {}
     assert second["answers"] == first["answers"]
     assert fresh(folder, "kernels")["compiled"] == {}

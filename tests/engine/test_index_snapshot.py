@@ -357,66 +357,6 @@ def test_vectors_of_a_snapshot_are_those_of_the_store(folder):
 
 
 @pytest.fixture
-def lists(monkeypatch):
-    """Let FAISS make lists of groups of this size."""
-    pytest.importorskip("faiss", reason="faiss is not installed (extra faiss)")
-    monkeypatch.setattr("modalhash.index.faiss.MIN_ITEMS_FOR_LISTS", 10)
-
-
-def test_an_approximate_index_is_filled_from_a_snapshot_as_from_the_store(folder, tmp_path, lists):
-    shutil.copytree(folder, tmp_path / "without", ignore=shutil.ignore_patterns("index.snapshot"))
-    with (
-        Engine.open(folder, backend="faiss-ivf", read_only=True) as engine,
-        Engine.open(tmp_path / "without", backend="faiss-ivf", read_only=True) as other,
-    ):
-        assert engine._snapshots._saved == engine._revision
-        assert other._snapshots._saved is None
-        assert engine.index._lists.keys() == other.index._lists.keys() != set()
-        assert engine.info()["approximate"] == other.info()["approximate"]
-        for ours, theirs in zip(engine.index.exact.dump(), other.index.exact.dump(), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-        assert answers(engine) == answers(other)
-
-
-def test_an_approximate_index_takes_in_what_came_after_the_snapshot_and_writes_another(folder, tmp_path, lists):
-    with Engine.open(folder, backend="faiss-ivf") as engine:
-        removed = engine_ids(engine)[3]
-        engine.add([{"id": "late", "text": "a red kite", "labels": ["red"]}])
-        engine.remove([removed], modality="image")
-    with Engine.open(folder, backend="faiss-ivf", read_only=True) as engine:
-        assert engine.info()["snapshot"]["changes_since"] == 2
-        assert {"late"} <= {hit.id for hit in engine.search(text="a red kite", k=20)}
-        assert removed not in {hit.id for hit in engine.search(text="red", want="image", k=200)}
-    with Engine.open(folder, backend="faiss-ivf") as engine:
-        assert engine.save_snapshot()
-        assert engine.info()["snapshot"]["changes_since"] == 0
-    with Engine.open(folder, read_only=True) as engine:
-        assert engine._snapshots._saved == engine._revision
-        assert answers(engine) == without_snapshot(folder, tmp_path)
-
-
-def test_an_approximate_index_does_without_a_damaged_snapshot(folder, tmp_path, lists):
-    wanted = without_snapshot(folder, tmp_path)
-    path = folder / "index.snapshot"
-    content = bytearray(path.read_bytes())
-    with Engine.open(folder, read_only=True) as engine:
-        vectors = engine._ranker.vectors._view
-        at = content.index(vectors.rows[: vectors.n].tobytes()[:256])
-    content[at + 5] ^= 1  # of a vector: that is found when it is read
-    path.write_bytes(content)
-    with Engine.open(folder, backend="faiss-ivf") as engine:
-        assert engine.index._lists
-        with pytest.warns(UserWarning, match="damaged|as it was written"):
-            found = answers(engine)
-        assert found == wanted
-        assert not engine.index._lists
-        assert "approximate" not in engine.info()
-    with Engine.open(folder, read_only=True) as engine:
-        assert engine._snapshots._saved == engine._revision  # a new one was written
-        assert answers(engine) == wanted
-
-
-@pytest.fixture
 def clusters(monkeypatch):
     """Let clusters be made of few codes, and whether they pay or not."""
     monkeypatch.setattr("modalhash.index.clusters.MIN_ROWS", 1)
@@ -430,8 +370,14 @@ def test_an_index_with_clusters_answers_as_any_other_also_after_changes(world, t
     for late in (False, True):
         with Engine.open(tmp_path / "engine", backend="clusters") as engine, Engine.open(tmp_path / "engine") as other:
             assert set(engine.index._clusters._tables) == set(engine.index.groups), "clusters of every modality"
+            assert not other.index._clusters.is_built
             if late:
                 engine.add([{"id": "late", "text": "a red kite", "labels": ["red"]}])
                 engine.remove([engine_ids(engine)[3]], modality="image")
                 assert "late" in {hit.id for hit in engine.search(text="a red kite", k=20)}
             assert answers(engine) == answers(other)
+
+
+def test_an_unknown_backend_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"backend is 'annoy'.*exact.*clusters"):
+        Engine.open(tmp_path, backend="annoy")

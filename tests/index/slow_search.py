@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from modalhash.codes import n_bytes, pack
-from modalhash.index import Hits
+from modalhash.index import HammingIndex, Hits
 from modalhash.index._layout import Table, chunks_for, pack_words, to_chunks
 
 
@@ -63,3 +63,9 @@ def table_of(codes, n_bits) -> Table:
     """Codes in the layout that kernels read, with their row as id."""
     words = pack_words(codes, n_bits)
     return Table(np.arange(len(codes)), to_chunks(words, chunks_for(len(codes))), len(codes))
+
+
+def finish_builds(index: HammingIndex) -> None:
+    """Wait for tables that the index builds in a thread."""
+    with index._lock:
+        index._builder.wait()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_search import brute_force, change_alike, check, same, table_of
+from slow_search import brute_force, change_alike, check, finish_builds, same, table_of
 
 from modalhash.codes import pack
-from modalhash.index import HammingIndex, _changing_tables, clusters, make_index
+from modalhash.index import HammingIndex, _changing_tables, clusters
 from modalhash.index._layout import CHUNK, CodeTable, pack_words
 from modalhash.index.clusters import ShellTables
 
@@ -118,10 +118,10 @@ def test_changes_after_building(steps, n_bits):
                     )
             same(plain.search(stored[:5], k=4, ids=some), fast.search(stored[:5], k=4, ids=some))
         elif seed % 2:
-            fast._finish_builds()
-    fast._finish_builds()
+            finish_builds(fast)
+    finish_builds(fast)
     same(plain.search(stored[:5], k=30), fast.search(stored[:5], k=30))
-    fast._finish_builds()
+    finish_builds(fast)
 
 
 @pytest.mark.usefixtures("small")
@@ -141,7 +141,7 @@ def test_clusters_are_made_anew_when_much_has_changed(rng, monkeypatch):
         index.add(range(6000, 12_000), codes[6000:])
     for _ in range(2):  # with the old clusters, and with the new ones
         same(plain.search(codes[::100], k=5), fast.search(codes[::100], k=5))
-        fast._finish_builds()
+        finish_builds(fast)
         assert [source.n for source, _ in made] == [3000, 12_000]
 
 
@@ -185,7 +185,7 @@ def test_codes_that_lie_anywhere_are_tried_once(rng, monkeypatch):
     index.add(np.arange(70_000, 140_000), codes[70_000:])
     for _ in range(3):
         check(index.search(codes[:2], k=7), brute_force(codes[:2], np.arange(140_000), codes), k=7)
-        index._finish_builds()
+        finish_builds(index)
     assert len(made) == 2
 
 
@@ -205,15 +205,3 @@ def test_codes_that_are_held_once_are_scanned(rng):
     assert index.build_clusters() == 0
     assert isinstance(index._groups[0].tables()[0], CodeTable)
     check(index.search(codes[:3], k=9), brute_force(codes[:3], np.arange(70_000), codes), k=9)
-
-
-@pytest.mark.usefixtures("many")
-def test_the_backend_builds_clusters(rng):
-    codes = around_centres(rng, 70_000)
-    exact, with_clusters = (make_index(64, backend=backend) for backend in ("exact", "clusters"))
-    for index in (exact, with_clusters):
-        index.add(np.arange(70_000), codes)
-        assert index.build() == {}
-    assert not exact._clusters.is_built
-    assert with_clusters._clusters.is_built
-    same(exact.search(codes[::7000], k=5), with_clusters.search(codes[::7000], k=5))

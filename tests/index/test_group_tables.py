@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from slow_search import same
+from slow_search import finish_builds, same
 
 from modalhash.codes import pack
 from modalhash.index import HammingIndex, _changing_tables, _layout, clusters, multi_index
@@ -90,7 +90,7 @@ class Pair:
         same(self.plain.search(queries, **how), self.fast.search(queries, **how))
 
     def finish(self):
-        self.fast._finish_builds()
+        finish_builds(self.fast)
 
     def search_and_finish(self):
         self.search()

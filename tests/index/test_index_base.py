@@ -1,45 +1,14 @@
-"""What every index shares: the names of its backends, the interface, and the hits of parts merged into one answer."""
+"""What every index shares: its ids, and the hits of parts merged into one answer."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from modalhash.index import BACKENDS, HammingIndex, Hits, make_index
+from modalhash.index import HammingIndex, Hits
 from modalhash.index.base import distinct_ids, merge_nearest, merge_within
 
 PAIRS = ((3, 0), (9, 1), (1, 2), (5, 2))  # (id, distance) in canonical order
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_every_backend_is_built_and_searched_alike(backend, rng):
-    if backend != "exact":
-        pytest.importorskip("faiss", reason="the extra 'faiss' is not installed")
-    index = make_index(16, backend=backend, n_threads=1)
-    assert index.build() == {}, "nothing to build yet"
-    codes = rng.integers(0, 256, (50, 2), dtype=np.uint8)
-    index.add(np.arange(50), codes, group=np.arange(50) % 2)
-    assert index.build() == {}, "exact: no group answers approximately"
-    assert (len(index), index.n_bits, index.groups) == (50, 16, {0: 25, 1: 25})
-    assert (index.search(codes, k=1).distances == 0).all()
-    assert index.remove([7]) == 1
-    assert index.contains([7, 8]).tolist() == [False, True]
-
-
-def test_build_changes_nothing_of_an_exact_index(rng):
-    index, codes = HammingIndex(64), rng.integers(0, 256, (20_000, 8), dtype=np.uint8)
-    index.add(np.arange(20_000), codes)
-    index.build_radius(2)
-    before = index.search(codes[:50], radius=2)
-    tables = index._multi_index._tables[0]
-    assert index.build() == {}
-    assert index._multi_index._tables[0] is tables, "tables for radius searches stay"
-    np.testing.assert_array_equal(index.search(codes[:50], radius=2).ids, before.ids)
-
-
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match="backend is 'annoy'"):
-        make_index(16, backend="annoy")
 
 
 def test_hits_of_one_query():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_search import brute_force, change_alike, same, table_of
+from slow_search import brute_force, change_alike, finish_builds, same, table_of
 
 from modalhash.codes import pack
 from modalhash.index import HammingIndex
@@ -134,7 +134,7 @@ def test_tables_are_rebuilt_when_much_has_changed(large, rng):
             index.add(np.arange(start, start + 2000), codes)
             index.remove(np.arange(start - 40_000, start - 40_000 + 500))
         same(plain.search(queries, radius=2), fast.search(queries, radius=2))
-        fast._finish_builds()
+        finish_builds(fast)
         same(plain.search(queries, radius=2), fast.search(queries, radius=2))
     assert fast._multi_index._tables[0] is not before
     assert fast.build_radius(None) == 0

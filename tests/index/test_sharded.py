@@ -80,7 +80,7 @@ def test_hits_are_those_of_one_index(rng, n_shards):
     np.testing.assert_array_equal(many.contains(asked), one.contains(asked))
     np.testing.assert_array_equal(many.distances(queries[0], asked), one.distances(queries[0], asked))
     np.testing.assert_array_equal(many.distances(queries[0], asked, group=2), one.distances(queries[0], asked, group=2))
-    assert [len(many), many.groups, many.build()] == [len(one), one.groups, {}]
+    assert (len(many), many.groups) == (len(one), one.groups)
     many.close()
 
 

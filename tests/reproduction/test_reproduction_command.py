@@ -1,14 +1,11 @@
-"""``python -m reproduction``, and ``modalhash reproduce``, which is the same."""
+"""``python -m reproduction``."""
 
 from __future__ import annotations
-
-import sys
 
 import pytest
 from fabricated_results import fabricate, little_root
 from typer.testing import CliRunner
 
-from modalhash.cli import app as modalhash
 from reproduction.__main__ import app
 
 
@@ -52,15 +49,6 @@ def test_report_only(tmp_path):
 
 def test_an_unknown_name_is_refused():
     assert "table9" in str(call("table9", "--dry-run").exception)
-
-
-def test_the_command_of_the_package_is_the_same(tmp_path, monkeypatch):
-    done = CliRunner().invoke(modalhash, ["reproduce", "--list"])
-    assert done.output == call("--list").output
-    assert "--report-only" in CliRunner().invoke(modalhash, ["reproduce", "--help"]).output
-    monkeypatch.setattr(sys.modules["modalhash.cli.reproduce"], "repository", lambda: None)
-    done = CliRunner().invoke(modalhash, ["reproduce", "--quick"])
-    assert "part of the repository, not of the installed package" in f"{done.output} {done.exception}"
 
 
 def test_a_report_can_be_made_from_packed_results(tmp_path):

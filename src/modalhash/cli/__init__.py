@@ -24,7 +24,6 @@ from modalhash.cli import (
     methods,
     relabel,
     remove,
-    reproduce,
     restore,
     retrain,
     search,
@@ -96,7 +95,6 @@ app.command()(evaluate.evaluate)
 app.command()(tune.tune)
 app.command()(compare.compare)
 app.add_typer(experiment.app, name="experiment")
-app.command(context_settings=reproduce.OPTIONS)(reproduce.reproduce)
 
 
 def main() -> None:

@@ -116,13 +116,13 @@ def check(
     if as_json:
         print_json({**found.to_dict(), "problems": problems_as_json(found.problems)})
     else:
-        for line in _lines(found, sources, encoders, default_quality() if quality is None else quality.value):
+        for line in _lines(found, encoders, default_quality() if quality is None else quality.value):
             typer.echo(line)
     if found.exit_code:
         raise typer.Exit(found.exit_code)
 
 
-def _lines(found: SourceCheck, sources: list[str], encoders: dict[str, str], quality: str) -> list[str]:
+def _lines(found: SourceCheck, encoders: dict[str, str], quality: str) -> list[str]:
     """Return what is printed for a person, at 80 columns."""
     lines = _sources(found)
     if found.modalities:
@@ -136,7 +136,7 @@ def _lines(found: SourceCheck, sources: list[str], encoders: dict[str, str], qua
                 lines += _wrapped(remark.text, "  - ", "    ")
     if found.plan is not None:
         lines += ["", "What train would do", *_plan(found, found.plan, encoders, quality)]
-    return [*lines, "", *_verdict(found, sources)]
+    return [*lines, "", *_verdict(found)]
 
 
 def _sources(found: SourceCheck) -> list[str]:
@@ -202,7 +202,7 @@ def _plan(found: SourceCheck, plan: TrainingPlan, encoders: dict[str, str], qual
     return _aligned(rows, "  ")
 
 
-def _verdict(found: SourceCheck, sources: list[str]) -> list[str]:
+def _verdict(found: SourceCheck) -> list[str]:
     if found.error is not None:
         lines = _wrapped(f"No engine can be made: {printable(found.error)}", "", "  ")
         return lines + [f"  {printable(line)}" for line in (found.details or "").splitlines()]

@@ -18,7 +18,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from modalhash._imports import import_sklearn
 from modalhash._typing import Array, Matrix
 from modalhash.encoders._weights import check_weights
 from modalhash.encoders._word_senses import Meaning, WordSenses, usual_forms, written_words
@@ -258,6 +257,8 @@ def word_rows(
     unknown = sorted({form for own in written for word, form in own if word not in columns})
     if not unknown or not senses.enough:
         return rows
+    from sklearn.preprocessing import normalize
+
     number = {form: row for row, form in enumerate(unknown)}
     entries = [
         (row, number[form], 1 / len(own))
@@ -266,7 +267,6 @@ def word_rows(
         if word not in columns
     ]
     shares = _from_entries(entries, (len(batch), len(unknown)))
-    normalize = import_sklearn("sklearn.preprocessing").normalize
     meant = normalize(shares @ _rows_by_meaning(unknown, words, senses.meaning(unknown, sentences, quick=quick)))
     share = np.asarray(shares.sum(axis=1)).ravel()
     changed = np.flatnonzero(share)

@@ -24,7 +24,6 @@ from scipy.sparse.linalg import norm
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
-from modalhash._imports import import_sklearn
 from modalhash._typing import Array
 from modalhash.blocks import row_slices
 from modalhash.encoders.base import EncoderBase, ItemError, State
@@ -279,11 +278,12 @@ class HashingEncoder(EncoderBase):
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
         """Return the hashed counts of texts."""
+        from sklearn.feature_extraction import FeatureHasher
+
         assert self.pieces is not None
         low, high = self.pieces
         counts, words = _count_words(batch)
-        hasher_class = import_sklearn("sklearn.feature_extraction").FeatureHasher
-        hasher = hasher_class(self.columns // 2, input_type="string", dtype=np.float32)
+        hasher = FeatureHasher(self.columns // 2, input_type="string", dtype=np.float32)
         column: dict[str, int] = {}
         pieces = _count_terms(words, lambda word: pieces_of(word, low, high), column)
         hashed_words, hashed_pieces = (hasher.transform([[term] for term in terms]) for terms in (words, column))
@@ -375,12 +375,14 @@ def _count_terms(
 
 def _contexts(rows: sparse.csr_array, n_words: int) -> sparse.csr_array:
     """Mean row of the texts that have a word, for each of the first columns, which are words; its largest terms."""
+    from sklearn.preprocessing import normalize
+
     rows = rows.astype(np.float64)
     has_word = (rows[:, :n_words] > 0).astype(np.float64).T.tocsr()
     kept: list[sparse.csr_array] = []
     for words in row_slices(n_words, CONTEXT_BLOCK):
         has = has_word[words]
-        means = import_sklearn("sklearn.preprocessing").normalize(has, norm="l1", copy=False) @ rows
+        means = normalize(has, norm="l1", copy=False) @ rows
         means.data = np.round(means.data, CONTEXT_DECIMALS)
         means.sort_indices()
         kept.append(_largest(means, CONTEXT_TERMS))

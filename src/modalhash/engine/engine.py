@@ -67,10 +67,10 @@ from modalhash.engine.retraining import Settings, retrain_engine
 from modalhash.engine.source_items import Problem, ProblemCollector, Report
 from modalhash.engine.training import train_engine
 from modalhash.engine.unique_hits import SameHits, answer_unique
-from modalhash.index import BuildReport, Frozen, Index, SnapshotError, make_index, prefer_kernels
+from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
 from modalhash.progress import Callback
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
-from modalhash.validation import check_int, check_number
+from modalhash.validation import check_choice, check_int, check_number
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; what is "
@@ -175,7 +175,7 @@ class Engine:
     ) -> None:
         self.path, self.read_only = Path(path), read_only
         self._options: dict[str, Any] = {
-            "backend": backend,
+            "backend": check_choice(backend, "backend", ("exact", "clusters")),
             "n_threads": n_threads,
             "trust": trust,
             "read_only": read_only,
@@ -191,11 +191,10 @@ class Engine:
         self.problems: tuple[Problem, ...] = ()
         self._lock = threading.Lock()
         self._revision: Revision | None = None
-        self._index_reports: Mapping[int, BuildReport] = {}
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.refinement = parts.refinement
         self._modality_numbers: dict[str, int] = {}
-        self.index: Index
+        self.index: HammingIndex
         self._ranker: Ranker
         self.index, self._ranker = self._make_index()
         owner = SnapshotOwner(self._generation.id, self.model_digest)
@@ -218,7 +217,8 @@ class Engine:
                 sweep_leftovers(self.path, self.store, self._place)
             self._revision = self._snapshots.load(snapshot, self.index, self._ranker)
             self.refresh()
-            self._index_reports = self.index.build()
+            if backend == "clusters":
+                self.index.build_clusters()
         except BaseException:
             self.store.close()
             raise
@@ -239,9 +239,8 @@ class Engine:
         Parameters
         ----------
         path : its folder
-        backend : ``"exact"``; ``"clusters"``, which is as exact and faster for millions of items, but takes half a
-            second per million to open and 12 bytes an item, twice that while they are rebuilt beside the searches; or
-            ``"faiss-ivf"`` for many millions (extra ``faiss``)
+        backend : ``"exact"``, or ``"clusters"``, which is as exact and faster for millions of items, but takes half a
+            second per million items to open, and 12 bytes per item, twice that while clusters are rebuilt
         n_threads : the number of threads of one large search
         trust : import encoders of other packages if the engine names some; that runs their code
         read_only : never write into the folder, which may then lie on a read-only disk; changes raise
@@ -1046,15 +1045,12 @@ class Engine:
         ``conflicting`` (less than half of their labels in common) or even ``disjoint`` (none), and how many of the
         training ``items`` are ``misplaced``: their code is that of items with conflicting labels, rather than of their
         own kind. Both are None where the method does not learn from labels.
-        ``approximate`` is there where the index is, with the recall that it has on the codes of the engine.
         ``snapshot`` has the size of the index's snapshot, its age in seconds, the number of its items, and how many
         were added or removed since; None without one. ``reads`` and ``why_no_confidence`` are those of the engine.
         """
         facts = describe_engine(self.path, self.config, self.store.counts())
         facts["reads"], facts["why_no_confidence"] = self.reads, self.why_no_confidence
         facts["snapshot"] = self._snapshots.describe()
-        if self._index_reports:
-            facts["approximate"] = [str(report) for report in self._index_reports.values()]
         return facts
 
     def labels(self) -> dict[str, int]:
@@ -1094,10 +1090,10 @@ class Engine:
 
     # -- inside
 
-    def _make_index(self) -> tuple[Index, Ranker]:
+    def _make_index(self) -> tuple[HammingIndex, Ranker]:
         """Return an empty index and an empty ranker."""
         n_threads = self._options["n_threads"]
-        index = make_index(self.n_bits, backend=self._options["backend"], n_threads=n_threads)
+        index = HammingIndex(self.n_bits, n_threads=n_threads)
         names = self.config["class_names"]
         folder = None if self.read_only else self.path
         return index, Ranker(self.refinement, names, folder=folder, n_threads=n_threads)
@@ -1111,7 +1107,6 @@ class Engine:
         self._snapshots.drop(error)
         self.index, self._ranker = self._make_index()
         self._revision = None
-        self._index_reports = {}  # an approximate index answers exactly from now on: building lists takes too long here
 
     def _is_snapshot_due(self, *, now: bool = False) -> bool:
         revision = self._revision

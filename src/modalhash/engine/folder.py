@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 from modalhash import __version__, _config
 from modalhash._files import recover_folder, replace_folder, write_atomically
-from modalhash._imports import import_sklearn
 from modalhash.engine.confidence import FILE as CONFIDENCE
 from modalhash.engine.confidence import Confidence, ConfidenceError, load_confidence, save_confidence
 from modalhash.engine.feature_cache import FILE as FEATURES
@@ -206,7 +205,6 @@ def recover_engine(folder: Path) -> None:
 
 def read_parts(folder: Path, *, trust: bool = False) -> Parts:
     """Read model, encoders and configuration of an engine, and check them against each other."""
-    import_sklearn()
     from modalhash.persistence import ModelFileError, load
 
     config = read_config(folder)

@@ -34,10 +34,8 @@ from modalhash._files import is_being_written
 from modalhash.engine.folder import SNAPSHOT as FILE
 from modalhash.engine.ordering import Ranker
 from modalhash.index import (
-    FaissIndex,
     Frozen,
     HammingIndex,
-    Index,
     Snapshot,
     SnapshotError,
     freeze,
@@ -146,19 +144,15 @@ class SnapshotKeeper:
 
     # -- reading
 
-    def load(self, snapshot: Snapshot | None, index: Index, ranker: Ranker) -> Revision | None:
-        """Fill an empty index and ranker from a snapshot and return its revision; None if it cannot be used.
-
-        Lists of an approximate index are not in it: they are built afterwards, whatever filled it.
-        """
+    def load(self, snapshot: Snapshot | None, index: HammingIndex, ranker: Ranker) -> Revision | None:
+        """Fill an empty index and ranker from a snapshot and return its revision; None if it cannot be used."""
         if snapshot is None:
             return None
         revision = _reached(snapshot.facts, self._owner, self._store)
         if revision is None:
             return None
-        codes = exact_codes(index)
         try:
-            snapshot.thaw({"codes": codes, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
+            snapshot.thaw({"codes": index, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
             ranker.resume(revision)
         except SnapshotError as error:
             _warn_of_damage(error)
@@ -198,7 +192,7 @@ class SnapshotKeeper:
 
     # -- writing
 
-    def is_due(self, revision: Revision, index: Index, *, now: bool = False) -> bool:
+    def is_due(self, revision: Revision, index: HammingIndex, *, now: bool = False) -> bool:
         """Return whether a snapshot should be written; with ``now``, however short ago the last one was."""
         if self._read_only:
             return False
@@ -290,17 +284,9 @@ class SnapshotKeeper:
         }
 
 
-def exact_codes(index: Index) -> HammingIndex:
-    """Return what holds the codes of an index, exactly and without the lists that an approximate one makes of them."""
-    if isinstance(index, FaissIndex):
-        return index.exact
-    assert isinstance(index, HammingIndex)
-    return index
-
-
-def freeze_engine(index: Index, ranker: Ranker) -> Frozen:
+def freeze_engine(index: HammingIndex, ranker: Ranker) -> Frozen:
     """Return what an engine's index and ranker hold now."""
-    return freeze({"codes": exact_codes(index), "sketches": ranker.sketches}, {"vectors": ranker.vectors})
+    return freeze({"codes": index, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
 
 
 def _changes(since: Revision, until: Revision) -> int:

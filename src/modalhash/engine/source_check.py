@@ -423,7 +423,7 @@ def _result(
     n_sets = len(sets) if supervised else None
     plan = None
     if refused is None:
-        plan = _plan(present, hasher, method, n_bits, rows, n_sets, trials, workers)
+        plan = _plan(present, method, n_bits, rows, n_sets, trials, workers)
     error, details = (None, None) if refused is None else _said(refused)
     return SourceCheck(
         sources=sources,
@@ -444,7 +444,6 @@ def _result(
 
 def _plan(
     read: ReadItems,
-    hasher: CrossModalHasher,
     method: str,
     n_bits: int | str,
     rows: Mapping[str, Any],

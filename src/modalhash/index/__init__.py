@@ -1,6 +1,6 @@
-"""Codes in memory: an exact index by Hamming distance, and an approximate one for many millions; vectors by item.
+"""Codes in memory, searched exactly by Hamming distance; vectors by item.
 
-Importing this package loads neither numba nor faiss.
+Importing this package does not load numba.
 """
 
 from __future__ import annotations
@@ -13,12 +13,8 @@ if TYPE_CHECKING:
     from modalhash.index._kernel_use import prefer_kernels as prefer_kernels
     from modalhash.index._scan import merge_sources as merge_sources
     from modalhash.index._sections import SnapshotError as SnapshotError
-    from modalhash.index.backends import BACKENDS as BACKENDS
-    from modalhash.index.backends import make_index as make_index
-    from modalhash.index.base import BuildReport as BuildReport
     from modalhash.index.base import Hits as Hits
     from modalhash.index.base import Index as Index
-    from modalhash.index.faiss import FaissIndex as FaissIndex
     from modalhash.index.hamming import HammingIndex as HammingIndex
     from modalhash.index.sharded import FanOut as FanOut
     from modalhash.index.sharded import ShardedHits as ShardedHits
@@ -38,9 +34,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "_kernel_use": ["prefer_kernels"],
         "_scan": ["merge_sources"],
         "_sections": ["SnapshotError"],
-        "backends": ["BACKENDS", "make_index"],
-        "base": ["BuildReport", "Hits", "Index"],
-        "faiss": ["FaissIndex"],
+        "base": ["Hits", "Index"],
         "hamming": ["HammingIndex"],
         "sharded": ["FanOut", "ShardError", "ShardedHits", "ShardedIndex"],
         "snapshot": ["Frozen", "Snapshot", "freeze", "read_snapshot_facts", "write_snapshot"],

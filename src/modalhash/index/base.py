@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,25 +42,6 @@ class Hits:
         return self.ids[part], self.distances[part]
 
 
-@dataclass(frozen=True)
-class BuildReport:
-    """What :meth:`Index.build` made for one group, and how much of the exact answer a search there finds."""
-
-    group: int
-    items: int
-    n_lists: int
-    n_probe: int
-    recall: float
-    k: int
-    n_queries: int
-
-    def __str__(self) -> str:
-        return (
-            f"group {self.group}: {self.items} items in {self.n_lists} lists, {self.n_probe} read per query; "
-            f"recall@{self.k} against exact {self.recall:.4f} ({self.n_queries} queries)"
-        )
-
-
 class Index(Protocol):
     """Packed codes in memory, searched by Hamming distance.
 
@@ -86,14 +67,6 @@ class Index(Protocol):
 
     def remove(self, ids: Any, *, missing: str = "error") -> int:
         """Remove items and return how many; an unknown id raises unless ``missing="ignore"``."""
-
-    def build(self) -> Mapping[int, BuildReport]:
-        """Prepare the items that are in the index for the searches its backend makes faster by approximation.
-
-        Call it once the index is filled, and again when it has grown several times over; items may be added and removed
-        in between. Returns a report for each group whose answers may now differ from the exact ones: empty for an
-        exact index, which needs no preparation.
-        """
 
     def search(
         self,

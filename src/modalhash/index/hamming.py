@@ -15,7 +15,6 @@ from modalhash.index._layout import FrozenRows, GroupRows, Table, pack_words, to
 from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 from modalhash.index.base import (
     PADDING,
-    BuildReport,
     Hits,
     RadiusPart,
     check_groups,
@@ -43,8 +42,6 @@ class HammingIndex:
     n_threads : int, optional
         Threads of one large search; by default as many as numba uses (``NUMBA_NUM_THREADS``, or all cores). Small
         searches run in the calling thread.
-    clusters : bool
-        Whether :meth:`build` puts codes into clusters, as :meth:`build_clusters` does.
 
     Examples
     --------
@@ -55,14 +52,14 @@ class HammingIndex:
     ([[10, 20]], [[0, 1]])
     """
 
-    def __init__(self, n_bits: int, *, n_threads: int | None = None, clusters: bool = False) -> None:
+    def __init__(self, n_bits: int, *, n_threads: int | None = None) -> None:
         self.n_bits = check_int(n_bits, "n_bits", at_least=1)
         self.n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
         self._groups: dict[int, GroupRows] = {}
         self._lock = threading.RLock()
         self._builder = Builder(self._lock)
         self._multi_index = MultiIndex(self.n_bits, self._builder)
-        self._clusters, self._build_clusters = ClusterIndex(self.n_bits, self._builder), clusters
+        self._clusters = ClusterIndex(self.n_bits, self._builder)
 
     def __len__(self) -> int:
         with self._lock:
@@ -151,16 +148,6 @@ class HammingIndex:
                 self._record_changes(group, numbers[removed])
                 n_removed += int(np.count_nonzero(removed))
             return n_removed
-
-    def build(self) -> dict[int, BuildReport]:
-        """Return an empty report: what an exact index answers does not change.
-
-        :meth:`build_clusters` and :meth:`build_radius` make it faster; they take memory, so only on request. The first
-        is called here if the index was made with ``clusters``.
-        """
-        if self._build_clusters:
-            self.build_clusters()
-        return {}
 
     def build_radius(self, radius: int | None = 2) -> int:
         """Build hash tables that answer searches within a small radius without a scan of all codes, still exactly.
@@ -373,11 +360,6 @@ class HammingIndex:
     def _record_changes(self, group: int, ids: Array) -> None:
         self._multi_index.record_changes(group, ids)
         self._clusters.record_changes(group, ids)
-
-    def _finish_builds(self) -> None:
-        """Wait for tables that are being built beside the searches: for tests."""
-        with self._lock:
-            self._builder.wait()
 
     def _in_clusters(self, queries: Array, k: int, most: int, group: int | Collection[int] | None) -> list[RadiusPart]:
         with self._lock:

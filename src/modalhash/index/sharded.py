@@ -19,7 +19,6 @@ import numpy as np
 from modalhash._typing import Array, Codes
 from modalhash.index.base import (
     PADDING,
-    BuildReport,
     Hits,
     Index,
     check_groups,
@@ -192,15 +191,6 @@ class ShardedIndex:
                 "removed. Pass missing='ignore' to remove the others"
             )
         return sum(self._every(lambda shard: shard.remove(numbers, missing="ignore")))
-
-    def build(self) -> dict[int, BuildReport]:
-        """Prepare every shard; return the report of the worst one for each group that is not searched exactly."""
-        worst: dict[int, BuildReport] = {}
-        for reports in self._every(lambda shard: shard.build()):
-            for group, report in reports.items():
-                if group not in worst or report.recall < worst[group].recall:
-                    worst[group] = report
-        return worst
 
     def search(
         self,

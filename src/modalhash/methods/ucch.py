@@ -246,7 +246,7 @@ class Loss:
         """Return the loss; codes are the signs of ``own`` (b, r) and ``others`` (K, r), None: the rest of the batch."""
         own, others = binary(torch, own), None if others is None else binary(torch, others)
         contrast = self.contrast(torch, h, own, others) + self.contrast(torch, g, own, others)
-        return self.alpha * contrast + (1 - self.alpha) * (self.ranking(torch, h @ g.T) + self.ranking(torch, g @ h.T))
+        return self.alpha * contrast + (1 - self.alpha) * (self.ranking(h @ g.T) + self.ranking(g @ h.T))
 
     def contrast(self, torch: Any, h: Any, own: Any, others: Any | None) -> Any:
         """−log of the share that the own code has in Σ exp(bᵀh / τ) over own and other codes."""
@@ -256,7 +256,7 @@ class Loss:
         scores = torch.cat([(h * own).sum(dim=1, keepdim=True), h @ others.T], dim=1)
         return entropy(scores / self.tau, torch.zeros(len(h), dtype=torch.int64))
 
-    def ranking(self, torch: Any, scores: Any) -> Any:
+    def ranking(self, scores: Any) -> Any:
         """The mean over rows of m − s_ii + log Σ_j exp(s_ij), s_ij less the shift where it is m below s_ii or more."""
         own = scores.diagonal()
         apart = scores < own[:, None].detach() - self.margin

@@ -96,9 +96,9 @@ def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
         raise ReadError(path, f"not {encoding} ({error})") from error
 
 
-def filled_lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
+def filled_lines_of(path: Path) -> list[str]:
     """Return the lines of a text file that are not blank, without blanks at either end."""
-    return [line.strip() for line in lines_of(path, encoding) if line.strip()]
+    return [line.strip() for line in lines_of(path) if line.strip()]
 
 
 def binary_matrix(columns: Sequence[Array], width: int) -> sparse.csr_array:
