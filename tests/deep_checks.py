@@ -12,7 +12,7 @@ from scipy import sparse
 from contract import block_data
 from modalhash import load
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods.dcmh import Batch
+from modalhash.methods.dcmh import PairBatch
 from modalhash.registry import info, name_of
 
 SMALL = {"hidden": 32, "batch_size": 24, "learning_rate": 0.01, "max_epochs": 8, "random_state": 0}
@@ -70,7 +70,7 @@ def random_batch(n=30, b=7, r=5):
     positions = torch.randperm(n, generator=generator)[:b]
     S = torch.rand(b, n, generator=generator) < 0.3
     S[torch.arange(b), positions] = True
-    return Batch(own[positions], own, other, S, torch.sign(own + other)[positions], positions)
+    return PairBatch(own[positions], own, other, S, torch.sign(own + other)[positions], positions)
 
 
 def split(X: dict[str, Any], Y: dict[str, Any], n: int) -> tuple[dict[str, Any], ...]:

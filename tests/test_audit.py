@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from modalhash.audit import MAX_IDS, AuditLog, command_line_user, listed
+from modalhash.audit import MAX_IDS, AuditLog, command_line_user, ids_summary
 
 WHO = {"who": "alice"}
 
@@ -95,7 +95,7 @@ def test_the_user_is_not_what_a_variable_says(monkeypatch):
 
 def test_many_ids_are_counted_and_the_first_listed():
     ids = [str(n) for n in range(MAX_IDS + 5)]
-    assert listed(ids) == {"n": MAX_IDS + 5, "ids": ids[:MAX_IDS]}
+    assert ids_summary(ids) == {"n": MAX_IDS + 5, "ids": ids[:MAX_IDS]}
 
 
 def test_a_line_of_somebody_else_is_left_out_however_deep(tmp_path):

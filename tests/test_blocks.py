@@ -18,7 +18,7 @@ from modalhash._parallel import worker_threads
 from modalhash.blocks import (
     GROUP_BLOCKS,
     FeatureBlocks,
-    Parts,
+    FeatureRows,
     _column_sums,
     block_groups,
     ordered_sum,
@@ -80,7 +80,7 @@ def test_runs_are_summed_for_themselves(rng):
     np.testing.assert_allclose(sums, [X[rows].sum(axis=0) for rows in row_slices(100, 30)])
 
 
-class ProcessParts(Parts):
+class ProcessParts(FeatureRows):
     """The same blocks, each worked on in another process."""
 
     def __init__(self, source: FeatureBlocks, pool: ProcessPoolExecutor) -> None:
@@ -128,7 +128,7 @@ def test_processes_give_what_threads_give(rng, pool, dtype):
             np.testing.assert_array_equal(one, other)
 
 
-def results(phi: Parts, B):
+def results(phi: FeatureRows, B):
     """All that AMSH asks of the features of a modality."""
     gram = phi.gram()
     yield from (gram, phi.mean(), phi.whole(), phi.project(np.eye(phi.width, 5)))

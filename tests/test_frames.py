@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from modalhash import AMSH, Items, evaluate, load
+from modalhash import AMSH, TrainingItems, evaluate, load
 from modalhash._imports import MissingExtraError, install_line
 from modalhash.evaluation import Protocol
 from modalhash.frames import Frame, is_frame
@@ -180,7 +180,7 @@ def test_a_fit_on_frames_is_the_fit_on_their_arrays():
         evaluate(one, (a, b), (a, b), protocol=Protocol(database="unseen")).map for a, b in ((X, Y), (frames, labels))
     ]
     assert found[0] == found[1]
-    assert len(Items(frames, labels)) == 80
+    assert len(TrainingItems(frames, labels)) == 80
 
 
 def test_columns_are_those_of_the_fit(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
-from modalhash import AMSH, Items
+from modalhash import AMSH, TrainingItems
 from modalhash.data import generate
 
 
@@ -18,7 +18,7 @@ def data():
 
 def test_every_contiguous_part_has_its_share_of_each_modality():
     X = {"image": np.arange(300.0)[:, None], "text": sparse.csr_array(np.arange(1.0, 31.0)[:, None])}
-    items = Items(X, {name: np.ones((x.shape[0], 1)) for name, x in X.items()})
+    items = TrainingItems(X, {name: np.ones((x.shape[0], 1)) for name, x in X.items()})
     assert items.shape == (330,)
     for start in range(0, 330, 66):
         part = items[start : start + 66]
@@ -31,18 +31,20 @@ def test_every_contiguous_part_has_its_share_of_each_modality():
 
 def test_pairs_stay_together():
     X = {"image": np.arange(10.0)[:, None], "text": -np.arange(10.0)[:, None]}
-    items = Items(X, pairs="aligned")
+    items = TrainingItems(X, pairs="aligned")
     assert len(items) == 10
     part = items[np.array([7, 2])]
     assert part.X["image"].ravel().tolist() == [7, 2]
     assert part.X["text"].ravel().tolist() == [-7, -2]
     assert part.Y is None
     with pytest.raises(ValueError, match="as many items"):
-        Items({"image": np.ones((3, 1)), "text": np.ones((2, 1))}, pairs="aligned")
+        TrainingItems({"image": np.ones((3, 1)), "text": np.ones((2, 1))}, pairs="aligned")
 
 
 def test_cross_validation_and_grid_search_work(data):
-    items = Items({"image": data.X["image"], "text": data.X["text"][:150]}, data.Y | {"text": data.Y["text"][:150]})
+    items = TrainingItems(
+        {"image": data.X["image"], "text": data.X["text"][:150]}, data.Y | {"text": data.Y["text"][:150]}
+    )
     model = AMSH(n_bits=12, n_anchors=60, random_state=0)
     scores = cross_val_score(model, items, cv=KFold(3))
     assert scores.shape == (3,)

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils import TransformerTags, estimator_checks
 
 from contract import ALL, block_data, make
-from modalhash import AMSH, Items
+from modalhash import AMSH, TrainingItems
 from modalhash.evaluation import evaluate
 from modalhash.registry import METHODS
 
@@ -220,7 +220,7 @@ def test_pairs_are_routed_to_fit(data):
             return super().fit(X, Y, pairs=pairs, callback=callback)
 
     model = Watched(n_bits=8, n_anchors=20, random_state=0)
-    items = Items(data.X, data.Y, pairs="aligned")
+    items = TrainingItems(data.X, data.Y, pairs="aligned")
     with sklearn.config_context(enable_metadata_routing=True):
         search = GridSearchCV(model.set_fit_request(pairs=True), {"ridge": [0.01, 1.0]}, cv=2)
         search.fit(items, pairs="aligned")
@@ -233,6 +233,6 @@ def test_pairs_are_routed_to_fit(data):
 @pytest.mark.parametrize("method", ALL)
 def test_a_grid_is_searched_through_items(method):
     data = block_data(method, n=60, n_query=6)
-    items = Items(data.X, data.Y, pairs=data.fit.get("pairs"))
+    items = TrainingItems(data.X, data.Y, pairs=data.fit.get("pairs"))
     search = GridSearchCV(make(method), {"n_bits": [8]}, cv=2, error_score="raise").fit(items)
     assert 0 < search.best_score_ <= 1

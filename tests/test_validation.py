@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from broken_sparse import BROKEN, whole
-from modalhash import AMSH, RLH, Items, validation
+from modalhash import AMSH, RLH, TrainingItems, validation
 from modalhash.data import Dataset
 from modalhash.encoders import Precomputed, encode_items
 from modalhash.engine.query import encode_features
@@ -114,8 +114,8 @@ ENTRANCES = {
     "fit of rlh, labels": lambda bad: RLH(n_bits=4).fit({"a": whole()}, {"a": bad}),
     "transform": lambda bad: FITTED.transform({"a": bad}),
     "decision_function": lambda bad: FITTED.decision_function({"a": bad}),
-    "Items, features": lambda bad: Items({"a": bad}),
-    "Items, labels": lambda bad: Items({"a": whole()}, {"a": bad}),
+    "Items, features": lambda bad: TrainingItems({"a": bad}),
+    "Items, labels": lambda bad: TrainingItems({"a": whole()}, {"a": bad}),
     "Dataset, features": lambda bad: Dataset({"a": bad}),
     "Dataset, labels": lambda bad: Dataset({"a": whole()}, {"a": bad}),
     "encode_items": lambda bad: encode_items(Precomputed(dim=6), bad),

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from modalhash._files import write_atomically
-from modalhash.data import Parts, Split, load_dataset
+from modalhash.data import Split, SplitData, load_dataset
 from modalhash.evaluation import evaluate_databases
 from modalhash.registry import get
 
@@ -65,7 +65,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def fold_of(fold: int) -> Parts:
+def fold_of(fold: int) -> SplitData:
     """Return some of the training pairs to learn from, and others as queries."""
     training = replace(load_dataset("iapr-tc12", text="de").only(*MODALITIES).parts().training, split=None)
     ids = np.random.default_rng(fold).permutation(np.asarray(training.ids["image"]))
@@ -73,7 +73,7 @@ def fold_of(fold: int) -> Parts:
     return replace(training, split=Split(dict.fromkeys(MODALITIES, own), dict.fromkeys(MODALITIES, queries))).parts()
 
 
-def measure(method: str, parameters: dict[str, Any], parts: Parts, fold: int) -> dict[str, Any]:
+def measure(method: str, parameters: dict[str, Any], parts: SplitData, fold: int) -> dict[str, Any]:
     """Fit, and return unseen mAP (image → text, text → image), the epoch that was kept and CPU seconds."""
     model, start = get(method)(BITS, random_state=fold, **parameters), time.process_time()
     model.fit(parts.training.features, parts.training.labels, pairs="aligned")

@@ -102,7 +102,7 @@ class Fold:
                         pack_signs(projections), made.vectors("text", features), texts, strict=True
                     )
                 ]
-                moved = [feedback.feed_back(request, store, made.n_posterior).vector for request in asked]
+                moved = [feedback.expand_query(request, store, made.n_posterior).vector for request in asked]
                 posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
                 signs = np.sign(projections)
                 scores = posteriors @ pictures.T + CODE_WEIGHT * (signs @ codes.T / N_BITS)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from modalhash._files import write_atomically
-from modalhash.data import Dataset, Parts, Split, load_dataset
+from modalhash.data import Dataset, Split, SplitData, load_dataset
 from modalhash.evaluation import evaluate_databases
 from modalhash.registry import get
 
@@ -72,7 +72,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def folds(name: str) -> Iterator[tuple[int, Parts]]:
+def folds(name: str) -> Iterator[tuple[int, SplitData]]:
     """Yield the training pairs of a data set, a fifth of them as queries."""
     modalities, options, wanted = DATA[name]
     whole: Dataset = load_dataset(name, **options).only(*modalities)
@@ -87,7 +87,7 @@ def folds(name: str) -> Iterator[tuple[int, Parts]]:
         )
 
 
-def measure(model: Any, parts: Parts) -> list[float]:
+def measure(model: Any, parts: SplitData) -> list[float]:
     """Return mAP, learned, hashed and unseen, in one direction and then in the other."""
     results = evaluate_databases(model, parts, databases=DATABASES)
     directions = list(results["learned"].directions)

@@ -27,7 +27,7 @@ from modalhash import AMSH, Engine
 from modalhash._files import write_atomically
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.data import Parts, load_dataset
+from modalhash.data import SplitData, load_dataset
 from modalhash.engine import SearchOptions, SearchRequest, ordering, refinement
 from modalhash.engine.answer import MAX_TIES, shortlist_size
 from modalhash.evaluation.precision import precision_sums
@@ -109,7 +109,7 @@ def choose(name: str) -> dict[str, Any]:
     return found
 
 
-def unseen_posteriors(learned: refinement.Learned, parts: Parts) -> dict[str, Array]:
+def unseen_posteriors(learned: refinement.Learned, parts: SplitData) -> dict[str, Array]:
     made = learned.refinement
     return {
         name: made.quantised_posteriors(made.posteriors(name, values)).astype(np.float32)
@@ -117,7 +117,7 @@ def unseen_posteriors(learned: refinement.Learned, parts: Parts) -> dict[str, Ar
     }
 
 
-def cross(queries: dict[str, Array], parts: Parts, database: dict[str, Array] | None = None) -> list[float]:
+def cross(queries: dict[str, Array], parts: SplitData, database: dict[str, Array] | None = None) -> list[float]:
     labels = (parts.query if database is None else parts.training).labels
     database = queries if database is None else database
     return [
@@ -126,7 +126,7 @@ def cross(queries: dict[str, Array], parts: Parts, database: dict[str, Array] | 
     ]
 
 
-def with_codes(model: Any, learned: refinement.Learned, parts: Parts, weight: float) -> list[float]:
+def with_codes(model: Any, learned: refinement.Learned, parts: SplitData, weight: float) -> list[float]:
     """Return mAP, unseen and learned in one direction and then in the other, of posteriors and codes together."""
     scale = np.sqrt(weight / model.n_bits)
 
@@ -146,7 +146,7 @@ def with_codes(model: Any, learned: refinement.Learned, parts: Parts, weight: fl
     return [unseen[0], trained[0], unseen[1], trained[1]]
 
 
-def within(learned: refinement.Learned, parts: Parts, weight: float) -> list[float]:
+def within(learned: refinement.Learned, parts: SplitData, weight: float) -> list[float]:
     """Return mAP of image → image and text → text, unseen items asking learned ones."""
     made, found = learned.refinement, []
     step = made.posterior_step
@@ -162,7 +162,7 @@ def within(learned: refinement.Learned, parts: Parts, weight: float) -> list[flo
     return found
 
 
-def labels_named(learned: refinement.Learned, parts: Parts, clear: float, relative: float) -> dict[str, float]:
+def labels_named(learned: refinement.Learned, parts: SplitData, clear: float, relative: float) -> dict[str, float]:
     """Return how many labels are named for the first hit of image → text and text → image, and how many are right."""
     made, named, right, n = learned.refinement, 0, 0, 0
     for first, second in WAYS[:2]:

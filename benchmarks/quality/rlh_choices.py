@@ -26,7 +26,7 @@ import numpy as np
 
 from modalhash import AMSH, RLH, kernel_choice
 from modalhash._files import write_atomically
-from modalhash.data import Dataset, Parts, Split, load_dataset, unpaired, with_split
+from modalhash.data import Dataset, Split, SplitData, load_dataset, unpaired, with_split
 from modalhash.engine._code_length import count_collisions
 from modalhash.evaluation import evaluate_databases
 from modalhash.experiments import code_digest
@@ -78,7 +78,7 @@ def training_items(name: str) -> Dataset:
     return whole.take(ids)
 
 
-def folds(name: str, wanted: list[int], n_folds: int = 5) -> Iterator[tuple[int, Parts]]:
+def folds(name: str, wanted: list[int], n_folds: int = 5) -> Iterator[tuple[int, SplitData]]:
     """Yield the training items of a data set, a fifth of them as queries, with pairs shuffled apart."""
     training = training_items(name)
     ids = np.asarray(next(iter(training.ids.values())))
@@ -89,20 +89,20 @@ def folds(name: str, wanted: list[int], n_folds: int = 5) -> Iterator[tuple[int,
         yield fold, unpaired(replace(training, split=split), seed=fold).parts()
 
 
-def measure(model: Any, parts: Parts) -> list[float]:
+def measure(model: Any, parts: SplitData) -> list[float]:
     """Return mAP, learned, hashed and unseen, in one direction and then in the other."""
     results = evaluate_databases(model, parts, databases=DATABASES)
     directions = list(results["learned"].directions)
     return [float(results[kind].directions[way].map) for way in directions for kind in DATABASES]
 
 
-def misplaced(model: Any, parts: Parts) -> float:
+def misplaced(model: Any, parts: SplitData) -> float:
     """Return the share of training items that share a learned code with items labelled differently."""
     collisions = count_collisions(model.codes_, parts.training.labels)
     return collisions.misplaced / collisions.items
 
 
-def fitted(variant: str, parts: Parts, bits: list[int]) -> Iterator[tuple[int, Any]]:
+def fitted(variant: str, parts: SplitData, bits: list[int]) -> Iterator[tuple[int, Any]]:
     """Yield a model per code length; features and posteriors are computed once."""
     parameters = dict(VARIANTS.get(variant, {}))
     candidates = parameters.pop("candidates", kernel_choice.CANDIDATES)
@@ -127,7 +127,7 @@ def main() -> None:
                 measure_variant(name, fold, parts, bits, variant)
 
 
-def measure_variant(name: str, fold: int, parts: Parts, bits: list[int], variant: str) -> None:
+def measure_variant(name: str, fold: int, parts: SplitData, bits: list[int], variant: str) -> None:
     """Measure what the results lack of a variant on a fold, and print its gain over AMSH."""
     code = code_digest("amsh" if variant == "amsh" else "rlh")
     keys = {n: f"{name}, fold {fold}, {n} bits, {variant}" for n in bits}

@@ -99,7 +99,7 @@ class Meant:
                     pack_signs(projections), made.vectors("text", features), spoken, strict=True
                 )
             ]
-            moved = [feedback.feed_back(request, self.store, made.n_posterior).vector for request in requests]
+            moved = [feedback.expand_query(request, self.store, made.n_posterior).vector for request in requests]
             posteriors = np.array(moved)[:, : made.n_posterior].astype(np.float32) * step
             scores = posteriors @ pictures.T + CODE_WEIGHT * (np.sign(projections) @ codes.T / N_BITS)
             scores += np.random.default_rng(0).uniform(0, 1e-4, len(pictures))  # ties in any order

@@ -37,7 +37,7 @@ from sklearn.preprocessing import normalize
 
 from modalhash import AMSH
 from modalhash._files import write_atomically
-from modalhash.data import Parts, load_dataset, unpaired
+from modalhash.data import SplitData, load_dataset, unpaired
 from modalhash.engine.named_labels import WORD, find_named_labels
 from modalhash.evaluation import evaluate_databases, mean_average_precision
 from modalhash.methods.chance import Chance
@@ -90,7 +90,7 @@ class Multilingual:
 # -- weak labels
 
 
-def named(parts: Parts, same_meaning: float | None = None) -> np.ndarray:
+def named(parts: SplitData, same_meaning: float | None = None) -> np.ndarray:
     """Labels that texts name."""
     names = list(parts.training.class_names)
     texts = [str(text) for text in parts.training.raw["text"]]
@@ -166,7 +166,7 @@ def fitted(method: Any, X: dict[str, Any], Y: dict[str, np.ndarray]) -> Any:
     )
 
 
-def measure(model: Any, parts: Parts, intra: bool = False) -> dict[str, float]:
+def measure(model: Any, parts: SplitData, intra: bool = False) -> dict[str, float]:
     """Return mAP by true labels, by database and direction."""
     found = evaluate_databases(model, parts, databases=("hashed", "unseen"), intra=intra)
     return {
@@ -177,7 +177,7 @@ def measure(model: Any, parts: Parts, intra: bool = False) -> dict[str, float]:
     }
 
 
-def across(name: str, parts: Parts, seed: int, method: str) -> Iterator[tuple[str, dict[str, float]]]:
+def across(name: str, parts: SplitData, seed: int, method: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Texts without labels: what photos and texts find of each other."""
     training = parts.training
     if method == "rlh":
@@ -208,7 +208,7 @@ def quality_of(weak: np.ndarray, true: Any) -> dict[str, float]:
     return {key: round(float(value), 4) for key, value in values.items()}
 
 
-def within(name: str, parts: Parts, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+def within(name: str, parts: SplitData, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Nothing is labelled: what photos find of photos, and texts of texts."""
     features = parts.training.features
     yield "within, chance", measure(Chance(BITS, random_state=seed).fit(features), parts, intra=True)
@@ -220,7 +220,7 @@ def within(name: str, parts: Parts, seed: int) -> Iterator[tuple[str, dict[str, 
         yield "within, words, rlh", measure(model, alone, intra=True)
 
 
-def replace_parts(parts: Parts, modality: str) -> Parts:
+def replace_parts(parts: SplitData, modality: str) -> SplitData:
     return parts._replace(**{part: getattr(parts, part).only(modality) for part in parts._fields})
 
 
@@ -331,7 +331,7 @@ def tests(sets: Sequence[str], methods: Sequence[str]) -> Iterator[tuple[str, di
             yield f"iapr-tc12, seed {seed}, {key}", values
 
 
-def split_apart(name: str, seed: int) -> Parts:
+def split_apart(name: str, seed: int) -> SplitData:
     """Return the official split with pairs shuffled apart; of many training items, other ones in each modality."""
     modalities, options = DATA[name]
     parts = unpaired(load_dataset(name, **options).only(*modalities), seed=seed).parts()

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from modalhash import AMSH
-from modalhash.data import open_shards
+from modalhash.data import open_feature_files
 from modalhash.methods.rlh import RLH
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
@@ -59,8 +59,8 @@ def write_shards(folder: Path, items: int) -> None:
 def opened(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Features and labels as dask arrays."""
     return (
-        {name: open_shards(folder / f"{name}-features") for name in WIDTHS},
-        {name: open_shards(folder / f"{name}-labels") for name in WIDTHS},
+        {name: open_feature_files(folder / f"{name}-features") for name in WIDTHS},
+        {name: open_feature_files(folder / f"{name}-labels") for name in WIDTHS},
     )
 
 

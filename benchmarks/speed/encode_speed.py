@@ -24,7 +24,7 @@ from distributed import LocalCluster
 from modalhash import Engine
 from modalhash.data import data_root
 from modalhash.engine import Item
-from modalhash.engine.code_files import Row, codes_as_bytes, engine_identity
+from modalhash.engine.code_files import CodeRow, codes_as_bytes, engine_identity
 from record import write
 from speed_rows import best, in_turn, timed
 
@@ -110,7 +110,7 @@ def add(folder: Path, records: int) -> dict[str, Any]:
             vectors = rng.integers(-127, 128, (n, width), dtype=np.int8)
             ids = [f"more/{start + i}.jpg" for i in range(n)]
             rows = [
-                Row(Item("image", id, uri=f"/photos/{id}", labels=("boat", "sea")), code=code, refinement=vector)
+                CodeRow(Item("image", id, uri=f"/photos/{id}", labels=("boat", "sea")), code=code, refinement=vector)
                 for id, code, vector in zip(ids, codes, vectors, strict=True)
             ]
             files.append(folder / f"{start:08d}.parquet")

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.engine import SearchOptions, SearchRequest, refresh
-from modalhash.engine.answer import answer_requests
+from modalhash.engine.answer import search_requests
 from modalhash.index import HammingIndex
 from modalhash.store import Filter, Record, SqliteStore
 from record import write
@@ -80,7 +80,7 @@ def seconds(requests: list[SearchRequest], index: HammingIndex, store: SqliteSto
     taken, found = [], []
     for request in requests:
         start = time.process_time()
-        (hits,) = answer_requests([request], index, store, lambda want: None)
+        (hits,) = search_requests([request], index, store, lambda want: None)
         taken.append(time.process_time() - start)
         found.append(hits[-1].distance if hits else -1)
     return taken, found

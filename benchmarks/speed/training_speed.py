@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 import training_memory
 from modalhash import AMSH, RLH
 from modalhash._parallel import worker_threads
-from modalhash.blocks import Parts
+from modalhash.blocks import FeatureRows
 from modalhash.data import twin
 from modalhash.evaluation import mean_average_precision
 from modalhash.features import AnchorKernel, Linear
@@ -179,7 +179,7 @@ def solver_maps(solver: str, seeds: int) -> list[float]:
     return maps
 
 
-def all_of_step_2(blocks: Parts, codes: np.ndarray, steps: int) -> None:
+def all_of_step_2(blocks: FeatureRows, codes: np.ndarray, steps: int) -> None:
     inverse = RidgeFactor(blocks.gram(), 0.01).inverse()
     learn_functions(blocks, codes, lambda: inverse, ridge=0.01, max_iter=steps)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from modalhash.evaluation import evaluate as evaluate
     from modalhash.features import AnchorKernel as AnchorKernel
     from modalhash.index import HammingIndex as HammingIndex
-    from modalhash.items import Items as Items
+    from modalhash.items import TrainingItems as TrainingItems
     from modalhash.methods.amsh import AMSH as AMSH
     from modalhash.methods.rlh import RLH as RLH
     from modalhash.persistence import load as load
@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "evaluation": ["Protocol", "evaluate"],
         "features": ["AnchorKernel"],
         "index": ["HammingIndex"],
-        "items": ["Items"],
+        "items": ["TrainingItems"],
         "methods.amsh": ["AMSH"],
         "methods.rlh": ["RLH"],
         "persistence": ["load"],

@@ -140,7 +140,7 @@ def command_line_user() -> dict[str, Any]:
     return {"who": name, "uid": uid, "by": "command line"}
 
 
-def listed(ids: list[str]) -> dict[str, Any]:
+def ids_summary(ids: list[str]) -> dict[str, Any]:
     """Return ids as details of a change: their number and the first of them."""
     return {"n": len(ids), "ids": ids[:MAX_IDS]}
 

@@ -23,7 +23,7 @@ from modalhash.blocks import RemoteItems, row_slices
 from modalhash.codes import pack_signs
 from modalhash.distributed import any_dask, in_memory, lazily, rows_of
 from modalhash.features import FeatureMap
-from modalhash.items import Items
+from modalhash.items import TrainingItems
 from modalhash.progress import Callback, Reporter
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def fit(
         self,
-        X: Mapping[str, Any] | Items,
+        X: Mapping[str, Any] | TrainingItems,
         Y: Mapping[str, Any] | None = None,
         *,
         pairs: Any = None,
@@ -101,10 +101,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         Parameters
         ----------
         X : dict or Items
-            Modality name → (n, d) array or CSR; the numbers of items may differ. Or a pandas or polars frame, an
-            Arrow table or a ``datasets.Dataset`` of numeric columns, or of columns of number lists. Or a
-            :class:`modalhash.items.Items`, which brings its own labels and pairs. AMSH and RLH take dask arrays as
-            well and learn on the workers of the current Dask client.
+            Modality name → (n, d) array or CSR; the numbers of items may differ. Or a pandas or polars frame, an Arrow
+            table or a ``datasets.Dataset`` of numeric columns, or of columns of number lists. Or a
+            :class:`modalhash.items.TrainingItems`, which brings its own labels and pairs. AMSH and RLH take dask
+            arrays as well and learn on the workers of the current Dask client.
         Y : dict
             Modality name → (n, n_classes) 0/1 labels; all modalities share the columns. Or frames: such columns, which
             are matched by name; or one column of names, lists of names, texts such as ``"a;b"`` or class numbers, where
@@ -133,7 +133,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def fit_path(
         self,
-        X: Mapping[str, Any] | Items,
+        X: Mapping[str, Any] | TrainingItems,
         Y: Mapping[str, Any] | None = None,
         *,
         n_bits: Sequence[int] = (16, 32, 64, 128),
@@ -225,7 +225,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         would get from their features alone, as new items do.
         """
         codes = self.fit(X, Y, pairs=pairs, callback=callback).codes_
-        return self._as_configured(codes, X.X if isinstance(X, Items) else X)
+        return self._as_configured(codes, X.X if isinstance(X, TrainingItems) else X)
 
     def transform(self, X: Mapping[str, Any]) -> dict[str, Codes]:
         """Hashed codes, from features alone, for any subset of the fitted modalities; lazy ones of dask arrays.
@@ -328,14 +328,14 @@ class CrossModalHasher(BaseEstimator, ABC):
         check_is_fitted(self, "n_features_in_")
         return lazily(self, X, method)
 
-    def score(self, X: Mapping[str, Any] | Items, Y: Mapping[str, Any] | None = None) -> float:
+    def score(self, X: Mapping[str, Any] | TrainingItems, Y: Mapping[str, Any] | None = None) -> float:
         """Tie-expected mAP over the full ranking, averaged over all directions between these items.
 
         Queries and database are both hashed, from features alone: what new items would get.
         """
         from modalhash.evaluation import Protocol, evaluate
 
-        if isinstance(X, Items):
+        if isinstance(X, TrainingItems):
             items = X
             X, Y = items.X, items.Y if Y is None else Y
         if Y is None:
@@ -384,7 +384,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         return rows_of(X)
 
     def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
-        if isinstance(X, Items):
+        if isinstance(X, TrainingItems):
             X, Y, pairs = X.X, X.Y if Y is None else Y, X.pairs if pairs is None else pairs
         method = type(self).__name__
         features = self._check_features(X)

@@ -1,8 +1,8 @@
 """Row blocks: how work over many items needs little memory.
 
-:class:`Parts` is what a method sees: features of many items, of which it wants sums and rows. The work on a block is a
-function of the block, of the rows that belong to it and of what all blocks share. It closes over nothing and writes
-nowhere, so it can run in a thread, in another process or on another machine.
+:class:`FeatureRows` is what a method sees: features of many items, of which it wants sums and rows. The work on a
+block is a function of the block, of the rows that belong to it and of what all blocks share. It closes over nothing
+and writes nowhere, so it can run in a thread, in another process or on another machine.
 
 :class:`FeatureBlocks` holds the features in this process. A block stays in memory while the limit allows and is
 computed anew in every pass when it does not; the result is the same. Each block is one thread's work: what is done to
@@ -34,7 +34,7 @@ GROUP_BLOCKS = 4
 PRODUCT_ROWS = 256
 """Rows of a product that are one thread's work: so few that 1,500 of them keep two threads busy to the end."""
 DEFLATED = 4
-"""Directions that a Gram matrix in float32 takes apart, see :meth:`Parts.gram`."""
+"""Directions that a Gram matrix in float32 takes apart, see :meth:`FeatureRows.gram`."""
 
 
 def has_features(X: Matrix) -> Array:
@@ -80,7 +80,7 @@ def product(A: Array, B: Array) -> Array:
     return np.concatenate(list(parallel_map(np.matmul, parts, repeat(B))))
 
 
-class Parts(ABC):
+class FeatureRows(ABC):
     """Features of ``n`` items, in blocks of rows.
 
     A *work function* is called as ``work(block, *per_item, *shared)``, where the arrays ``per_item`` (one row per item)
@@ -202,7 +202,7 @@ def ordered_sum(results: Iterator[Any]) -> Any:
     return totals[0] if alone else tuple(totals)
 
 
-class FeatureBlocks(Parts):
+class FeatureBlocks(FeatureRows):
     """The rows of ``compute(X)`` in this process, block by block.
 
     Parameters
@@ -265,19 +265,19 @@ class FeatureBlocks(Parts):
         return work(self._block(i), *(values[self._slices[i]] for values in per_item), *shared)
 
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
-        """Return the sum of the work's results over all blocks; see :meth:`Parts.total`."""
+        """Return the sum of the work's results over all blocks; see :meth:`FeatureRows.total`."""
         results = self._results(work, per_item, shared)
         return ordered_sum(ordered_sum(islice(results, size)) for run in self._runs for size in run)
 
     def run_totals(
         self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
     ) -> list[Any]:
-        """Return the sum of the work's results over the blocks of each run; see :meth:`Parts.run_totals`."""
+        """Return the sum of the work's results over the blocks of each run; see :meth:`FeatureRows.run_totals`."""
         results = self._results(work, per_item, shared)  # one stream for all runs: no thread waits at a run's end
         return [ordered_sum(ordered_sum(islice(results, size)) for size in run) for run in self._runs]
 
     def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:
-        """Return the rows that the work makes of every block; see :meth:`Parts.map`."""
+        """Return the rows that the work makes of every block; see :meth:`FeatureRows.map`."""
         results = self._results(work, per_item, shared)
         first = next(results)
         if len(self._slices) == 1:
@@ -316,7 +316,7 @@ class RemoteRows(ABC):
     """Raw features of many items that are not in this process.
 
     A work function is called as ``work(rows, *shared)`` with some consecutive rows as an array, where these are; see
-    :class:`Parts` for what it must be like.
+    :class:`FeatureRows` for what it must be like.
     """
 
     shape: tuple[int, int]
@@ -343,7 +343,7 @@ class PlacedRows(RemoteRows):
     """Rows that were cut into groups of blocks, each of which stays where it is."""
 
     @abstractmethod
-    def features(self, feature_map: Any, *, width: int, dtype: np.dtype[Any], memory_limit: int | None) -> Parts:
+    def features(self, feature_map: Any, *, width: int, dtype: np.dtype[Any], memory_limit: int | None) -> FeatureRows:
         """Return the features that a map makes of these rows; it is sent to where they are, and pickles."""
 
 

@@ -192,7 +192,7 @@ def merge_hits(parts: Sequence[Sequence[Mapping[str, Any]]], k: int) -> list[dic
     merged: list[dict[str, Any]] = []
     seen: set[tuple[str, str]] = set()
     while len(merged) < k and any(waiting):
-        hit = min((part for part in waiting if part), key=lambda part: _Place(part[-1])).pop()
+        hit = min((part for part in waiting if part), key=lambda part: _RemoteShard(part[-1])).pop()
         if (key := (hit["modality"], hit["id"])) in seen:
             continue
         seen.add(key)
@@ -201,13 +201,13 @@ def merge_hits(parts: Sequence[Sequence[Mapping[str, Any]]], k: int) -> list[dic
     return merged
 
 
-class _Place:
+class _RemoteShard:
     """The order of hits from different services."""
 
     def __init__(self, hit: Mapping[str, Any]) -> None:
         self.score, self.distance = _place(hit)
 
-    def __lt__(self, other: _Place) -> bool:
+    def __lt__(self, other: _RemoteShard) -> bool:
         if self.score is not None and other.score is not None and self.score != other.score:
             return bool(self.score > other.score)
         return bool(self.distance < other.distance)

@@ -16,7 +16,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from modalhash._typing import Array, Matrix, PerModality
-from modalhash.blocks import FeatureBlocks, Parts, RemoteItems, RemoteRows, ordered_sum, row_slices, rows_per_block
+from modalhash.blocks import (
+    FeatureBlocks,
+    FeatureRows,
+    RemoteItems,
+    RemoteRows,
+    ordered_sum,
+    row_slices,
+    rows_per_block,
+)
 from modalhash.randomness import RandomState, draw, root_seed
 from modalhash.validation import check_choice, check_features, check_int, check_number, per_modality
 
@@ -83,7 +91,7 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         memory_limit: int | None = None,
         block_rows: int | None = None,
         run_rows: int | None = None,
-    ) -> Parts:
+    ) -> FeatureRows:
         """Learn the map likewise from rows that may be elsewhere; the mapped ones are then there as well."""
         if not isinstance(X, RemoteItems):
             return self.fit_blocks(X, memory_limit=memory_limit, block_rows=block_rows, run_rows=run_rows)
@@ -111,7 +119,7 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):
         mean = X.mean() if isinstance(X, RemoteRows) else X.mean(axis=0, dtype=np.float64)
         return np.asarray(mean).ravel()
 
-    def _centre(self, parts: Parts) -> None:
+    def _centre(self, parts: FeatureRows) -> None:
         if self.centred:
             mean = parts.mean().astype(parts.dtype)
             if self.bias:

@@ -11,7 +11,7 @@ from modalhash import validation
 from modalhash._typing import Array, Matrix
 
 
-class Items:
+class TrainingItems:
     """Items of all modalities in one long sequence.
 
     ``GridSearchCV`` and ``cross_val_score`` need something with a length that can be indexed by row numbers.
@@ -25,7 +25,7 @@ class Items:
 
     Examples
     --------
-    >>> items = Items({"image": np.eye(4), "text": np.eye(2)}, {"image": np.eye(4), "text": np.eye(4)[:2]})
+    >>> items = TrainingItems({"image": np.eye(4), "text": np.eye(2)}, {"image": np.eye(4), "text": np.eye(4)[:2]})
     >>> len(items), {name: len(x) for name, x in items[[0, 1, 2]].X.items()}
     (6, {'image': 2, 'text': 1})
     """
@@ -52,8 +52,8 @@ class Items:
         """``(len,)``; scikit-learn indexes what has a shape by arrays of row numbers."""
         return (len(self),)
 
-    def __getitem__(self, index: Any) -> Items:
-        part = object.__new__(Items)
+    def __getitem__(self, index: Any) -> TrainingItems:
+        part = object.__new__(TrainingItems)
         if isinstance(index, tuple):  # scikit-learn writes X[rows, ...]
             index = index[0]
         part._set(self._features, self._labels, self.pairs, {name: rows[index] for name, rows in self._rows.items()})

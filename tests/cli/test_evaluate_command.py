@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from modalhash.cli import app
 from modalhash.cli._common import file_mapping
-from modalhash.cli._data_options import Scenario
+from modalhash.cli._data_options import ScenarioName
 from modalhash.data import Dataset, Split
 from shared_data import shared_data
 
@@ -73,7 +73,7 @@ def test_output_file(run, tmp_path, flag, start):
     assert path.read_text(encoding="utf-8").startswith(start)
 
 
-@pytest.mark.parametrize("scenario", list(Scenario))
+@pytest.mark.parametrize("scenario", list(ScenarioName))
 def test_every_scenario(run, scenario):
     result = run("--seeds", "1", "--scenario", scenario, "--markdown")
     assert result.exit_code == 0, result.output

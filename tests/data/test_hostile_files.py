@@ -365,7 +365,7 @@ VARIABLE = {"name": "XAll", "shape": [N, 2], "kind": "numbers", "value": None}
 )
 def test_what_the_process_sends_is_checked(tmp_path, monkeypatch, reply):
     (tmp_path / "a.npz").write_bytes(b"PK")
-    monkeypatch.setattr(foreign._Worker, "for_request", lambda request: Sent(json.dumps(reply).encode()))
+    monkeypatch.setattr(foreign._Reader, "for_request", lambda request: Sent(json.dumps(reply).encode()))
     with pytest.raises(ReadError, match=r"a\.npz.*(sent nonsense|more than the limit)"):
         read(tmp_path / "a.npz")
 
@@ -373,7 +373,7 @@ def test_what_the_process_sends_is_checked(tmp_path, monkeypatch, reply):
 def test_a_process_that_ended_meanwhile_is_replaced(tmp_path):
     savemat(tmp_path / "a.mat", {"XAll": np.ones((N, 2)), "LAll": LABELS})
     read(tmp_path / "a.mat")
-    (worker,) = foreign._Worker._idle
+    (worker,) = foreign._Reader._idle
     worker._kill()
     assert read(tmp_path / "a.mat").sizes == {"image": N}
 
@@ -382,7 +382,7 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the current folder')")
     savemat(tmp_path / "a.mat", {"XAll": np.ones((N, 2)), "LAll": LABELS})
     monkeypatch.chdir(tmp_path)
-    foreign._Worker.stop_idle()
+    foreign._Reader.stop_idle()
     assert read("a.mat").sizes == {"image": N}
 
 
@@ -415,11 +415,11 @@ _child.main()
 
 @pytest.fixture
 def without_fork(monkeypatch):
-    foreign._Worker.stop_idle()
+    foreign._Reader.stop_idle()
     monkeypatch.setattr(foreign, "_PROGRAM", ("-c", WITHOUT_FORK))
     monkeypatch.delattr("os.killpg")
     yield
-    foreign._Worker.stop_idle()
+    foreign._Reader.stop_idle()
 
 
 def test_without_fork_the_process_itself_reads(tmp_path, without_fork):
@@ -427,11 +427,11 @@ def test_without_fork_the_process_itself_reads(tmp_path, without_fork):
     savemat(tmp_path / "b.mat", {"XAll": np.ones((N, 3)), "LAll": LABELS})
     (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
     assert read(tmp_path / "a.npz").features["image"].shape == (N, 2)
-    (worker,) = foreign._Worker._idle
+    (worker,) = foreign._Reader._idle
     with pytest.raises(ReadError, match=r"cut\.npz: cannot be read as a NumPy file"):
         read(tmp_path / "cut.npz")
     assert read(tmp_path / "b.mat").features["image"].shape == (N, 3)
-    assert foreign._Worker._idle == [worker], "one process reads all of them"
+    assert foreign._Reader._idle == [worker], "one process reads all of them"
 
 
 def test_without_fork_a_crash_or_a_hang_is_an_error_and_the_next_file_is_read(tmp_path, without_fork):

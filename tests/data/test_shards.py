@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_cluster import need_dask
-from modalhash.data import ReadError, open_shards, shards
+from modalhash.data import ReadError, open_feature_files, shards
 
 need_dask_installed = pytest.fixture(autouse=True)(need_dask)
 
@@ -51,7 +51,7 @@ def write_zarr(folder, rows):
 def test_the_rows_of_all_files_in_order(tmp_path, rows, write, monkeypatch):
     monkeypatch.setattr(shards, "CHUNK_BYTES", 8 * 24)  # eight rows of .npy at a time
     write(tmp_path, rows)
-    array = open_shards(tmp_path)
+    array = open_feature_files(tmp_path)
     assert (array.shape, array.dtype) == (rows.shape, rows.dtype)
     assert len(array.chunks[0]) > 2
     np.testing.assert_array_equal(array.compute(scheduler="synchronous"), rows)
@@ -59,7 +59,7 @@ def test_the_rows_of_all_files_in_order(tmp_path, rows, write, monkeypatch):
 
 def test_columns_of_choice(tmp_path, rows):
     write_columns(tmp_path, rows)
-    array = open_shards(tmp_path, columns=["f4", "f1"])
+    array = open_feature_files(tmp_path, columns=["f4", "f1"])
     np.testing.assert_array_equal(array.compute(scheduler="synchronous"), rows[:, [4, 1]])
 
 
@@ -103,10 +103,10 @@ def test_what_is_no_matrix_is_refused(tmp_path, rows, what):
     write, message = REFUSED[what]
     write(tmp_path, rows)
     with pytest.raises(ReadError, match=message):
-        open_shards(tmp_path)
+        open_feature_files(tmp_path)
 
 
 def test_a_missing_column_is_named(tmp_path, rows):
     write_columns(tmp_path, rows)
     with pytest.raises(ReadError, match="no column 'f9'; it has f0"):
-        open_shards(tmp_path, columns=["f9"])
+        open_feature_files(tmp_path, columns=["f9"])

@@ -239,7 +239,7 @@ def test_what_is_behind_the_first_thousands_of_letters_is_not_read():
 
 
 def test_words_are_written_as_they_mostly_are():
-    assert word_senses.usual_forms(["Das Boot", "ein Boot, das boot"]) == {"das": "Das", "boot": "Boot", "ein": "ein"}
+    assert word_senses.surface_forms(["Das Boot", "ein Boot, das boot"]) == {"das": "Das", "boot": "Boot", "ein": "ein"}
 
 
 # -- the real ones

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from modalhash import Engine, HammingIndex
 from modalhash.engine import Filter, SearchOptions, SearchRequest, refresh
-from modalhash.engine.answer import answer_requests
+from modalhash.engine.answer import search_requests
 from modalhash.engine.folder import MEDIA
 from modalhash.store import Record, SqliteStore
 
@@ -84,7 +84,7 @@ def test_each_gets_what_it_would_get_alone(many, some):
     records = list(store.scan())
     numbers = store.modalities()
     groups = {None: None, ("image",): [numbers["image"]], ("text", "image"): [numbers["text"], numbers["image"]]}
-    found = answer_requests(some, index, store, groups.get)
+    found = search_requests(some, index, store, groups.get)
     assert [[(hit.id, hit.distance) for hit in hits] for hits in found] == [brute(records, request) for request in some]
 
 

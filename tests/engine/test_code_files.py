@@ -7,7 +7,7 @@ import pytest
 
 from modalhash.data import ReadError
 from modalhash.engine import Item, ProblemCode
-from modalhash.engine.code_files import Row, codes_as_bytes, engine_identity
+from modalhash.engine.code_files import CodeRow, codes_as_bytes, engine_identity
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -15,7 +15,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 def rows(n, modality="text"):
     codes = np.arange(2 * n, dtype=np.uint8).reshape(n, 2)
-    return [Row(Item(modality, f"new-{i}", text=f"text {i}", extra={"n": i}), code=codes[i]) for i in range(n)]
+    return [CodeRow(Item(modality, f"new-{i}", text=f"text {i}", extra={"n": i}), code=codes[i]) for i in range(n)]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def write(engine, tmp_path):
 
 def test_rows_become_items(engine, write):
     bad = Item("image", "bad", uri="/x.jpg", line=7, source="a.csv")
-    file = write([*rows(3), Row(bad, bad.problem(ProblemCode.MISSING_FILE, "no such file"))])
+    file = write([*rows(3), CodeRow(bad, bad.problem(ProblemCode.MISSING_FILE, "no such file"))])
     problems = []
     assert engine.add(file, on_problem=problems.append).added == 3
     assert [str(one) for one in problems] == ["a.csv, line 7: /x.jpg: no such file"]

@@ -12,7 +12,7 @@ from little_world import make_world
 from modalhash import Engine
 from modalhash.engine import EngineError, SearchOptions, calibration_error, reliability_bins
 from modalhash.engine import confidence as module
-from modalhash.engine.confidence import Confidence, Curve, Pair, PairFeatures, Pairs, fit_curve, hold_out
+from modalhash.engine.confidence import CalibrationCurve, Confidence, Pair, PairFeatures, Pairs, fit_curve, hold_out
 
 UNKNOWN = ["kitten", "xyzzy", "Weihnachten"]
 
@@ -74,7 +74,7 @@ def test_a_planted_probability_is_found():
 
 
 def test_what_is_not_familiar_has_the_chance_of_any_pair():
-    curve = Curve((1.0, 1.0, 0.0, 0.0, 0.0, 2.0), 0.3)
+    curve = CalibrationCurve((1.0, 1.0, 0.0, 0.0, 0.0, 2.0), 0.3)
     features = PairFeatures(*np.ones((5, 2)))
     values = curve.probability(features, np.array([0.0, 0.5]))
     sure = 1 / (1 + np.exp(-4))

@@ -11,7 +11,7 @@ import pytest
 
 from modalhash import Engine
 from modalhash.engine import report, report_page
-from modalhash.engine.code_use import use_by_modality, use_of_codes
+from modalhash.engine.code_use import code_statistics, use_of_codes
 
 VOID = {"meta", "img", "br", "rect", "line", "circle"}
 HOSTILE = '<script>alert(1)</script> & "quoted"'
@@ -121,6 +121,6 @@ def test_bits_that_say_nothing_or_the_same_are_seen(rng):
 
 
 def test_codes_are_looked_at_by_modality_and_not_more_than_so_many(engine):
-    assert {name: use.n for name, use in use_by_modality(engine.store).items()} == {"image": 60, "text": 60}
-    some = use_by_modality(engine.store, max_codes=50)
+    assert {name: use.n for name, use in code_statistics(engine.store).items()} == {"image": 60, "text": 60}
+    some = code_statistics(engine.store, max_codes=50)
     assert sum(use.n for use in some.values()) == 40

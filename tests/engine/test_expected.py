@@ -9,7 +9,7 @@ import pytest
 
 from modalhash.engine import describe_expected
 from modalhash.engine.confidence import Pair, PairFeatures, Pairs, Searches, Side, find_queries
-from modalhash.engine.expected import across, expect, near_chance
+from modalhash.engine.expected import cross_modal_rows, measure_expected_quality, near_chance
 from modalhash.evaluation import Protocol, evaluate
 
 N, N_HELD, N_ASK, N_BITS, N_HITS = 60, 25, 20, 16, 24
@@ -54,7 +54,7 @@ def test_queries_are_found_where_they_are_and_only_among_themselves(rng):
 
 def test_the_numbers_are_those_of_an_evaluation(rng):
     searches, X = make_searches(rng, right=lambda row: 5)
-    expected = expect(searches, X, IDS)
+    expected = measure_expected_quality(searches, X, IDS)
     assert expected["held_out"] == {"image": N_HELD, "text": N_HELD}
     assert expected["learned_from"] == {"image": N, "text": N}
     assert len(expected["directions"]) == 4 * 3
@@ -90,7 +90,7 @@ def test_the_numbers_are_those_of_an_evaluation(rng):
 
 def test_examples_are_good_bad_and_typical_ones_each_with_labels_of_its_own(rng):
     searches, X = make_searches(rng, right=lambda row: row % 11)
-    expected = expect(searches, X, IDS)
+    expected = measure_expected_quality(searches, X, IDS)
     for source, target in (("image", "text"), ("text", "image")):
         own = [one for one in expected["examples"] if one["query"][0] == source]
         assert [one["kind"] for one in own] == ["good"] * 3, "there are no more than three sets of labels"
@@ -110,14 +110,14 @@ def test_examples_are_good_bad_and_typical_ones_each_with_labels_of_its_own(rng)
             for side in searches.databases
         ],
     )
-    own = [one for one in expect(searches, X, IDS)["examples"] if one["query"][0] == "image"]
+    own = [one for one in measure_expected_quality(searches, X, IDS)["examples"] if one["query"][0] == "image"]
     assert [one["kind"] for one in own] == ["good"] * 3 + ["bad"] * 3 + ["typical"] * 2
     assert max(one["right"] for one in own[3:6]) < min(one["right"] for one in own[6:]) < own[2]["right"]
 
 
 def test_one_line_says_it_without_the_name_of_a_measure(rng):
     searches, X = make_searches(rng, right=lambda row: 7)
-    expected = expect(searches, X, IDS)
+    expected = measure_expected_quality(searches, X, IDS)
     line = describe_expected(expected)
     assert line.startswith(
         "Expected of new queries, measured with 40 held-out items: of the first 10 hits among items without labels 7.0 "
@@ -132,14 +132,14 @@ def test_one_line_says_it_without_the_name_of_a_measure(rng):
 
 def test_one_modality_searches_itself_and_many_are_told_on_average(rng):
     searches, X = make_searches(rng, right=lambda row: 7, modalities=("text",))
-    assert "(text → text; by chance" in describe_expected(expect(searches, X, IDS))
+    assert "(text → text; by chance" in describe_expected(measure_expected_quality(searches, X, IDS))
     rows = [
         {"query": a, "hit": b, "database": kind, "map": 0.5, "chance": 0.2, "share_right": 0.2,
          "first_hits": {"1": 1.0, "10": 0.1 * "abc".index(a) + 0.5}}
         for a in "abc" for b in "abc" for kind in ("learned", "unseen")
     ]  # fmt: skip
     many = {"directions": rows, "queries": dict.fromkeys("abc", 20)}
-    assert len(across(many, "learned")) == 6
+    assert len(cross_modal_rows(many, "learned")) == 6
     assert "6.0 share a label with the query (by chance 2.0; from 5.0 (a → b) to 7.0 (c → a))" in describe_expected(
         many
     )

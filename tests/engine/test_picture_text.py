@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from modalhash import Engine
 from modalhash._imports import MissingExtraError
 from modalhash.engine import Hit, PictureTextReader
-from modalhash.engine.picture_text import MAX_LENGTH, shortened, with_picture_text
+from modalhash.engine.picture_text import MAX_PICTURE_TEXT, shortened, with_picture_text
 from modalhash.engine.source_items import Item
 from modalhash.engine.words import IN_PICTURE, ways_found
 
@@ -107,7 +107,7 @@ def test_a_reader_that_fails_costs_the_text_alone():
 
 def test_a_text_is_stored_without_what_cannot_be_printed_and_with_a_limit():
     assert shortened(" one\0 \t two \n\n three\x1b ") == "one two\nthree"
-    assert len(shortened("word " * 1000)) <= MAX_LENGTH
+    assert len(shortened("word " * 1000)) <= MAX_PICTURE_TEXT
 
 
 def test_hits_say_whether_the_words_are_in_the_picture():

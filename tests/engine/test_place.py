@@ -21,7 +21,7 @@ from modalhash.engine import (
 )
 from modalhash.engine import training as training_module
 from modalhash.engine.folder import FORMAT, KIND, write_config
-from modalhash.engine.place import VARIABLE, Place, has_schema
+from modalhash.engine.place import VARIABLE, StoreLocation, has_schema
 from modalhash.store import StoreError, StoreUnavailableError
 from postgres_server import postgres  # noqa: F401
 
@@ -103,7 +103,7 @@ def test_another_variable(world, tmp_path, url, monkeypatch):
 
 def test_another_model_is_refused(shared, url):
     config = json.loads((shared / "config.json").read_text())
-    place = Place.of(config)
+    place = StoreLocation.of(config)
     with pytest.raises(StoreError, match="holds codes of another model"):
         place.open(shared, model="0" * 64)
 
@@ -226,13 +226,15 @@ def test_a_search_goes_on_after_a_failed_refresh(shared, monkeypatch):
 @pytest.mark.parametrize("value", [3, {}, {"kind": "mysql"}, {"kind": "postgresql"}, {"kind": "sqlite", "schema": "x"}])
 def test_configurations_that_make_no_sense(value):
     with pytest.raises(EngineError, match="store"):
-        Place.of({"store": value})
+        StoreLocation.of({"store": value})
 
 
 def test_the_first_note_of_a_new_engine_tells_its_schema(tmp_path):
     assert not has_schema(tmp_path)
     (tmp_path / "new").mkdir()
-    write_config(tmp_path / "new", {"kind": KIND, "format": FORMAT, **Place("postgresql", schema="s").to_config()})
+    write_config(
+        tmp_path / "new", {"kind": KIND, "format": FORMAT, **StoreLocation("postgresql", schema="s").to_config()}
+    )
     assert has_schema(tmp_path)
     write_config(tmp_path / "new", {"kind": KIND, "format": FORMAT})
     assert not has_schema(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from modalhash import Engine
 from modalhash.engine import Hit, SearchOptions
-from modalhash.engine.words import fuse
+from modalhash.engine.words import reciprocal_rank_fusion
 
 
 def search(engine, text, **options):
@@ -23,11 +23,13 @@ def hits(*ids, by="code"):
 
 def test_reciprocal_ranks_are_added():
     """A first place in both is best; one in both behind that beats a first place in one."""
-    found = fuse(hits("both", "a", "late"), hits("both", "late", "b", by="words"), k=4)
+    found = reciprocal_rank_fusion(hits("both", "a", "late"), hits("both", "late", "b", by="words"), k=4)
     assert [hit.id for hit in found] == ["both", "late", "a", "b"]
     assert [hit.found_by for hit in found] == [("code", "words"), ("code", "words"), ("code",), ("words",)]
-    assert [hit.id for hit in fuse(hits("a"), hits("b"), k=2)] == ["b", "a"], "between equals, the words"
-    assert fuse(hits("a", "b"), [], k=1) == hits("a")
+    assert [hit.id for hit in reciprocal_rank_fusion(hits("a"), hits("b"), k=2)] == ["b", "a"], (
+        "between equals, the words"
+    )
+    assert reciprocal_rank_fusion(hits("a", "b"), [], k=1) == hits("a")
 
 
 def test_a_dinosaur_is_found_by_its_name(engine):

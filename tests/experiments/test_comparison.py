@@ -11,7 +11,7 @@ import pytest
 from modalhash.data import generate
 from modalhash.evaluation import Protocol, holm, randomisation_test
 from modalhash.experiments import (
-    Comparison,
+    MethodComparison,
     Run,
     check_parameters,
     compare_methods,
@@ -34,7 +34,7 @@ SECOND = {0: [0.9, 0.8, 0.7, 0.6], 1: [0.5, 0.9, 0.8, 0.3]}
 @pytest.mark.parametrize("drawn", [False, True])
 def test_a_query_counts_once_where_the_seeds_ask_the_same(drawn):
     runs = [made("a", seed, FIRST[seed]) for seed in FIRST] + [made("b", seed, SECOND[seed]) for seed in SECOND]
-    found = Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a", drawn)
+    found = MethodComparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a", drawn)
     join = np.concatenate if drawn else lambda arrays: np.mean(arrays, axis=0)
     first, second = (join([np.asarray(values[seed]) for seed in values]) for values in (FIRST, SECOND))
     (test,) = found.tests
@@ -45,9 +45,9 @@ def test_a_query_counts_once_where_the_seeds_ask_the_same(drawn):
 
 def test_only_seeds_that_both_have_are_compared():
     runs = [made("a", 0, FIRST[0]), made("a", 1, FIRST[1]), made("b", 1, SECOND[1])]
-    found = Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a")
+    found = MethodComparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs, "a")
     assert found.tests[0].difference == pytest.approx(np.mean(SECOND[1]) - np.mean(FIRST[1]), abs=1e-6)
-    assert Comparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs[:1], "a").tests == []
+    assert MethodComparison("d", "paired", Protocol(), {"a": {}, "b": {}}, runs[:1], "a").tests == []
 
 
 def test_it_says_what_the_data_are():

@@ -15,7 +15,7 @@ from modalhash.data import generate
 from modalhash.experiments import Estimates, Results, make_plan, record, run_cells
 from modalhash.experiments.config import Scenario
 from modalhash.experiments.measure import Loader, PeakMemory, apply_scenario, measure
-from modalhash.experiments.run import Worker
+from modalhash.experiments.run import CellWorker
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_an_interruption_ends_the_processes(tmp_path, plan):
 
 
 def test_a_process_that_dies_is_a_result(plan, cells):
-    worker = Worker(plan.inputs, None)
+    worker = CellWorker(plan.inputs, None)
     worker.process.kill()
     worker.process.join()
     worker.cell = cells["amsh"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from modalhash.codes import n_bytes, pack
 from modalhash.index import HammingIndex, Hits
-from modalhash.index._layout import Table, chunks_for, pack_words, to_chunks
+from modalhash.index._layout import PackedRows, chunks_for, pack_words, to_chunks
 
 
 def draw_codes(rng, n, n_bits, density=0.5):
@@ -59,10 +59,10 @@ def same(left: Hits, right: Hits):
         np.testing.assert_array_equal(left.offsets, right.offsets)
 
 
-def table_of(codes, n_bits) -> Table:
+def table_of(codes, n_bits) -> PackedRows:
     """Codes in the layout that kernels read, with their row as id."""
     words = pack_words(codes, n_bits)
-    return Table(np.arange(len(codes)), to_chunks(words, chunks_for(len(codes))), len(codes))
+    return PackedRows(np.arange(len(codes)), to_chunks(words, chunks_for(len(codes))), len(codes))
 
 
 def finish_builds(index: HammingIndex) -> None:

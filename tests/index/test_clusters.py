@@ -10,7 +10,7 @@ from slow_search import brute_force, change_alike, check, finish_builds, same, t
 
 from modalhash.codes import pack
 from modalhash.index import HammingIndex, _changing_tables, clusters
-from modalhash.index._layout import CHUNK, CodeTable, pack_words
+from modalhash.index._layout import CHUNK, DistinctCodes, pack_words
 from modalhash.index.clusters import ShellTables
 
 N_BITS = (33, 63, 64, 65, 100, 128, 130, 256, 321)
@@ -203,5 +203,5 @@ def test_codes_that_are_held_once_are_scanned(rng):
     index = HammingIndex(64)
     index.add(np.arange(70_000), codes)
     assert index.build_clusters() == 0
-    assert isinstance(index._groups[0].tables()[0], CodeTable)
+    assert isinstance(index._groups[0].tables()[0], DistinctCodes)
     check(index.search(codes[:3], k=9), brute_force(codes[:3], np.arange(70_000), codes), k=9)

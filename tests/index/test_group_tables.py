@@ -173,8 +173,8 @@ def test_more_changes_during_a_build_than_it_takes_start_another(pair):
 
 def test_a_group_that_shrinks_is_scanned(pair, monkeypatch):
     """Also if it does so during a build, whose result is then not used."""
-    monkeypatch.setattr(type(pair.fast._clusters), "_may_pay", lambda self, n: n >= N)
-    monkeypatch.setattr(type(pair.fast._multi_index), "_may_pay", lambda self, n: n >= N)
+    monkeypatch.setattr(type(pair.fast._clusters), "_worthwhile", lambda self, n: n >= N)
+    monkeypatch.setattr(type(pair.fast._multi_index), "_worthwhile", lambda self, n: n >= N)
     pair.add(np.arange(400) + 2 * N)
     pair.start_a_build()
     pair.remove(np.arange(500) * 2)
@@ -224,7 +224,7 @@ def test_codes_that_come_to_be_held_once_during_a_build_are_scanned(pair, monkey
     pair.start_a_build()
     pair.add(np.arange(N + 1000) + 3 * N, equal=True)
     pair.search()
-    assert isinstance(pair.fast._groups[0].tables()[0], _layout.CodeTable)
+    assert isinstance(pair.fast._groups[0].tables()[0], _layout.DistinctCodes)
     assert not pair.tables
     pair.gate.open()
     pair.finish()

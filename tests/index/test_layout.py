@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from modalhash.index import _layout
-from modalhash.index._layout import CodeTable, GroupRows, Table, number_rows, pack_words, word_type
+from modalhash.index._layout import DistinctCodes, GroupRows, PackedRows, number_rows, pack_words, word_type
 
 
 def test_growth_is_amortised(rng):
@@ -38,7 +38,7 @@ def test_codes_that_repeat_are_held_once(rng):
     rows = GroupRows(1, np.uint64)
     rows.add(np.arange(20_000), codes)
     (table,) = rows.tables()
-    assert isinstance(table, CodeTable)
+    assert isinstance(table, DistinctCodes)
     assert (table.n, table.n_codes, len(rows)) == (20_000, 300, 20_000)
     np.testing.assert_array_equal(table.codes(), codes)
     firsts = [np.flatnonzero(table.numbers == number)[0] for number in range(300)]
@@ -52,7 +52,7 @@ def test_codes_that_differ_stay_one_by_one(rng):
     rows = GroupRows(1, np.uint64)
     rows.add(np.arange(20_000), rng.integers(0, 2**64, (20_000, 1), dtype=np.uint64))
     (table,) = rows.tables()
-    assert isinstance(table, Table)
+    assert isinstance(table, PackedRows)
     rows.add(np.arange(20_000, 20_010), repeated(rng, 10, 2))
     numbered, _layout.number_rows = _layout.number_rows, None
     try:

@@ -47,7 +47,7 @@ def dense_objective(L, V, B, R, P):
 
 def test_no_step_raises_the_objective_and_the_sums_are_exact(labels, rng):
     r = 9
-    problem = fcmh.Problem(labels, PARTS, ALPHA, BETA, GAMMA)
+    problem = fcmh.FCMHProblem(labels, PARTS, ALPHA, BETA, GAMMA)
     B, R = sign(rng.standard_normal((60, r))), orthogonal_procrustes(rng.standard_normal((r, r)))
     V = problem.update_V(B, R, rng.standard_normal((r, 7)), rng)
     for rows in PARTS:

@@ -11,7 +11,7 @@ from contract import block_data, make
 from modalhash.evaluation import mean_average_precision
 from modalhash.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
 from modalhash.methods import fmh
-from modalhash.methods._label_views import squared_similarity
+from modalhash.methods._label_views import squared_products
 from modalhash.registry import info
 from strategies import problems, weights
 
@@ -53,7 +53,7 @@ def test_no_step_raises_the_objective(problem, alpha, beta):
 def test_the_sums_are_those_of_the_dense_matrices(rng):
     Lt = sparse.csr_array(unit_rows(rng.random((30, 6)) < 0.4))
     other = sparse.csr_array(unit_rows(rng.random((11, 6)) < 0.4))
-    assert squared_similarity(Lt, other) == pytest.approx(np.sum((2 * (Lt @ other.T).toarray() - 1) ** 2))
+    assert squared_products(Lt, other) == pytest.approx(np.sum((2 * (Lt @ other.T).toarray() - 1) ** 2))
     S = 2 * (Lt @ Lt.T).toarray() - 1
     D = balanced_procrustes(rng.standard_normal((30, 5)), rng)
     np.testing.assert_allclose(fmh.pull(D, Lt, 0.2, 0.3), 0.2 * 5 * S @ D + 0.3 * D, atol=1e-9)

@@ -24,7 +24,7 @@ METHOD = METHODS["gsph"]
 def start(L, q, seed=0):
     """A row for every item."""
     return [
-        step1.View.start(labels, np.ones(len(labels)), q, np.random.default_rng([seed, i]))
+        step1.GSPHView.start(labels, np.ones(len(labels)), q, np.random.default_rng([seed, i]))
         for i, labels in enumerate(L)
     ]
 
@@ -80,8 +80,8 @@ def test_label_patterns_are_items_that_start_alike(rng):
     for i, n in enumerate((300, 200)):
         L = rng.random((n, 4)) < 0.4
         rows, member, counts = label_patterns(L)
-        patterns.append(step1.View.start(rows, counts, 8, np.random.default_rng(i)))
-        items.append(step1.View.start(L, np.ones(n), 8, rng))
+        patterns.append(step1.GSPHView.start(rows, counts, 8, np.random.default_rng(i)))
+        items.append(step1.GSPHView.start(L, np.ones(n), 8, rng))
         items[-1].A = patterns[-1].A[member]
         members.append(member)
     np.testing.assert_allclose(

@@ -12,7 +12,15 @@ from modalhash.features import AnchorKernel
 from modalhash.linalg import sign
 from modalhash.methods import _apmh
 from modalhash.methods._sapmh_authors import authors_U, authors_W
-from modalhash.methods._sapmh_codes import Similarity, State, Weights, balanced_step, code_target, update_B, update_W
+from modalhash.methods._sapmh_codes import (
+    SAPMHWeights,
+    Similarity,
+    State,
+    balanced_step,
+    code_target,
+    update_B,
+    update_W,
+)
 from modalhash.methods.sapmh import SAPMH, UAPMH
 from modalhash.registry import info
 
@@ -73,7 +81,7 @@ def test_the_layout_faces_each_item_with_its_row(rng, n_pairs):
 @pytest.mark.parametrize("n_pairs", [0, 10, 30])
 def test_no_round_raises_the_objective_and_the_trace_is_it(rng, n_pairs):
     data, maps, layout, state = problem(rng, n_pairs)
-    S, w = Similarity(_apmh.shared_labels(data, layout, "SAPMH")), Weights(0.01, 1e-3, 0.02)
+    S, w = Similarity(_apmh.shared_labels(data, layout, "SAPMH")), SAPMHWeights(0.01, 1e-3, 0.02)
     for view in layout.views.values():
         view.ridge = 0.02
         _apmh.update_U(view, state.H)
@@ -89,7 +97,7 @@ def test_no_round_raises_the_objective_and_the_trace_is_it(rng, n_pairs):
 
 def test_h_w_and_b_are_the_minimisers(rng):
     data, maps, layout, state = problem(rng, 10)
-    S, w = Similarity(_apmh.shared_labels(data, layout, "SAPMH")), Weights(0.01, 1e-3, 0.02)
+    S, w = Similarity(_apmh.shared_labels(data, layout, "SAPMH")), SAPMHWeights(0.01, 1e-3, 0.02)
     matrix = 2 * S.L @ S.L.T - S.offset
     for view in layout.views.values():
         _apmh.update_U(view, state.H)
@@ -173,7 +181,7 @@ def test_the_authors_slips(rng):
     Ht, phi = H[text.rows], maps["text"].map(data.X["text"])
     np.testing.assert_allclose(text.U, np.linalg.solve(Ht.T @ weight @ Ht + 0.5 * np.eye(6), Ht.T @ weight @ phi))
     assert text.residual == pytest.approx(np.linalg.norm(phi - Ht @ text.U))
-    S, w, B = Similarity(_apmh.shared_labels(data, layout, "SAPMH"), 1.0), Weights(0.1, 0.01), state.B
+    S, w, B = Similarity(_apmh.shared_labels(data, layout, "SAPMH"), 1.0), SAPMHWeights(0.1, 0.01), state.B
     right = H.T @ (0.1 * B + 0.01 * S.times(B))
     expected = np.linalg.solve(H.T @ H, right) @ np.linalg.inv(0.1 * np.eye(4) + 0.3 * B.T @ B)  # μ, not ρ
     np.testing.assert_allclose(authors_W(H, B, S, w, 0.3), expected, rtol=1e-6, atol=1e-10)

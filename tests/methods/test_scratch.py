@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contract import block_data
 from modalhash.codes import unpack_signs
 from modalhash.linalg import orthogonal_procrustes, sign
-from modalhash.methods.scratch import SCRATCH, Regression, Weights, latent, objective, rotation
+from modalhash.methods.scratch import SCRATCH, Regression, SCRATCHWeights, latent, objective, rotation
 from modalhash.registry import info
 from strategies import labels
 
@@ -64,7 +64,7 @@ def test_no_step_raises_the_objective(L, seed, features, alpha, mu, gamma, one_s
     rng = np.random.default_rng(seed)
     L, r = L.astype(float), 5
     phi = {"image": rng.standard_normal((30, 7)), "text": rng.standard_normal((30, 4))}
-    weights = Weights({"image": features, "text": 1 - features}, alpha, mu, gamma)
+    weights = SCRATCHWeights({"image": features, "text": 1 - features}, alpha, mu, gamma)
     V, B = rng.standard_normal((30, r)), sign(rng.standard_normal((30, r)))
     R, G = orthogonal_procrustes(rng.standard_normal((r, r))), rng.standard_normal((r, 4))
     U = {name: rng.standard_normal((r, X.shape[1])) for name, X in phi.items()}

@@ -19,7 +19,7 @@ def problem(rng):
     """Codes, and feasible V, B, R, P, U for them."""
     L = (rng.random((50, 6)) < 0.3).astype(float)
     L[~L.any(axis=1), 0] = 1
-    codes = tech.Codes(L, [rng.normal(size=(50, 7)), rng.normal(size=(50, 4))], **WEIGHTS)
+    codes = tech.TECHCodes(L, [rng.normal(size=(50, 7)), rng.normal(size=(50, 4))], **WEIGHTS)
     V = balanced_procrustes(rng.standard_normal((50, 5)), rng)
     R = np.linalg.qr(rng.normal(size=(5, 5)))[0]
     return codes, [V, sign(rng.normal(size=(50, 5))), R, rng.normal(size=(5, 6)), codes.update_U(V)]

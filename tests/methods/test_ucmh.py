@@ -12,7 +12,7 @@ from modalhash.methods import ucmh
 from modalhash.registry import METHODS
 
 METHOD = METHODS["ucmh"]
-WEIGHTS = ucmh.Weights(coupling=3.0, graph=7.0, ridge=0.1)
+WEIGHTS = ucmh.UCMHWeights(coupling=3.0, graph=7.0, ridge=0.1)
 
 
 def make_views(rng, sizes=(60, 45, 30), bits=5, classes=4):
@@ -22,7 +22,7 @@ def make_views(rng, sizes=(60, 45, 30), bits=5, classes=4):
         labels[:, 0] |= ~labels.any(axis=1)
     Lt = ucmh.graph_labels(Y)
     views = {
-        name: ucmh.View(
+        name: ucmh.UCMHView(
             Linear().fit_blocks(x, block_rows=17), Lt[name], rng.normal(size=(len(x), bits)), 0.5 + i, WEIGHTS
         )
         for i, (name, x) in enumerate(zip(Y, X, strict=True))

@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
-from modalhash.serve.seats import EVERYBODY, Board, LocalTally, Seat, SharedWrongTokens, WorkerPlace, WorkerSeat
+from modalhash.serve.seats import (
+    EVERYBODY,
+    LocalCounter,
+    ProcessState,
+    SharedCounters,
+    SharedWrongTokens,
+    WorkerArguments,
+    WorkerState,
+)
 
 KEY = b"k" * 32
 
@@ -15,8 +23,8 @@ KEY = b"k" * 32
 def seats(tmp_path):
     """Three workers of one service."""
     path = tmp_path / "board"
-    Board.create(path, 3)
-    return [WorkerSeat(WorkerPlace(path, row, KEY, 0.0, tmp_path)) for row in range(3)]
+    SharedCounters.create(path, 3)
+    return [WorkerState(WorkerArguments(path, row, KEY, 0.0, tmp_path)) for row in range(3)]
 
 
 def test_a_tally_is_that_of_all_workers(seats):
@@ -45,7 +53,7 @@ def test_a_tally_is_never_below_the_truth(seats):
 
 
 def test_a_local_tally_counts_the_same():
-    tally = LocalTally()
+    tally = LocalCounter()
     tally.add("a", 2)
     tally.add("a", -1)
     tally.add("b", 1)
@@ -54,7 +62,7 @@ def test_a_local_tally_counts_the_same():
 
 
 def test_what_a_worker_that_ended_had_under_way_is_forgotten(seats, tmp_path):
-    board = Board(tmp_path / "board")
+    board = SharedCounters(tmp_path / "board")
     for seat in seats:
         seat.tally("requests").add("192.0.2.1", 4)
         seat.all_under_way(4)
@@ -62,7 +70,7 @@ def test_what_a_worker_that_ended_had_under_way_is_forgotten(seats, tmp_path):
     board.clear(1)
     assert seats[0].tally("requests").total("192.0.2.1") == 8
     assert seats[0].all_under_way(4) == 8
-    again = WorkerSeat(WorkerPlace(tmp_path / "board", 1, KEY, 0.0, tmp_path))
+    again = WorkerState(WorkerArguments(tmp_path / "board", 1, KEY, 0.0, tmp_path))
     assert again.next_number() > number, "its successor goes on counting"
 
 
@@ -111,6 +119,6 @@ def test_a_worker_knows_whether_another_has_fewer_connections(seats, tmp_path):
         tallies[worker].add(address, 1)
         tallies[worker].add(EVERYBODY, 1)
     assert [seat.has_more_connections(0) for seat in seats] == [True, True, False]
-    Board(tmp_path / "board").clear(2)
+    SharedCounters(tmp_path / "board").clear(2)
     assert [seat.has_more_connections(0) for seat in seats[:2]] == [True, False], "a worker that ended has none to take"
-    assert not Seat().has_more_connections(5), "a process by itself has nobody to leave them to"
+    assert not ProcessState().has_more_connections(5), "a process by itself has nobody to leave them to"

@@ -15,7 +15,7 @@ from serve_tools import Held, ask, body_of, status_of
 
 from modalhash.serve import Settings, check_exposure
 from modalhash.serve import server as server_module
-from modalhash.serve.seats import Seat
+from modalhash.serve.seats import ProcessState
 from modalhash.serve.server import Acceptor
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
@@ -151,7 +151,7 @@ def test_a_service_logs_what_threads_warn_of_and_spares_garbage_collection_what_
 
 
 def test_a_worker_with_more_connections_lets_another_go_first_and_takes_what_that_leaves():
-    class Full(Seat):
+    class Full(ProcessState):
         def has_more_connections(self, waiting):
             return True
 
@@ -174,6 +174,6 @@ def test_a_worker_with_more_connections_lets_another_go_first_and_takes_what_tha
             opened.enter_context(socket.create_connection(sock.getsockname()))
             return await asyncio.wait_for(found, 10)
 
-    assert [asyncio.run(accepted(Full(), Seat())) for _ in range(3)] == [1, 1, 1]
-    assert [asyncio.run(accepted(Seat(), Full())) for _ in range(3)] == [0, 0, 0]
+    assert [asyncio.run(accepted(Full(), ProcessState())) for _ in range(3)] == [1, 1, 1]
+    assert [asyncio.run(accepted(ProcessState(), Full())) for _ in range(3)] == [0, 0, 0]
     assert asyncio.run(accepted(Full())) == 0, "if nobody else does, it takes the connection itself"

@@ -122,7 +122,7 @@ def test_a_service_closes_what_it_opened_and_leaves_the_callers_engine(engine, o
     assert len(engine) == 120
     service = Service(engine, Settings())
     put(other, engine.path)
-    service.follow()
+    service.open_replacement()
     opened = service.engine
     assert len(opened) == 120
     service.close()
@@ -172,11 +172,11 @@ def test_following_is_not_tried_by_two_at_once(engine, other, monkeypatch):
     reopen = Engine.reopen
     monkeypatch.setattr(Engine, "reopen", lambda self: opened.append(self) or reopen(self))
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: service.follow(), range(4)))
+        list(threads.map(lambda _: service.open_replacement(), range(4)))
     assert len(opened) == 1
     shutil.rmtree(engine.path)
     with pytest.raises(EngineError, match="does not exist"):
-        service.follow()
+        service.open_replacement()
     service.close()
 
 

@@ -136,14 +136,14 @@ class ChildReply(Target):
         path = self.folder / "a.npz"
         file = foreign.ForeignFile(path, path, "npz", ReadLimits(memory=MEMORY))
         reply_of = {"for_request": lambda request: _Sent(data)}
-        worker, foreign._Worker = foreign._Worker, type("Fake", (), reply_of)
+        worker, foreign._Reader = foreign._Reader, type("Fake", (), reply_of)
         try:
             try:
                 file.variables()
             except ReadError:
                 file.load("x")
         finally:
-            foreign._Worker = worker
+            foreign._Reader = worker
         return None
 
 

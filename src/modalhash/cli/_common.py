@@ -229,13 +229,15 @@ def _parse(text: str) -> Any:
 # -- what commands open
 
 
-def open_engine(folder: Path, *, trust: bool, read_only: bool = False, backend: str = "exact") -> Engine:
+def open_engine(
+    folder: Path, *, trust: bool, read_only: bool = False, n_threads: int | None = None, backend: str = "exact"
+) -> Engine:
     """Open an engine; with ``trust``, its method and encoders may come from modules in the current folder."""
     from modalhash.engine import Engine
 
     if trust:
         import_from_here()
-    return Engine.open(folder, trust=trust, read_only=read_only, backend=backend)
+    return Engine.open(folder, trust=trust, read_only=read_only, n_threads=n_threads, backend=backend)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # numpy and what needs it are loaded when the command runs: `
     from modalhash.data import Dataset
 
 
-class Scenario(StrEnum):
+class ScenarioName(StrEnum):
     """What is done to the training items: each is a function of :mod:`modalhash.data` of the same name."""
 
     paired = "paired"
@@ -34,7 +34,7 @@ class DataOptions:
     mapping: Map = None
     modalities: Annotated[str, typer.Option(help="Only these, separated by commas.")] = ""
     scenario: Annotated[
-        Scenario | None,
+        ScenarioName | None,
         typer.Option(
             help="What is done to the training items.", show_default="paired if a method needs pairs, else unpaired"
         ),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ENGINE = "photos-engine"
 """Where the engine goes, in the folder of the demonstration."""
-N_WORDS, N_HITS = 4, 5
+N_WORDS, N_PHOTO_HITS = 4, 5
 """Words that are tried, and photos that are listed for each."""
 
 
@@ -58,8 +58,8 @@ def _try_words(out: Console, engine: Engine, photos: Path) -> None:
         out.print(f"Words that probably find some of them: [bold]{', '.join(words)}[/bold]. Others work as well.")
         for word in words[:N_WORDS]:
             out.print()
-            print_command(out, ["search", str(engine.path), word, "-k", str(N_HITS)])
-            _print_hits(out, [str(hit.uri) for hit in engine.search(text=word, k=N_HITS)], photos)
+            print_command(out, ["search", str(engine.path), word, "-k", str(N_PHOTO_HITS)])
+            _print_hits(out, [str(hit.uri) for hit in engine.search(text=word, k=N_PHOTO_HITS)], photos)
         return
     first = str(engine.get(next(iter(engine.items())).id).uri)
     if getattr(engine.encoders["image"], "space", None) is None:
@@ -67,8 +67,8 @@ def _try_words(out: Console, engine: Engine, photos: Path) -> None:
     else:
         out.print("No everyday word clearly suits them, but you may try some. A photo finds others like it:")
     out.print()
-    print_command(out, ["search", str(engine.path), "--image", os.path.relpath(first), "-k", str(N_HITS)])
-    _print_hits(out, [str(hit.uri) for hit in engine.search(image=first, k=N_HITS)], photos)
+    print_command(out, ["search", str(engine.path), "--image", os.path.relpath(first), "-k", str(N_PHOTO_HITS)])
+    _print_hits(out, [str(hit.uri) for hit in engine.search(image=first, k=N_PHOTO_HITS)], photos)
 
 
 def _print_hits(out: Console, found: list[str], photos: Path) -> None:

@@ -6,7 +6,7 @@ import inspect
 
 from modalhash.registry import METHODS, Method, get
 
-COLUMNS = (
+PAGE_COLUMNS = (
     *("name", "what it is", "year", "labels", "pairs", "modalities", "codes", "kernel", "time grows with"),
     *("equations from", "best at"),
 )
@@ -130,7 +130,7 @@ def page() -> str:
     """Return the page: the map, how to construct each method, one's own, and what to cite."""
     lines = [
         HEAD,
-        *_table(COLUMNS, [_row(method) for method in METHODS.values()]),
+        *_table(PAGE_COLUMNS, [_row(method) for method in METHODS.values()]),
         "",
         BY_NAME,
         *_table(("call", "other parameters"), [_call(method) for method in METHODS.values()]),

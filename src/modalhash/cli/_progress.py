@@ -23,7 +23,7 @@ def is_quiet() -> bool:
 
 
 @dataclass
-class _Stage:
+class _StageLines:
     began: float
     first: int
     """The step that was done when it began to be watched."""
@@ -56,13 +56,13 @@ class ProgressLines:
         self, write: Callable[[str], None], *, every: float = EVERY, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._write, self._every, self._clock = write, every, clock
-        self._stages: dict[str, _Stage] = {}
+        self._stages: dict[str, _StageLines] = {}
         self._last = clock()
 
     def __call__(self, progress: Progress) -> None:
         """Take note of a step."""
         now = self._clock()
-        stage = self._stages.setdefault(progress.stage, _Stage(now, progress.step))
+        stage = self._stages.setdefault(progress.stage, _StageLines(now, progress.step))
         ended = progress.step >= progress.total
         if now - self._last < self._every and not (ended and stage.shown):
             return
@@ -71,7 +71,7 @@ class ProgressLines:
         left = "" if ended else self._time_left(stage, progress, now)
         self._write(f"{progress.stage} {progress.step:,} of {progress.total:,}{share}{left}")
 
-    def _time_left(self, stage: _Stage, progress: Progress, now: float) -> str:
+    def _time_left(self, stage: _StageLines, progress: Progress, now: float) -> str:
         done, seconds = progress.step - stage.first, now - stage.began
         if done < MIN_STEPS or seconds <= 0:
             return ""

@@ -17,7 +17,7 @@ from modalhash.cli._method_options import Params, method_parameters, names_in
 from modalhash.cli._option_groups import with_option_groups
 
 if TYPE_CHECKING:
-    from modalhash.experiments import Comparison
+    from modalhash.experiments import MethodComparison
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class OutputOptions:
             files[self.curves.suffix.lower().removeprefix(".")] = self.curves
         return files
 
-    def show(self, found: Comparison) -> None:
+    def show(self, found: MethodComparison) -> None:
         """Print the table, or write it to --output."""
         table = found.table()
         text = found.to_json() if self.as_json else table.to_latex() if self.latex else table.to_markdown()
@@ -141,7 +141,7 @@ def evaluate(data: DataOptions, methods: MethodOptions, output: OutputOptions) -
     dataset = data.open()
     files = output.files(dataset.name)
 
-    def keep(found: Comparison) -> None:
+    def keep(found: MethodComparison) -> None:
         if files:
             write(found, files)
             say(f"not all was measured; what was is in {', '.join(map(str, files.values()))}")
@@ -177,7 +177,7 @@ def parse_bits(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def write(found: Comparison, files: dict[str, Path]) -> None:
+def write(found: MethodComparison, files: dict[str, Path]) -> None:
     """Write the files of a comparison, by kind."""
     from modalhash._files import write_atomically
 

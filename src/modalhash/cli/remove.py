@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from modalhash.audit import listed
+from modalhash.audit import ids_summary
 from modalhash.cli._common import AsJson, EngineFolder, Trust, audited, open_engine, say
 
 
@@ -35,7 +35,7 @@ def remove(
         raise ValueError("no ids; name them, or pipe them in, one per line")
     with (
         open_engine(engine, trust=trust) as opened,
-        audited("remove", engine, modality=modality, **listed(wanted)) as noted,
+        audited("remove", engine, modality=modality, **ids_summary(wanted)) as noted,
     ):
         noted["removed"] = n = opened.remove(wanted, modality=modality, missing="ignore" if missing_ok else "error")
         total = len(opened)

@@ -30,7 +30,7 @@ from modalhash.cli._common import (
     say,
 )
 from modalhash.cli._training_options import Labels
-from modalhash.cli.train import Codes
+from modalhash.cli.train import CodesChoice
 
 if TYPE_CHECKING:
     from modalhash.engine import Problem
@@ -58,7 +58,7 @@ def retrain(
         Labels | None, typer.Option(help="Labels to learn from, as for [b]train[/b].", show_default="as it is")
     ] = None,
     codes: Annotated[
-        Codes | None,
+        CodesChoice | None,
         typer.Option(help="Codes of the items learned from, as for [b]train[/b].", show_default="as it is"),
     ] = None,
     drop_missing: Annotated[

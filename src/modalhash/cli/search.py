@@ -32,7 +32,7 @@ BATCH = 256
 """Piped queries that are searched together."""
 
 
-class Kind(StrEnum):
+class SearchKind(StrEnum):
     """Where a code comes from."""
 
     learned = "learned"
@@ -52,7 +52,7 @@ def search(
     label: Annotated[
         list[str] | None, typer.Option(help="Only items with this label; repeated: with all of them.")
     ] = None,
-    kind: Annotated[Kind | None, typer.Option(help="Only items with this kind of code.")] = None,
+    kind: Annotated[SearchKind | None, typer.Option(help="Only items with this kind of code.")] = None,
     where: Annotated[
         str | None,
         typer.Option(

@@ -56,7 +56,7 @@ from modalhash.cli._training_options import (
 )
 
 
-class Codes(StrEnum):
+class CodesChoice(StrEnum):
     """Which codes the training items get."""
 
     learned = "learned"
@@ -79,8 +79,8 @@ def train(
     sheet: Sheet = None,
     labels: LabelsFrom = Labels.given,
     codes: Annotated[
-        Codes, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
-    ] = Codes.learned,
+        CodesChoice, typer.Option(help="Codes of the training items: made from their labels, or from features alone.")
+    ] = CodesChoice.learned,
     learn_from: LearnFromItems = LearnFrom.training,
     store: Store = None,
     store_variable: StoreVariable = None,

@@ -34,7 +34,7 @@ class Database(StrEnum):
 
 
 @dataclass(frozen=True)
-class SearchOptions:
+class TuneOptions:
     """What is searched, and how it is scored."""
 
     method: Annotated[str, typer.Option(help="See `modalhash methods`, or mymodule:Class.")] = "rlh"
@@ -67,7 +67,7 @@ class SearchOptions:
 @with_option_groups
 def tune(
     data: DataOptions,
-    search: SearchOptions,
+    search: TuneOptions,
     output: Annotated[
         Path | None,
         typer.Option(

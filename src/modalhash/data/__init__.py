@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from modalhash.data.catalog import lookup as lookup
     from modalhash.data.dataset import KINDS as KINDS
     from modalhash.data.dataset import Dataset as Dataset
-    from modalhash.data.dataset import Parts as Parts
     from modalhash.data.dataset import Split as Split
+    from modalhash.data.dataset import SplitData as SplitData
     from modalhash.data.dataset import with_split as with_split
     from modalhash.data.feature_tables import column_kinds as column_kinds
     from modalhash.data.feature_tables import has_columns as has_columns
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from modalhash.data.scenarios import unpaired as unpaired
     from modalhash.data.sets.openmoji import openmoji_attribution as openmoji_attribution
     from modalhash.data.sets.openmoji import write_openmoji as write_openmoji
-    from modalhash.data.shards import open_shards as open_shards
+    from modalhash.data.shards import open_feature_files as open_feature_files
     from modalhash.data.synthetic import RECIPES as RECIPES
     from modalhash.data.synthetic import generate as generate
     from modalhash.data.synthetic import twin as twin
@@ -72,14 +72,14 @@ __getattr__, __dir__, __all__ = lazy_exports(
             "load_dataset",
             "lookup",
         ],
-        "dataset": ["KINDS", "Dataset", "Parts", "Split", "with_split"],
+        "dataset": ["KINDS", "Dataset", "SplitData", "Split", "with_split"],
         "formats.manifest": ["is_manifest", "manifest_columns", "manifest_lines", "table_format", "usual_fields"],
         "formats.table_format": ["TableFormat"],
         "labels": ["label_matrix", "label_names", "parse_labels"],
         "limits": ["ReadLimits"],
         "scenarios": ["missing_labels", "noisy_labels", "paired", "semi_paired", "unequal", "unpaired"],
         "sets.openmoji": ["openmoji_attribution", "write_openmoji"],
-        "shards": ["open_shards"],
+        "shards": ["open_feature_files"],
         "synthetic": ["RECIPES", "generate", "twin"],
         "feature_tables": ["column_kinds", "has_columns", "holds_features"],
         "write": ["npz_path", "write_npz"],

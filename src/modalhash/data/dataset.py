@@ -179,7 +179,7 @@ class Dataset:
         """The labels by which a hit is judged: the true ones where ``labels`` were spoiled."""
         return self.true_labels or self.labels
 
-    def parts(self) -> Parts:
+    def parts(self) -> SplitData:
         """Return the training, query and database part by the data set's own split."""
         if self.split is None:
             raise ValueError(f"data set {self.name!r} has no split; draw one with modalhash.data.with_split")
@@ -256,7 +256,7 @@ class Dataset:
         return f"Dataset({self.name!r}: {', '.join(shapes)}, {classes}{', split' if self.split else ''})"
 
 
-class Parts(NamedTuple):
+class SplitData(NamedTuple):
     """The training, query and database part of a data set."""
 
     training: Dataset
@@ -323,14 +323,14 @@ class Split:
                     "or pass disjoint=False"
                 )
 
-    def apply(self, dataset: Dataset) -> Parts:
+    def apply(self, dataset: Dataset) -> SplitData:
         """Return the three parts of a data set; a database that is the training part is the same object.
 
         Features of the modalities in ``dataset.components`` become principal components of the training part.
         """
         training, query = dataset.take(self.training), dataset.take(self.query)
         database = training if self.database_is_training else dataset.take(self.database)
-        parts = Parts(training, query, database)
+        parts = SplitData(training, query, database)
         return _reduced(parts, dataset) if dataset.components else parts
 
     def only(self, *modalities: str) -> Split:
@@ -391,7 +391,7 @@ def _clean_part(part: Any, name: str) -> dict[str, Array]:
     }
 
 
-def _reduced(parts: Parts, dataset: Dataset) -> Parts:
+def _reduced(parts: SplitData, dataset: Dataset) -> SplitData:
     """Fit principal components on the training part and replace the features of all parts by them."""
     fitted = {}
     for name, n in dataset.components.items():
@@ -403,7 +403,7 @@ def _reduced(parts: Parts, dataset: Dataset) -> Parts:
         return replace(part, features={**part.features, **made}, components={})
 
     training = of(parts.training)
-    return Parts(training, of(parts.query), training if parts.database is parts.training else of(parts.database))
+    return SplitData(training, of(parts.query), training if parts.database is parts.training else of(parts.database))
 
 
 def with_split(dataset: Dataset, *, seed: int, share: float | None = None) -> Dataset:

@@ -35,7 +35,7 @@ _NUMBERED = re.compile(r"^(?P<stem>.*?)[_ .-]?(?P<number>\d+)$")
 
 
 @dataclass(frozen=True)
-class Table:
+class FeatureTable:
     """The columns of a table, wherever it is."""
 
     where: str
@@ -190,19 +190,21 @@ def read_table(
     )
 
 
-def _provenance(table: Table) -> dict[str, Any]:
+def _provenance(table: FeatureTable) -> dict[str, Any]:
     if table.path is None:
         return {"source": table.where}
     digest = sha256_of([table.path])
     return {"source": "table", "files": [table.path.name], "sha256": digest, "base": str(table.path.parent)}
 
 
-def _frame_table(native: Any, name: str) -> Table:
+def _frame_table(native: Any, name: str) -> FeatureTable:
     frame = Frame(native, f"data set {name!r}")
-    return Table(f"the table {name!r}", frame.kinds, frame.numbers, frame.values, np.arange(len(frame)), "row", first=0)
+    return FeatureTable(
+        f"the table {name!r}", frame.kinds, frame.numbers, frame.values, np.arange(len(frame)), "row", first=0
+    )
 
 
-def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Table:
+def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> FeatureTable:
     if path.suffix.lower() in TABLE_FILES:
         opened = open_table(path, form or TableFormat(), warn=True, limits=limits)
         if (load := opened.numbers) is not None:
@@ -214,7 +216,7 @@ def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Tab
                 return [row[name] for row in rows]
 
             lines = np.arange(1, (opened.n_rows or 0) + 1)
-            return Table(str(path), opened.columns, load, values, lines, "row", path)
+            return FeatureTable(str(path), opened.columns, load, values, lines, "row", path)
         numbered, comma = list(opened.rows()), False
     else:
         found = table_format(path, form)
@@ -231,11 +233,11 @@ def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Tab
 
     if not numbered:
         raise ReadError(path, "no rows below the names of the columns; expected one for each item")
-    table = Table(str(path), kinds, numbers, cells, lines, "line", path)
+    table = FeatureTable(str(path), kinds, numbers, cells, lines, "line", path)
     return table
 
 
-def _parse_numbers(table: Table, name: str, *, decimal_comma: bool) -> Array:
+def _parse_numbers(table: FeatureTable, name: str, *, decimal_comma: bool) -> Array:
     """Return the cells of a column as numbers, with decimal commas where the separator is another; empty is NaN."""
     cells = table.values(name)
     commas = decimal_comma and any(isinstance(cell, str) and "," in cell for cell in cells)
@@ -257,7 +259,7 @@ def _parse_numbers(table: Table, name: str, *, decimal_comma: bool) -> Array:
     return numbers
 
 
-def _matrix(table: Table, names: Sequence[str]) -> tuple[Array, list[str]]:
+def _matrix(table: FeatureTable, names: Sequence[str]) -> tuple[Array, list[str]]:
     parts, columns = [], list[str]()
     for name in names:
         if table.kinds[name] not in (NUMBER, VECTOR, CELLS):
@@ -270,7 +272,7 @@ def _matrix(table: Table, names: Sequence[str]) -> tuple[Array, list[str]]:
     return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0], columns
 
 
-def _labels(table: Table, fields: Mapping[str, Any], used: set[str]) -> tuple[Array | None, list[str]]:
+def _labels(table: FeatureTable, fields: Mapping[str, Any], used: set[str]) -> tuple[Array | None, list[str]]:
     given = fields.get("labels")
     if given is None:
         given = next((name for name in ("labels", "label") if name in table.kinds and name not in used), None)
@@ -295,7 +297,7 @@ def _labels(table: Table, fields: Mapping[str, Any], used: set[str]) -> tuple[Ar
     return matrix.astype(bool), [name.removeprefix(prefix) or name for name in names]
 
 
-def _ids(table: Table, fields: Mapping[str, Any]) -> Array:
+def _ids(table: FeatureTable, fields: Mapping[str, Any]) -> Array:
     column = fields.get("id", "id" if "id" in table.kinds else None)
     if column is None:
         return table.lines
@@ -308,7 +310,7 @@ def _ids(table: Table, fields: Mapping[str, Any]) -> Array:
     return np.array([str(value) for value in values])
 
 
-def _raw(table: Table, column: str) -> Array:
+def _raw(table: FeatureTable, column: str) -> Array:
     cells = table.values(column)
     for row, cell in enumerate(cells):
         if isinstance(cell, bytes):
@@ -316,7 +318,7 @@ def _raw(table: Table, column: str) -> Array:
     return text_array(["" if cell is None else str(cell) for cell in cells])
 
 
-def _split(table: Table, fields: Mapping[str, Any], ids: Array, modalities: Sequence[str]) -> Split | None:
+def _split(table: FeatureTable, fields: Mapping[str, Any], ids: Array, modalities: Sequence[str]) -> Split | None:
     column = fields.get("split", "split" if "split" in table.kinds else None)
     if column is None:
         return None

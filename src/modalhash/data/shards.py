@@ -21,7 +21,7 @@ Part = tuple[Callable[..., Array], tuple[Any, ...], int]
 """How some rows are read: a function, its arguments, and how many rows it returns."""
 
 
-def open_shards(folder: str | Path, *, columns: list[str] | None = None) -> Any:
+def open_feature_files(folder: str | Path, *, columns: list[str] | None = None) -> Any:
     """Return the rows of all files of a folder as one dask array, lazily, in the order of the files' names.
 
     Every worker has to see the folder under the same path. Nothing but headers is read before the array is computed.
@@ -40,7 +40,7 @@ def open_shards(folder: str | Path, *, columns: list[str] | None = None) -> Any:
     >>> folder = Path(tempfile.mkdtemp())
     >>> for i in range(3):
     ...     np.save(folder / f"{i:04}.npy", np.full((2, 4), i, dtype=np.float32))
-    >>> open_shards(folder).shape
+    >>> open_feature_files(folder).shape
     (6, 4)
     """
     folder = Path(folder)

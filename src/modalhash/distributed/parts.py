@@ -1,4 +1,4 @@
-"""Features on Dask workers: the :class:`modalhash.blocks.Parts` of a fit beyond one machine.
+"""Features on Dask workers: the :class:`modalhash.blocks.FeatureRows` of a fit beyond one machine.
 
 A *part* is a group of blocks (:func:`modalhash.blocks.block_groups`), the same that a fit in one process adds up
 first. Its raw rows are the result of a task and stay on one worker. Beside them is a :class:`BlockCache`, which holds
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.blocks import Parts, ordered_sum
+from modalhash.blocks import FeatureRows, ordered_sum
 from modalhash.distributed.cluster import Cluster
 
 FAN_IN = 8
@@ -159,7 +159,7 @@ def total_of(cluster: Cluster, sums: Sequence[Any]) -> Any:
     return total
 
 
-class DaskParts(Parts):
+class DaskParts(FeatureRows):
     """The features of rows that lie on workers.
 
     Parameters
@@ -198,7 +198,7 @@ class DaskParts(Parts):
         self._cut: dict[int, tuple[Array, list[Any]]] = {}
 
     def total(self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Any:
-        """Return the sum of the work's results over all blocks; see :meth:`Parts.total`."""
+        """Return the sum of the work's results over all blocks; see :meth:`FeatureRows.total`."""
         sums = self._submit(sum_of_part, work, per_item, shared)
         return added(
             self._cluster.result(total_of(self._cluster, sums))
@@ -207,7 +207,7 @@ class DaskParts(Parts):
     def run_totals(
         self, work: Callable[..., Any], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()
     ) -> list[Any]:
-        """Return the sum of the work's results over the blocks of each run; see :meth:`Parts.run_totals`."""
+        """Return the sum of the work's results over the blocks of each run; see :meth:`FeatureRows.run_totals`."""
         sums = self._submit(sum_of_part, work, per_item, shared)
         starts = [0, *self._run_ends[:-1]]
         totals = [total_of(self._cluster, sums[a:b]) for a, b in zip(starts, self._run_ends, strict=True)]
@@ -215,7 +215,7 @@ class DaskParts(Parts):
         return [added(total) for total in self._cluster.results(totals)]
 
     def map(self, work: Callable[..., Array], *, per_item: Sequence[Array] = (), shared: Sequence[Any] = ()) -> Array:
-        """Return the rows that the work makes of every block; see :meth:`Parts.map`."""
+        """Return the rows that the work makes of every block; see :meth:`FeatureRows.map`."""
         return np.concatenate(self._cluster.results(self._submit(rows_of_part, work, per_item, shared)))
 
     def head(self, size: int) -> Array:

@@ -29,7 +29,7 @@ OPSET, IR_VERSION = 17, 8
 """Of ONNX: old enough for every onnxruntime of the last years."""
 
 
-class _Stage(NamedTuple):
+class _BlockStage(NamedTuple):
     """Blocks in a row that differ in nothing but the step of the first one."""
 
     blocks: int
@@ -38,13 +38,13 @@ class _Stage(NamedTuple):
 
 
 STAGES = [
-    _Stage(1, 3, 1),
-    _Stage(2, 3, 2),
-    _Stage(2, 5, 2),
-    _Stage(3, 3, 2),
-    _Stage(3, 5, 1),
-    _Stage(4, 5, 2),
-    _Stage(1, 3, 1),
+    _BlockStage(1, 3, 1),
+    _BlockStage(2, 3, 2),
+    _BlockStage(2, 5, 2),
+    _BlockStage(3, 3, 2),
+    _BlockStage(3, 5, 1),
+    _BlockStage(4, 5, 2),
+    _BlockStage(1, 3, 1),
 ]
 """How many blocks, of which kernel and step. Numbers of channels are told by the shapes of the weights."""
 

@@ -61,7 +61,7 @@ def read_torch_file(data: bytes) -> dict[str, Array]:
         raise ValueError(f"not a file of tensors that torch.save wrote: {error}") from error
 
 
-class _Place(NamedTuple):
+class _StoredTensor(NamedTuple):
     """Where the values of a tensor lie."""
 
     key: str
@@ -81,14 +81,14 @@ class _Place(NamedTuple):
         return np.array(view, order="C")
 
 
-def _tensor_place(name: Any, value: Any) -> _Place:
+def _tensor_place(name: Any, value: Any) -> _StoredTensor:
     if not (isinstance(name, str) and isinstance(value, _Call) and value.function == TENSOR):
         raise ValueError(f"{name!r} is no tensor")
     storage, offset, shape, strides = value.arguments[:4]
     kind, key = map(str, storage.content[1:3]) if isinstance(storage, _Reference) else ("nothing", "")
     if kind not in STORAGES:
         raise ValueError(f"{name!r} has values of {kind!r}; expected one of {', '.join(STORAGES)}")
-    return _Place(key, STORAGES[kind], int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+    return _StoredTensor(key, STORAGES[kind], int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
 
 
 def _read_storages(file: BytesIO, keys: list[str], kinds: Mapping[str, np.dtype[Any]]) -> dict[str, Array]:

@@ -55,7 +55,7 @@ class Sentences(Protocol):
         """Return how many pieces each word is cut into."""
 
 
-class Meaning(NamedTuple):
+class Neighbours(NamedTuple):
     """What some unknown words mean."""
 
     columns: Array
@@ -70,7 +70,7 @@ class Meaning(NamedTuple):
     """Its cosine."""
 
 
-class WordSenses:
+class WordNeighbours:
     """Known words as points in the space of a sentence encoder; made by :meth:`learn`.
 
     Parameters
@@ -116,13 +116,13 @@ class WordSenses:
         """Whether there are so many known words that some are near to an unknown one."""
         return len(self.rows) >= MIN_WORDS
 
-    def only(self, rows: Array) -> WordSenses:
+    def only(self, rows: Array) -> WordNeighbours:
         """Return the same with some of the words; −1 is a word that is near to none."""
         chosen = self.rows[rows]
         chosen[rows < 0] = 0
-        return WordSenses(chosen, self.mean, self.limits)
+        return WordNeighbours(chosen, self.mean, self.limits)
 
-    def meaning(self, words: Sequence[str], sentences: Sentences, *, quick: bool = False) -> Meaning:
+    def meaning(self, words: Sequence[str], sentences: Sentences, *, quick: bool = False) -> Neighbours:
         """Return what at least one unknown word means, each written as it was or with a capital, as nouns may be.
 
         With ``quick`` its last digits may depend on the words beside it.
@@ -134,14 +134,14 @@ class WordSenses:
         nearest = similar.argmax(axis=1)
         likeness = similar.max(axis=1)
         if not self.enough:
-            return Meaning(columns, weights, np.zeros(len(words)), nearest, likeness)
+            return Neighbours(columns, weights, np.zeros(len(words)), nearest, likeness)
         nonsense, usual = self.limits.tolist()
         understood = np.clip((_contrast(similar) - nonsense) / (usual - nonsense), 0, 1)
         n_bytes = np.array([len(word.encode("utf-8", "replace")) for word in words])
         pieces = np.minimum(sentences.n_pieces(words), sentences.n_pieces([word.capitalize() for word in words]))
         understood *= (pieces <= 1) | (n_bytes >= BYTES_PER_PIECE * pieces)
         understood *= np.where((pieces <= 1) | (likeness >= LIKE), 1, DOUBTFUL)
-        return Meaning(columns, weights, understood, nearest, likeness)
+        return Neighbours(columns, weights, understood, nearest, likeness)
 
     def _similarities(self, words: Sequence[str], rows_of: Callable[[Sequence[str]], Array]) -> Array:
         """Cosines with all known words, of each word in that of its two forms that is nearer to one."""
@@ -165,7 +165,7 @@ def written_words(text: str) -> list[tuple[str, str]]:
     return list(zip(words, forms if len(forms) == len(words) else words, strict=True))
 
 
-def usual_forms(texts: Iterable[str]) -> Mapping[str, str]:
+def surface_forms(texts: Iterable[str]) -> Mapping[str, str]:
     """Return how each word of some texts is mostly written."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for text in texts:

@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 
 from modalhash._typing import Array, Matrix
 from modalhash.encoders._weights import check_weights
-from modalhash.encoders._word_senses import Meaning, WordSenses, usual_forms, written_words
+from modalhash.encoders._word_senses import Neighbours, WordNeighbours, surface_forms, written_words
 from modalhash.encoders.base import EncoderBase, State
 from modalhash.encoders.semantic import (
     UNDERSTOOD,
@@ -66,7 +66,7 @@ class CombinedTextEncoder(EncoderBase):
         self.scale = None if scale is None else check_number(scale, "scale", at_least=0)
         self._sentences = self.sentence_encoder()
         self._words = TfidfEncoder()
-        self._senses: WordSenses | None = None
+        self._senses: WordNeighbours | None = None
         self._scale = DEFAULT_SCALE if self.scale is None else self.scale
 
     @property
@@ -84,8 +84,8 @@ class CombinedTextEncoder(EncoderBase):
         texts = [text for text in items if has_word(text)]
         self._words = TfidfEncoder().fit(texts if texts else items)
         self._sentences.learn_space()
-        forms = usual_forms(texts)
-        self._senses = WordSenses.learn([forms[word] for word in self._words.words], self._sentences)
+        forms = surface_forms(texts)
+        self._senses = WordNeighbours.learn([forms[word] for word in self._words.words], self._sentences)
         self._scale = DEFAULT_SCALE if self.scale is None else self.scale
         return self
 
@@ -174,7 +174,7 @@ class CombinedTextEncoder(EncoderBase):
             encoder._sentences.set_space(state.arrays)
         return encoder
 
-    def _fitted(self) -> WordSenses:
+    def _fitted(self) -> WordNeighbours:
         if self._senses is None:
             raise NotFittedError(
                 f"the encoder {self.name!r} has no vocabulary yet; call fit(texts) with training texts"
@@ -245,7 +245,7 @@ class TextAndE5(CombinedTextEncoder):
 def word_rows(
     batch: Sequence[Any],
     words: TfidfEncoder,
-    senses: WordSenses,
+    senses: WordNeighbours,
     sentences: SentenceEncoder,
     *,
     quick: bool = False,
@@ -282,7 +282,7 @@ def word_rows(
     return out
 
 
-def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Meaning) -> sparse.csr_array:
+def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Neighbours) -> sparse.csr_array:
     """Return for each unknown word the rows of the known words that stand for it, rare ones weighing more, added up."""
     used, place = np.unique(meaning.columns, return_inverse=True)
     weights = meaning.weights * words.word_weights[meaning.columns]

@@ -21,7 +21,7 @@ from modalhash._imports import require
 from modalhash._typing import Array, Matrix
 from modalhash.encoders._row_cache import RowCache
 from modalhash.encoders._weights import WeightsEncoder
-from modalhash.encoders._word_senses import LIKE, WordSenses, usual_forms, written_words
+from modalhash.encoders._word_senses import LIKE, WordNeighbours, surface_forms, written_words
 from modalhash.encoders.base import ItemError, State
 from modalhash.encoders.names import NAMES, Names, class_names, is_installed, make_space
 from modalhash.encoders.text import has_word, words_of
@@ -60,7 +60,7 @@ class SentenceEncoder(WeightsEncoder):
     def __init__(self) -> None:
         self._sha256 = _weights_digest(self.package, self.weight_files, f"the encoder {self.name!r}")
         self._words: dict[str, int] | None = None
-        self._senses: WordSenses | None = None
+        self._senses: WordNeighbours | None = None
 
     @classmethod
     @abstractmethod
@@ -92,8 +92,8 @@ class SentenceEncoder(WeightsEncoder):
             for word in set(words_of(text)):
                 n_texts[word] = n_texts.get(word, 0) + 1
         words = sorted(sorted(n_texts, key=lambda word: (-n_texts[word], word))[:MAX_WORDS])
-        forms = usual_forms(texts)
-        self._senses = WordSenses.learn([forms[word] for word in words], self)
+        forms = surface_forms(texts)
+        self._senses = WordNeighbours.learn([forms[word] for word in words], self)
         self._words = {word: row for row, word in enumerate(words)}
         self.learn_space()
         return self
@@ -251,7 +251,9 @@ class MultilingualE5(SentenceEncoder):
         return int(model.token_count(word, True) - model.token_count("", True))
 
 
-def known_shares(batch: Sequence[Any], words: dict[str, int], senses: WordSenses, sentences: SentenceEncoder) -> Array:
+def known_shares(
+    batch: Sequence[Any], words: dict[str, int], senses: WordNeighbours, sentences: SentenceEncoder
+) -> Array:
     """Return the share of each text's words that is known, those that are understood counting as far as they are."""
     written = [written_words(text) for text in batch]
     unknown = sorted({form for own in written for word, form in own if word not in words})
@@ -264,7 +266,7 @@ def known_shares(batch: Sequence[Any], words: dict[str, int], senses: WordSenses
 def words_read_as(
     batch: Sequence[Any],
     words: Sequence[str],
-    senses: WordSenses,
+    senses: WordNeighbours,
     sentences: SentenceEncoder,
     *,
     least: float = UNDERSTOOD,
@@ -289,17 +291,17 @@ def words_read_as(
     return [{form: read[form] for _, form in own if form in read} for own in written]
 
 
-def senses_arrays(senses: WordSenses) -> dict[str, Array]:
+def senses_arrays(senses: WordNeighbours) -> dict[str, Array]:
     """Return what a state has of word senses."""
     return {"sense_rows": senses.rows, "sense_mean": senses.mean, "sense_limits": senses.limits}
 
 
-def senses_from(arrays: Any, n_words: int, name: str) -> WordSenses:
+def senses_from(arrays: Any, n_words: int, name: str) -> WordNeighbours:
     """Return word senses from the arrays of a state."""
     rows, mean, limits = (arrays[f"sense_{part}"] for part in ("rows", "mean", "limits"))
     if len(rows) != n_words or rows.shape[1:] != mean.shape or limits.shape != (2,):
         raise ValueError(f"{name!r}: senses {rows.shape} for {n_words} words; the state is not whole")
-    return WordSenses(rows, mean, limits)
+    return WordNeighbours(rows, mean, limits)
 
 
 def _readable(text: Any) -> str:

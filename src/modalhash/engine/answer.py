@@ -12,13 +12,21 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import unpack_signs
-from modalhash.engine.confidence import BY_MEANING, Confidence, Curve, Pair, PairFeatures, pair_features, query_name
-from modalhash.engine.feedback import feed_back
+from modalhash.engine.confidence import (
+    BY_MEANING,
+    CalibrationCurve,
+    Confidence,
+    Pair,
+    PairFeatures,
+    pair_features,
+    query_name,
+)
+from modalhash.engine.feedback import expand_query
 from modalhash.engine.ordering import Ranked, Ranker, competition_ranks, pad
 from modalhash.engine.photo_words import TEXT
 from modalhash.engine.query import QueryPart, SearchRequest
 from modalhash.engine.refinement import Refinement
-from modalhash.engine.words import IN_PICTURE, find_words, fuse, join_both, ways_found
+from modalhash.engine.words import IN_PICTURE, join_both, match_words, reciprocal_rank_fusion, ways_found
 from modalhash.index import Index
 from modalhash.store import Record, Store
 
@@ -122,14 +130,14 @@ class _Candidates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judge:
+class ConfidenceScorer:
     """Says how far hits can be believed, and leaves out those below the confidence that is asked for."""
 
     confidence: Confidence
     refinement: Refinement
     n_bits: int
 
-    def judge(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
+    def apply(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
         """Return the hits of a request with their confidence; one without a refinement vector has none."""
         judged = list(hits)
         kinds: dict[tuple[str, str], list[int]] = {}
@@ -172,7 +180,7 @@ class Judge:
             weak_below = max(weak_below, curve.weak_below)
         return values, weak_below
 
-    def _curve(self, request: SearchRequest, vector: Array, modality: str, kind: str) -> Curve | None:
+    def _curve(self, request: SearchRequest, vector: Array, modality: str, kind: str) -> CalibrationCurve | None:
         name = query_name(request.modality, vector, self.refinement)
         return self.confidence.curves.get(Pair(name, modality, kind))
 
@@ -199,19 +207,19 @@ class Judge:
 
     def order(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
         """Return the best hits by falling confidence, equal ones as they come."""
-        ordered = sorted(self.judge(request, hits), key=lambda hit: -(hit.confidence or 0))
+        ordered = sorted(self.apply(request, hits), key=lambda hit: -(hit.confidence or 0))
         values = np.array([hit.confidence or 0 for hit in ordered])
         ranks = competition_ranks(values, np.zeros(len(values)))
         return [hit.changed(rank=rank) for hit, rank in zip(ordered, ranks, strict=True)][: request.options.k]
 
 
-def answer_requests(
+def search_requests(
     requests: Sequence[SearchRequest],
     index: Index,
     store: Store,
     groups: Groups,
     ranker: Ranker | None = None,
-    judge: Judge | None = None,
+    judge: ConfidenceScorer | None = None,
 ) -> list[list[Hit]]:
     """Return the hits of each request, in the order that its options ask for."""
     if any(request.words is not None for request in requests):
@@ -219,7 +227,7 @@ def answer_requests(
     groups = cache(groups)  # asks the store, and several steps need the same
     if ranker is not None:
         n_posterior = ranker.refinement.n_posterior if ranker.refinement.knows_labels else 0
-        requests = [feed_back(request, store, n_posterior) for request in requests]
+        requests = [expand_query(request, store, n_posterior) for request in requests]
     refined = [ranker is not None and request.refined for request in requests]
     by_code = [request for request, own in zip(requests, refined, strict=True) if not own]
     by_vector = [request for request, own in zip(requests, refined, strict=True) if own]
@@ -228,7 +236,7 @@ def answer_requests(
     answers = [next(ranked if own else plain) for own in refined]
     if judge is None:
         return answers
-    return [judge.judge(request, hits) for request, hits in zip(requests, answers, strict=True)]
+    return [judge.apply(request, hits) for request, hits in zip(requests, answers, strict=True)]
 
 
 def _answer_with_words(requests: Sequence[SearchRequest], *rest: Any) -> list[list[Hit]]:
@@ -241,7 +249,7 @@ def _answer_with_words(requests: Sequence[SearchRequest], *rest: Any) -> list[li
         most = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
         wide = replace(request.options, k=most, shortlist=None)
         asked += [replace(request, words=None, options=wide), replace(request.words, options=wide)]
-    found = iter(answer_requests(asked, *rest))
+    found = iter(search_requests(asked, *rest))
     return [
         next(found) if request.words is None else join_both(next(found), next(found), request.options.k)
         for request in requests
@@ -273,13 +281,13 @@ def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[H
     for way, text in (("words", request.text), ("meaning", request.meant)):
         if text is None or (way == "meaning" and text == request.text):
             continue
-        by_words = find_words(text, request.code, options.filter, options.want, store, limit=options.k)
+        by_words = match_words(text, request.code, options.filter, options.want, store, limit=options.k)
         if by_words:
             ranked = {
                 (hit.modality, hit.id): hit.changed(found_by=ways_found(hit, text, way))
                 for hit in _rank(request, by_words)
             }
-            return fuse(hits, [ranked[record.key] for record, _ in by_words], options.k)
+            return reciprocal_rank_fusion(hits, [ranked[record.key] for record, _ in by_words], options.k)
     return hits
 
 
@@ -420,7 +428,12 @@ def _scores(projection: Array, records: list[Record]) -> Array:
 
 
 def _answer_refined(
-    requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups, ranker: Ranker, judge: Judge | None
+    requests: Sequence[SearchRequest],
+    index: Index,
+    store: Store,
+    groups: Groups,
+    ranker: Ranker,
+    judge: ConfidenceScorer | None,
 ) -> list[list[Hit]]:
     """Return the hits of each request, the shortlist in the order of its vectors."""
 

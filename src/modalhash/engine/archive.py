@@ -45,7 +45,7 @@ from modalhash.engine.folder import (
     write_config,
 )
 from modalhash.engine.item_files import ItemFiles
-from modalhash.engine.place import SQLITE, Place, has_schema, new_place
+from modalhash.engine.place import SQLITE, StoreLocation, create_store, has_schema
 from modalhash.engine.refinement import FILE as REFINEMENT
 from modalhash.store import SqliteStore, StoreError
 
@@ -125,7 +125,7 @@ def restore_engine(
     """
     file, folder = Path(file), Path(folder)
     with (
-        new_place(folder, store, variable=store_variable) as place,
+        create_store(folder, store, variable=store_variable) as place,
         new_folder(folder, overwrite=overwrite, keep_media=False) as fresh,
     ):
         try:
@@ -143,7 +143,7 @@ def restore_engine(
         write_config(fresh, {**config, **place.to_config(), "generation": new_generation()})
 
 
-def _move_items(fresh: Path, config: Mapping[str, Any], place: Place, files: ItemFiles) -> None:
+def _move_items(fresh: Path, config: Mapping[str, Any], place: StoreLocation, files: ItemFiles) -> None:
     """Put the items of a restored engine into a database."""
     fields = config["searched_fields"]
     with (
@@ -162,7 +162,7 @@ def _move_items(fresh: Path, config: Mapping[str, Any], place: Place, files: Ite
 
 def _damage(folder: Path, stage: Path, database: str | None) -> list[str]:
     """Return what is wrong with the items of a backup; a database has its checksums itself."""
-    place = Place.of(read_config(folder), database=database)
+    place = StoreLocation.of(read_config(folder), database=database)
     with SqliteStore(stage / ITEMS, read_only=True) as copy:
         found = copy.damage()
     if place.kind != SQLITE:
@@ -177,7 +177,7 @@ def _stage(folder: Path, stage: Path, database: str | None) -> list[str]:
     Pictures are never changed, but may be deleted at any time. Those that were there before the store was copied have a
     second name in the stage by then; where one that came in between is gone already, the store is copied anew.
     """
-    place = Place.of(read_config(folder), database=database)
+    place = StoreLocation.of(read_config(folder), database=database)
     stage.mkdir()
     for name in _PARTS:
         if (folder / name).is_dir():

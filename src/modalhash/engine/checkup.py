@@ -28,7 +28,7 @@ from modalhash.engine.folder import (
     read_parts,
 )
 from modalhash.engine.index_snapshot import SnapshotOwner, snapshot_problem
-from modalhash.engine.place import Place, drop_leftover, has_schema, sweep_unfinished
+from modalhash.engine.place import StoreLocation, drop_leftover, has_schema, sweep_unfinished
 from modalhash.store import (
     Store,
     StoreAccessError,
@@ -78,9 +78,9 @@ def verify_engine(
     """
     folder = Path(folder)
     found = []
-    place = Place()
+    place = StoreLocation()
     with suppress(EngineError):
-        place = Place.of(read_config(folder), database=database)
+        place = StoreLocation.of(read_config(folder), database=database)
     if recover_folder(folder):
         message = "a process that was replacing this engine was killed; the previous engine was put back"
         found.append(Finding("leftover", str(folder), message, repaired=True))
@@ -117,7 +117,7 @@ def _raise_if_unknown(error: Exception) -> None:
         raise error
 
 
-def sweep_leftovers(folder: Path, store: Store, place: Place) -> None:
+def remove_leftovers(folder: Path, store: Store, place: StoreLocation) -> None:
     """Remove what killed processes left beside an engine and in it; warn of an engine that was being made."""
     sweep_unfinished(folder, place)
     sweep(_own_leftovers(folder))
@@ -142,7 +142,7 @@ def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Pa
     return unused
 
 
-def _replaced_schemas(place: Place, repair: bool) -> list[Finding]:
+def _replaced_schemas(place: StoreLocation, repair: bool) -> list[Finding]:
     """Find the schemas of engines that this one replaced, which nobody has open any more."""
     found = []
     for schema in place.replaces:

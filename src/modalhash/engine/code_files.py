@@ -30,7 +30,7 @@ from modalhash._typing import Array, Codes
 from modalhash.codes import n_bytes
 from modalhash.data import ReadError
 from modalhash.engine._urls import EXTRA, expand, is_remote, opened
-from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
+from modalhash.engine.source_items import Item, OnProblem, Problem, ProblemCode
 from modalhash.store import MAX_REFINEMENT, Record
 
 SUFFIX = ".parquet"
@@ -53,7 +53,7 @@ def engine_identity(config: Mapping[str, Any]) -> Identity:
 
 
 @dataclass(frozen=True)
-class Row:
+class CodeRow:
     """One input: an item, with its code or what is wrong with it; or a problem alone, where there is no item."""
 
     item: Item | None
@@ -62,7 +62,7 @@ class Row:
     refinement: Array | None = None
 
 
-def codes_as_bytes(rows: Sequence[Row], identity: Identity) -> bytes:
+def codes_as_bytes(rows: Sequence[CodeRow], identity: Identity) -> bytes:
     """Return a Parquet file with these rows."""
     pyarrow = require("pyarrow", extra=EXTRA, why="writing codes")
     parquet = require("pyarrow.parquet", extra=EXTRA, why="writing codes")
@@ -110,7 +110,7 @@ def count_rows(files: Sequence[str], identity: Identity) -> int:
     return total
 
 
-def read_codes(files: Sequence[str], identity: Identity, report: Report) -> Iterator[tuple[int, list[Record]]]:
+def read_codes(files: Sequence[str], identity: Identity, report: OnProblem) -> Iterator[tuple[int, list[Record]]]:
     """Yield the items of some files in portions: rows read, records. What is wrong with others goes to ``report``."""
     n_rows, records = 0, []
     for where in files:
@@ -158,7 +158,7 @@ def _schema(pyarrow: Any, n_bits: int) -> Any:
     )
 
 
-def _row_values(row: Row) -> dict[str, Any]:
+def _row_values(row: CodeRow) -> dict[str, Any]:
     item, problem = row.item, row.problem
     values: dict[str, Any] = dict.fromkeys(("code", "refinement", "text", "uri", "extra", "problem", "problem_code"))
     if item is not None:
@@ -229,7 +229,7 @@ def difference(one: Identity, other: Identity) -> str:
     return f"another {' and other '.join(names)}" if names else "it says other things of itself"
 
 
-def _records(batch: Any, where: str, identity: Identity, report: Report) -> list[Record]:
+def _records(batch: Any, where: str, identity: Identity, report: OnProblem) -> list[Record]:
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     known = identity["encoders"]
     records = []

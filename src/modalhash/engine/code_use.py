@@ -17,7 +17,7 @@ MAX_CODES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class CodeUse:
+class CodeStatistics:
     """How the codes of some items use their bits."""
 
     n: int
@@ -49,7 +49,7 @@ class CodeUse:
         return float(np.trace(self.correlation)) ** 2 / total if total else 0.0
 
 
-def use_of_codes(codes: Codes, n_bits: int) -> CodeUse:
+def use_of_codes(codes: Codes, n_bits: int) -> CodeStatistics:
     """Look at packed codes, one or more.
 
     Examples
@@ -65,10 +65,10 @@ def use_of_codes(codes: Codes, n_bits: int) -> CodeUse:
     correlation = np.asarray(standard.T @ standard, dtype=np.float64) / len(codes)
     rows = np.ascontiguousarray(codes).view(np.dtype((np.void, codes.shape[1])))
     counts = np.unique(rows, return_counts=True)[1]
-    return CodeUse(len(codes), ones, np.round(correlation, 6), len(counts), int(counts.max()))
+    return CodeStatistics(len(codes), ones, np.round(correlation, 6), len(counts), int(counts.max()))
 
 
-def use_by_modality(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, CodeUse]:
+def code_statistics(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, CodeStatistics]:
     """Return how the codes of each modality of a store use their bits, without modalities that have none."""
     every = max(1, -(-store.count() // max_codes))
     parts: dict[int, list[Codes]] = {}

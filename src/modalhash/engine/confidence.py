@@ -98,7 +98,7 @@ class PairFeatures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Curve:
+class CalibrationCurve:
     """From features of pairs of one kind to the probability that they share a label."""
 
     weights: tuple[float, ...]
@@ -153,7 +153,7 @@ def deviation(X: Matrix, mean: Array, scale: Array) -> Array:
 class Confidence:
     """Tells the probability that a hit shares a label with the query; learned by :func:`fit_confidence`."""
 
-    curves: Mapping[Pair, Curve]
+    curves: Mapping[Pair, CalibrationCurve]
     usual: Mapping[str, Usual]
     """By modality, where features tell what is familiar."""
     unknown_words: Mapping[str, float]
@@ -199,7 +199,7 @@ class Confidence:
     def from_config(cls, config: Mapping[str, Any]) -> Confidence:
         """Return what :meth:`to_config` described."""
         curves = {
-            Pair(row["query"], row["hit"], row["kind"]): Curve(tuple(row["weights"]), row["chance"])
+            Pair(row["query"], row["hit"], row["kind"]): CalibrationCurve(tuple(row["weights"]), row["chance"])
             for row in config["curves"]
         }
         usual = {
@@ -519,7 +519,7 @@ def order_scores(pairs: PairFeatures, labels_known: bool, *, within: bool) -> Ar
     return np.asarray(pairs.product + CODE_WEIGHT * pairs.agreement + weight * pairs.likeness)
 
 
-def fit_curve(pairs: Pairs) -> Curve:
+def fit_curve(pairs: Pairs) -> CalibrationCurve:
     """Fit the probability that pairs share a label, of queries as far as they are familiar."""
     from sklearn.linear_model import LogisticRegression
 
@@ -528,7 +528,7 @@ def fit_curve(pairs: Pairs) -> Curve:
     weight = pairs.familiarity * np.where(pairs.rank < N_HITS, 1, FAR_WEIGHT)
     with threadpool_limits(1):  # hundreds of products of a few numbers: on a busy machine threads wait for each other
         logistic = LogisticRegression(max_iter=500).fit(X / scale, pairs.shared, sample_weight=weight)
-    return Curve((*(logistic.coef_[0] / scale).tolist(), float(logistic.intercept_[0])), pairs.chance)
+    return CalibrationCurve((*(logistic.coef_[0] / scale).tolist(), float(logistic.intercept_[0])), pairs.chance)
 
 
 def _cross_checked(pairs: Pairs, least: float) -> list[Bin]:
@@ -558,7 +558,7 @@ def confidence_of_names(modality: str, learned: Confidence | None = None) -> Con
 
     It was learned from more photos than most people label. ``learned`` has what else is known.
     """
-    curve = Curve((0.0, 0.0, 0.0, 0.0, NAMES_WEIGHT, NAMES_CONSTANT), NAMES_CHANCE)
+    curve = CalibrationCurve((0.0, 0.0, 0.0, 0.0, NAMES_WEIGHT, NAMES_CONSTANT), NAMES_CHANCE)
     curves = {Pair(BY_MEANING, modality, kind): curve for kind in ("learned", "hashed")}
     if learned is None:
         return Confidence(curves, {}, {})

@@ -35,7 +35,7 @@ from modalhash.engine._urls import (
 )
 from modalhash.engine.code_files import difference
 from modalhash.engine.encoding import MAX_EXAMPLES, NOTE, Coder, PartDone, encode_part
-from modalhash.engine.listing import PART_SIZE, Part, count_inputs, list_parts, open_sources
+from modalhash.engine.listing import PART_SIZE, InputPart, count_inputs, list_parts, open_sources
 from modalhash.engine.source_items import Problem
 from modalhash.progress import Callback, Reporter
 from modalhash.validation import check_int
@@ -143,7 +143,7 @@ class _Run:
             if found := _PART.fullmatch(name):
                 self._there.setdefault(int(found[1]), set()).add(name)
 
-    def missing(self, parts: Iterator[Part]) -> Iterator[Part]:
+    def missing(self, parts: Iterator[InputPart]) -> Iterator[InputPart]:
         """Yield the parts whose files are not there; EncodeError if there are files of other inputs."""
         for part in parts:
             if there := self._there.pop(part.number, None):
@@ -259,7 +259,7 @@ def _workers(scheduler: Any, workers: int | None) -> Iterator[Any]:
 
 
 def _results(
-    client: Any, coder: Coder, parts: Iterator[Part], out: str, fields: Mapping[str, str] | None
+    client: Any, coder: Coder, parts: Iterator[InputPart], out: str, fields: Mapping[str, str] | None
 ) -> Iterator[PartDone]:
     """Yield what became of each part, in the order in which they are done."""
     if client is None:
@@ -271,7 +271,7 @@ def _results(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")  # once, whatever the number of parts
         sent = client.submit(_same, coder, key=f"modalhash-coder-{secrets.token_hex(8)}")
-    waiting: dict[Any, Part] = {}
+    waiting: dict[Any, InputPart] = {}
     try:
         while True:
             room = AHEAD * max(1, _n_threads(client)) - len(waiting)
@@ -305,7 +305,7 @@ def _same(value: Coder) -> Coder:
     return value
 
 
-def _first_done(distributed: Any, client: Any, waiting: Mapping[Any, Part]) -> list[Any]:
+def _first_done(distributed: Any, client: Any, waiting: Mapping[Any, InputPart]) -> list[Any]:
     """Wait until some parts are done, or failed, and return them; EncodeError if there is nobody left to do them."""
     lost_since: float | None = None
     while True:

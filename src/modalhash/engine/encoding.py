@@ -29,8 +29,8 @@ from modalhash.engine._urls import (
     read_files,
     write_whole,
 )
-from modalhash.engine.code_files import Identity, Row, codes_as_bytes
-from modalhash.engine.listing import Part
+from modalhash.engine.code_files import CodeRow, Identity, codes_as_bytes
+from modalhash.engine.listing import InputPart
 from modalhash.engine.meaning import model_features
 from modalhash.engine.source_items import Item, Problem, ProblemCode
 from modalhash.engine.tar_samples import MAX_TEXT_BYTES, decode_text, tar_items
@@ -74,21 +74,21 @@ class PartDone:
     examples: tuple[Problem, ...]
 
 
-def encode_part(coder: Coder, part: Part, out: str, fields: Mapping[str, str] | None = None) -> PartDone:
+def encode_part(coder: Coder, part: InputPart, out: str, fields: Mapping[str, str] | None = None) -> PartDone:
     """Encode the inputs of a part and write them to its file; what cannot be encoded is a row with a problem.
 
     Codes do not depend on where this runs: one thread computes, and always the same items together.
     """
     _check_sight(part, out)
-    rows: list[Row] = []
+    rows: list[CodeRow] = []
     coding = {modality: _Coding(coder, modality, rows) for modality in coder.encoders}
     with threadpool_limits(1):
         for item, content in _contents(part, coder.reads, fields):
             if isinstance(content, Problem):
-                rows.append(Row(item, content))
+                rows.append(CodeRow(item, content))
                 continue
             assert item is not None  # only a problem may have none
-            rows.append(Row(replace(item, data=None)))
+            rows.append(CodeRow(replace(item, data=None)))
             coding[item.modality].add(len(rows) - 1, content)
         for one in coding.values():
             one.finish()
@@ -103,7 +103,7 @@ class _Coding:
 
     coder: Coder
     modality: str
-    rows: list[Row]
+    rows: list[CodeRow]
     _waiting: list[tuple[int, Any]] = field(default_factory=list)
     _features: list[Matrix] = field(default_factory=list)
     _numbers: list[int] = field(default_factory=list)
@@ -132,7 +132,7 @@ class _Coding:
             row = numbers[failure.row]
             item = self.rows[row].item
             assert item is not None
-            self.rows[row] = Row(item, item.problem(ProblemCode.UNREADABLE, failure.reason))
+            self.rows[row] = CodeRow(item, item.problem(ProblemCode.UNREADABLE, failure.reason))
         self._features.append(encoded.features)
         self._numbers += [numbers[row] for row in encoded.ok_rows.tolist()]
         self._waiting.clear()
@@ -156,7 +156,7 @@ def _stacked(parts: list[Matrix]) -> Matrix:
     return np.concatenate(parts)
 
 
-def _check_sight(part: Part, out: str) -> None:
+def _check_sight(part: InputPart, out: str) -> None:
     """Raise if what is to be read or written cannot be seen from here: the disk of another machine."""
     where = socket.gethostname()
     if not exists(join(out, NOTE)):
@@ -167,7 +167,7 @@ def _check_sight(part: Part, out: str) -> None:
 
 
 def _contents(
-    part: Part, reads: Mapping[str, str], fields: Mapping[str, str] | None
+    part: InputPart, reads: Mapping[str, str], fields: Mapping[str, str] | None
 ) -> Iterator[tuple[Item | None, Any]]:
     """Yield items with what their encoder takes, or with what is wrong with them."""
     if part.tar_bytes is not None:

@@ -20,16 +20,16 @@ from modalhash._typing import Matrix
 from modalhash.codes import n_bytes
 from modalhash.data import TableFormat
 from modalhash.engine._filter_check import check_filter
-from modalhash.engine.answer import Hit, Judge, answer_requests
-from modalhash.engine.checkup import sweep_leftovers
+from modalhash.engine.answer import ConfidenceScorer, Hit, search_requests
+from modalhash.engine.checkup import remove_leftovers
 from modalhash.engine.code_files import engine_identity
 from modalhash.engine.encode_run import EncodedSource, encode_source
 from modalhash.engine.encoding import Coder
 from modalhash.engine.feature_cache import FeatureCache
 from modalhash.engine.folder import (
     EngineError,
+    EngineFiles,
     Generation,
-    Parts,
     delete_media,
     describe_engine,
     model_digest,
@@ -51,7 +51,7 @@ from modalhash.engine.ordering import Ranker
 from modalhash.engine.photo_words import TEXT, PhotoWords
 from modalhash.engine.picture_prints import PrintKeeper
 from modalhash.engine.picture_text import Reader, reader_of, searching_text
-from modalhash.engine.place import SQLITE, Place, sweep_unfinished
+from modalhash.engine.place import SQLITE, StoreLocation, sweep_unfinished
 from modalhash.engine.query import (
     OptionValues,
     QueryBatch,
@@ -60,11 +60,11 @@ from modalhash.engine.query import (
     encode_contents,
     encode_features,
     encode_records,
-    exactly_one,
+    the_only_argument,
 )
 from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
-from modalhash.engine.retraining import Settings, retrain_engine
-from modalhash.engine.source_items import Problem, ProblemCollector, Report
+from modalhash.engine.retraining import RetrainOverrides, retrain_engine
+from modalhash.engine.source_items import OnProblem, Problem, ProblemCollector
 from modalhash.engine.training import train_engine
 from modalhash.engine.unique_hits import SameHits, answer_unique
 from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
@@ -125,17 +125,17 @@ def refresh(index: Index, store: Store, since: Revision | None = None) -> Revisi
 
 def _open_folder(
     folder: Path, *, trust: bool, read_only: bool, database: str | None
-) -> tuple[Generation, Parts, Place, Store]:
+) -> tuple[Generation, EngineFiles, StoreLocation, Store]:
     """Return the parts and the store of one engine, also where another one takes its place just then."""
     if not read_only:
         recover_engine(folder)
         if not folder.exists():
-            sweep_unfinished(folder, Place(database=database))
+            sweep_unfinished(folder, StoreLocation(database=database))
     while True:
         generation = Generation(folder)
         try:
             parts = read_parts(folder, trust=trust)
-            place = Place.of(parts.config, database=database)
+            place = StoreLocation.of(parts.config, database=database)
             fields, model = parts.config["searched_fields"], str(parts.config["model"])
             store = place.open(folder, searched_fields=fields, read_only=read_only, model=model)
         except (EngineError, StoreError, OSError):
@@ -203,9 +203,9 @@ class Engine:
         if parts.refinement.word_codes is not None:
             self.words = PhotoWords(parts.words, self.config["class_names"], parts.refinement)
         self.confidence = parts.confidence
-        self._judge: Judge | None = None
+        self._judge: ConfidenceScorer | None = None
         if parts.confidence is not None:
-            self._judge = Judge(parts.confidence, parts.refinement, self.n_bits)
+            self._judge = ConfidenceScorer(parts.confidence, parts.refinement, self.n_bits)
         self._files = ItemFiles.of(self.path, self.config, relative=self._place.kind == SQLITE)
         prints = PrintKeeper(None if read_only else self.path)
         self._duplicates = DuplicateFinder(self.store, parts.refinement, self._files, prints)
@@ -214,7 +214,7 @@ class Engine:
                 name = self._place.name(self.path)
                 raise EngineError(f"{name} holds codes of {self.store.n_bits} bits, the model makes {self.n_bits}")
             if not read_only:
-                sweep_leftovers(self.path, self.store, self._place)
+                remove_leftovers(self.path, self.store, self._place)
             self._revision = self._snapshots.load(snapshot, self.index, self._ranker)
             self.refresh()
             if backend == "clusters":
@@ -271,7 +271,7 @@ class Engine:
         workers: int | None = None,
         overwrite: bool = False,
         callback: Callback | None = None,
-        on_problem: Report | None = None,
+        on_problem: OnProblem | None = None,
         searched_fields: Sequence[str] = SEARCHED_FIELDS,
         learn_from: str = "training",
         store: str | None = None,
@@ -503,7 +503,7 @@ class Engine:
         strict: bool = False,
         workers: int | None = None,
         callback: Callback | None = None,
-        on_problem: Report | None = None,
+        on_problem: OnProblem | None = None,
         table: TableFormat | None = None,
         read_text: bool | Reader = False,
         exif: bool = True,
@@ -636,7 +636,7 @@ class Engine:
         allow_empty: bool = False,
         workers: int | None = None,
         callback: Callback | None = None,
-        on_problem: Report | None = None,
+        on_problem: OnProblem | None = None,
         read_text: bool | Reader = False,
     ) -> Synced:
         """Make the engine agree with a folder of photos: add what is new, replace what changed, drop what is gone.
@@ -679,7 +679,7 @@ class Engine:
         strict: bool = False,
         workers: int | None = None,
         callback: Callback | None = None,
-        on_problem: Report | None = None,
+        on_problem: OnProblem | None = None,
     ) -> Relabelled:
         """Give items other labels; learned codes, refinement vectors, counts and filters follow.
 
@@ -729,7 +729,7 @@ class Engine:
         drop_missing: bool = False,
         workers: int | None = None,
         callback: Callback | None = None,
-        on_problem: Report | None = None,
+        on_problem: OnProblem | None = None,
         download: bool = False,
     ) -> Self:
         """Train the engine anew from all its items, and return the new one, which has taken its place.
@@ -755,7 +755,7 @@ class Engine:
         """
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=False)
-        settings = Settings(n_bits, method, parameters or {}, encoders or {}, labels, codes, download)
+        settings = RetrainOverrides(n_bits, method, parameters or {}, encoders or {}, labels, codes, download)
         retrain_engine(
             self.path,
             self.store,
@@ -893,7 +893,7 @@ class Engine:
             if len(pictures) != len(words):
                 raise ValueError(f"{len(words)} texts and {len(pictures)} pictures; expected as many of both")
             return replace(pictures, words=words)
-        name, values = exactly_one({"text": text, "image": image, "id": id, "features": features, "query": query})
+        name, values = the_only_argument({"text": text, "image": image, "id": id, "features": features, "query": query})
         if isinstance(values, str | bytes | Path):
             raise TypeError(
                 f"{name} is a {type(values).__name__}; search_many takes a sequence of them, search takes one"
@@ -940,7 +940,7 @@ class Engine:
         self.refresh()
         index, ranker = self.index, self._ranker
         try:
-            return answer_requests(wanted, index, self.store, self._groups, ranker, self._judge)
+            return search_requests(wanted, index, self.store, self._groups, ranker, self._judge)
         except SnapshotError as error:
             with self._lock:
                 if self._ranker is ranker:  # and no other search has found the same

@@ -30,7 +30,7 @@ from modalhash.engine.source_items import Item
 
 MAX_SECONDS = 2.0
 """For the header of one picture."""
-MAX_LENGTH = 100
+MAX_FIELD_LENGTH = 100
 """Characters of a camera's or lens's name."""
 _DETAILS, _GPS = 0x8769, 0x8825
 """Parts of EXIF that are tables of their own."""
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
     """Return a name without what cannot be printed: cameras fill the rest of a field with zeros."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
     text = text.partition("\0")[0]
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:MAX_LENGTH]
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:MAX_FIELD_LENGTH]
 
 
 def _camera(make: str, model: str) -> str:

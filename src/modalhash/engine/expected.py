@@ -39,15 +39,15 @@ FEW_DIRECTIONS = 2
 """So many directions are told one by one in a line."""
 
 Expected = dict[str, Any]
-"""What is expected, as JSON values: see :func:`expect`."""
+"""What is expected, as JSON values: see :func:`measure_expected_quality`."""
 
 
-def nothing_expected(reason: str) -> Expected:
+def unknown_quality(reason: str) -> Expected:
     """Return why nothing can be expected, as it stands in an engine's configuration."""
     return {"reason": reason}
 
 
-def expect(searches: Searches, X: Mapping[str, Matrix], ids: Mapping[str, Sequence[str]]) -> Expected:
+def measure_expected_quality(searches: Searches, X: Mapping[str, Matrix], ids: Mapping[str, Sequence[str]]) -> Expected:
     """Measure what held-out items found.
 
     Parameters
@@ -172,7 +172,7 @@ def _rounded(value: Any) -> float:
 # -- for a person
 
 
-def across(expected: Expected, database: str) -> list[dict[str, Any]]:
+def cross_modal_rows(expected: Expected, database: str) -> list[dict[str, Any]]:
     """Return the rows of a database from one modality to another; within the only one, if there is one alone."""
     rows = [row for row in expected["directions"] if row["database"] == database]
     return [row for row in rows if row["query"] != row["hit"]] or rows
@@ -188,7 +188,7 @@ def describe_expected(expected: Expected, *, codes: str = "learned") -> str:
     """
     if "reason" in expected:
         return f"No quality to expect was measured: {expected['reason']}"
-    known, new = across(expected, "learned"), across(expected, "unseen")
+    known, new = cross_modal_rows(expected, "learned"), cross_modal_rows(expected, "unseen")
     asked = sum(expected["queries"].values())
     begin = f"Expected of new queries, measured with {asked:,} held-out items: of the first 10 hits"
     meant = "share a label with the query"
@@ -204,7 +204,7 @@ def near_chance(expected: Expected) -> str | None:
     """Say what to do where new items are found hardly better than by chance; None if they are, or it is not known."""
     if "directions" not in expected:
         return None
-    new = across(expected, "unseen")
+    new = cross_modal_rows(expected, "unseen")
     right = float(np.mean([row["first_hits"]["10"] for row in new]))
     chance = float(np.mean([row["share_right"] for row in new]))
     if right >= chance + min(NEAR_CHANCE * chance, NEAR_CHANCE / 2 * (1 - chance)):

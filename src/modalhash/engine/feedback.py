@@ -31,7 +31,7 @@ UNFOUND = 9
 _WORD = re.compile(r"[^\W_]+")
 
 
-def feed_back(request: SearchRequest, store: Store, n_posterior: int) -> SearchRequest:
+def expand_query(request: SearchRequest, store: Store, n_posterior: int) -> SearchRequest:
     """Return a request whose posterior, the first values of its vector, knows texts that have all its words."""
     if request.text is None or request.vector is None or not request.options.hybrid or not n_posterior:
         return request

@@ -115,7 +115,7 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Parts:
+class EngineFiles:
     """What an engine consists of, besides its items."""
 
     config: dict[str, Any]
@@ -203,7 +203,7 @@ def recover_engine(folder: Path) -> None:
         )
 
 
-def read_parts(folder: Path, *, trust: bool = False) -> Parts:
+def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
     """Read model, encoders and configuration of an engine, and check them against each other."""
     from modalhash.persistence import ModelFileError, load
 
@@ -235,7 +235,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> Parts:
         confidence = None if told is None else load_confidence(folder, told)
     except (RefinementError, ConfidenceError) as error:
         raise EngineError(f"{folder} cannot be used: {error}. Copy it anew, or train anew") from error
-    return Parts(config, model, encoders, refinement, confidence, words)
+    return EngineFiles(config, model, encoders, refinement, confidence, words)
 
 
 def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict[str, Any], trust: bool) -> Encoder:

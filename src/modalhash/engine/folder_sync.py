@@ -25,7 +25,7 @@ from modalhash.engine.ingest import BATCH_SIZE, TEXT_BATCH_SIZE
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.picture_folders import picture_files, picture_items
 from modalhash.engine.picture_text import Reader, reader_of
-from modalhash.engine.source_items import Item, Problem, ProblemCode, ProblemCollector, Report
+from modalhash.engine.source_items import Item, OnProblem, Problem, ProblemCode, ProblemCollector
 from modalhash.progress import Callback, Reporter
 from modalhash.store import PICTURE_TEXT, Key, Record, Revision
 
@@ -81,7 +81,7 @@ class Synced:
         return ", ".join(parts) + waiting + (f"; {len(self.problems):,} left out" if self.problems else "")
 
 
-class _File(NamedTuple):
+class _SyncedFile(NamedTuple):
     """A picture of the folder."""
 
     path: Path
@@ -163,7 +163,7 @@ class FolderSync:
             self._places.append(replace(files, folder=files.home, home=None))
         remembered = ((self._path_of(uri), state) for uri, state in read_states(engine.path).items())
         self._remembered = {path: state for path, state in remembered if path is not None}
-        self._seen: dict[str, _File] = {}
+        self._seen: dict[str, _SyncedFile] = {}
         self._failed: dict[str, FileState] = {}
         self._scanned: tuple[Revision, dict[str, list[Key]]] | None = None
 
@@ -188,16 +188,16 @@ class FolderSync:
         plan.unchanged -= sum(map(len, plan.gone.values()))
         return plan
 
-    def _present(self) -> dict[str, _File]:
+    def _present(self) -> dict[str, _SyncedFile]:
         """Return the pictures of the folder by the paths of their files; raise if a part of it cannot be read."""
         if self.root.exists() and not self.root.is_dir():
             raise NotADirectoryError(f"{self.folder} is a file; expected a folder of photos")
-        found: dict[str, _File] = {}
+        found: dict[str, _SyncedFile] = {}
         for path in picture_files(self.root) if self.root.is_dir() else ():
             status = _status(path) if self._is_inside(str(path)) else None
             if status is not None and stat.S_ISREG(status.st_mode):
                 file = path.resolve() if path.is_symlink() else path
-                found.setdefault(str(file), _File(path, FileState(status.st_size, status.st_mtime_ns)))
+                found.setdefault(str(file), _SyncedFile(path, FileState(status.st_size, status.st_mtime_ns)))
         return found
 
     def _stored(self) -> dict[str, list[Key]]:
@@ -227,7 +227,7 @@ class FolderSync:
         return path.startswith(os.path.join(self.root, "")) and not path.startswith(os.path.join(self._own, ""))
 
     def _check_emptied(
-        self, present: Mapping[str, _File], inside: Mapping[str, list[Key]], gone: Mapping[str, list[Key]]
+        self, present: Mapping[str, _SyncedFile], inside: Mapping[str, list[Key]], gone: Mapping[str, list[Key]]
     ) -> None:
         """Refuse to drop all items of a folder, and a folder that is missing."""
         missing = not self.root.is_dir()
@@ -242,7 +242,7 @@ class FolderSync:
         if missing and not inside:
             raise FileNotFoundError(f"{self.folder}: no such folder; expected a folder of photos")
 
-    def _waits(self, path: str, file: _File, plan: SyncPlan) -> bool:
+    def _waits(self, path: str, file: _SyncedFile, plan: SyncPlan) -> bool:
         """Return whether a file that is new or changed is left for later, and count it."""
         if file.state.is_like(self._failed.get(path)):
             return True
@@ -251,7 +251,7 @@ class FolderSync:
         plan.waiting += waits
         return waits
 
-    def _compare(self, path: str, file: _File, keys: list[Key], plan: SyncPlan) -> None:
+    def _compare(self, path: str, file: _SyncedFile, keys: list[Key], plan: SyncPlan) -> None:
         """Plan what to do about a file that items have."""
         before = self._remembered.get(path)
         if file.state.is_like(before):
@@ -276,7 +276,7 @@ class FolderSync:
                 items.append(Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=extra))
         return items
 
-    def _plan_new(self, new: Mapping[str, _File], plan: SyncPlan) -> None:
+    def _plan_new(self, new: Mapping[str, _SyncedFile], plan: SyncPlan) -> None:
         """Plan what to do about files that no item has: some may have been moved, the others are added."""
         if not new:
             return
@@ -342,7 +342,7 @@ class FolderSync:
         *,
         workers: int | None = None,
         callback: Callback | None = None,
-        on_problem: Report | None = None,
+        on_problem: OnProblem | None = None,
         read_text: bool | Reader = False,
     ) -> Synced:
         """Do what :meth:`look` found, and remember the files; the parameters are those of :meth:`Engine.sync`.

@@ -20,7 +20,7 @@ from modalhash.engine.folder import MEDIA, EngineReplacedError, delete_media, sa
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.meaning import model_features
 from modalhash.engine.picture_text import Reader, with_picture_text
-from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report
+from modalhash.engine.source_items import Item, ItemBatch, OnProblem, Problem, ProblemCode, ReadOptions
 from modalhash.engine.sources import count_items, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record, StoreBusyError, StoreError, StoreFullError
@@ -90,7 +90,7 @@ class ItemCoder:
     model: CrossModalHasher
     encoders: Mapping[str, Encoder]
     refinement: Refinement
-    report: Report
+    report: OnProblem
     """Called with every item that cannot be encoded."""
     workers: int | None = None
     cache: FeatureCache | None = None
@@ -118,7 +118,7 @@ class Ingester:
     encoders: Mapping[str, Encoder]
     refinement: Refinement
     files: ItemFiles
-    report: Report
+    report: OnProblem
     replace: bool = False
     workers: int | None = None
     media_folder: Path | None = None
@@ -199,7 +199,7 @@ class Ingester:
         self.check_current()
         return len(records), replaced
 
-    def _add_batch(self, batch: Batch) -> tuple[int, int]:
+    def _add_batch(self, batch: ItemBatch) -> tuple[int, int]:
         existing = set() if self.replace else self._report_existing(batch.items)
         if self.data_problem is not None:
             for item in (item for item in batch.items if item.data is not None and item.key not in existing):

@@ -20,7 +20,7 @@ from modalhash.engine.confidence import (
     hold_out,
     search_held_out,
 )
-from modalhash.engine.expected import expect, nothing_expected
+from modalhash.engine.expected import measure_expected_quality, unknown_quality
 from modalhash.engine.meaning import sharing_modalities
 from modalhash.engine.photo_words import TEXT, learn_word_codes, words_for
 from modalhash.engine.refinement import Learned, learn_refinement
@@ -100,11 +100,11 @@ def learn_confidence(
 
     names = confidence_of_names(str(reader.pictures)) if reader.by_names else None
     if data.labels is None:
-        return names, nothing_expected("it was learned without labels, so that nothing tells which hits are right")
+        return names, unknown_quality("it was learned without labels, so that nothing tells which hits are right")
     held = hold_out(data.features, seed)
     fewest = min(held.held_out, key=lambda name: len(held.held_out[name]))
     if len(held.held_out[fewest]) < MIN_HELD_OUT:
-        return names, nothing_expected(
+        return names, unknown_quality(
             f"{len(data.items[fewest]):,} labelled {fewest} items are too few to hold some out and measure by them: "
             f"about {HELD_OUT * MIN_HELD_OUT} of each modality are needed"
         )
@@ -132,7 +132,7 @@ def learn_confidence(
     ids = {name: [item.id for item in items] for name, items in data.items.items()}
     if reader.pictures is not None:
         ids[TEXT] = data.class_names
-    learned, expected = fit_confidence(searches), expect(searches, data.features, ids)
+    learned, expected = fit_confidence(searches), measure_expected_quality(searches, data.features, ids)
     if reader.by_names:
         learned = confidence_of_names(str(reader.pictures), learned)
     progress("confidence", 2, 2)

@@ -48,7 +48,7 @@ _LIST_ROWS = 4096
 
 
 @dataclass(frozen=True)
-class Source:
+class BulkSource:
     """One place where inputs are."""
 
     kind: str
@@ -58,7 +58,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Part:
+class InputPart:
     """What one task encodes into one file."""
 
     number: int
@@ -83,7 +83,7 @@ class Part:
         return f"part-{self.number:06d}-{digest[:12]}.parquet"
 
 
-def open_sources(given: Any) -> list[Source]:
+def open_sources(given: Any) -> list[BulkSource]:
     """Return the sources behind paths, URLs and patterns with ``*``; an error says what may be given."""
     urls = [given] if isinstance(given, str | Path) else list(given)
     if not urls or not all(isinstance(url, str | Path) for url in urls):
@@ -99,7 +99,7 @@ def open_sources(given: Any) -> list[Source]:
     return sources
 
 
-def _source(where: str) -> Source:
+def _source(where: str) -> BulkSource:
     lower = where.lower()
     if lower.endswith(OTHER_ARCHIVES):
         raise ValueError(f"{where}: archives of this kind are not read; unpack it, or pack the pictures as a .zip")
@@ -118,15 +118,15 @@ def _source(where: str) -> Source:
         manifests = ".jsonl, .csv, .tsv, .xlsx or .feather"
         expected = f"a folder, a manifest ({manifests}), a Parquet list (.parquet), a .tar, .zip or .tar.gz"
         raise FileNotFoundError(f"{where}: {what}; expected {expected}, as a path or a URL")
-    return Source(kind, where)
+    return BulkSource(kind, where)
 
 
-def count_inputs(sources: Iterable[Source], reads: Mapping[str, str]) -> int:
+def count_inputs(sources: Iterable[BulkSource], reads: Mapping[str, str]) -> int:
     """Return how many inputs there are, for a progress bar: of tars a guess from their size."""
     total = 0
     for source in sources:
         if source.kind == "tar":
-            total += Part(0, source.where, tar_bytes=size_of(source.where)).n_inputs
+            total += InputPart(0, source.where, tar_bytes=size_of(source.where)).n_inputs
         elif source.kind == "archive":
             total += count_items([Path(source.where)])
         elif source.kind == "folder":
@@ -141,14 +141,14 @@ def count_inputs(sources: Iterable[Source], reads: Mapping[str, str]) -> int:
 
 
 def list_parts(
-    sources: Iterable[Source],
+    sources: Iterable[BulkSource],
     reads: Mapping[str, str],
     *,
     fields: Mapping[str, str] | None = None,
     root: str | None = None,
     size: int = PART_SIZE,
     table: TableFormat | None = None,
-) -> Iterator[Part]:
+) -> Iterator[InputPart]:
     """Yield the parts of some sources in order; every item's modality and id is once among those without a problem.
 
     Parameters
@@ -164,18 +164,18 @@ def list_parts(
     number = 0
     for source in sources:
         if source.kind == "tar":
-            yield Part(number, source.where, tar_bytes=size_of(source.where))
+            yield InputPart(number, source.where, tar_bytes=size_of(source.where))
             number += 1
             continue
         base = source.where if source.kind in ("folder", "archive") else root or parent(source.where)
         entries = _entries(source, reads, fields, seen, table)
         while some := tuple(islice(entries, size)):
-            yield Part(number, location(base), some)
+            yield InputPart(number, location(base), some)
             number += 1
 
 
 def _entries(
-    source: Source,
+    source: BulkSource,
     reads: Mapping[str, str],
     fields: Mapping[str, str] | None,
     seen: Seen,
@@ -194,7 +194,7 @@ def _entries(
 
 @contextmanager
 def _items(
-    source: Source,
+    source: BulkSource,
     reads: Mapping[str, str],
     fields: Mapping[str, str] | None,
     report: Any,

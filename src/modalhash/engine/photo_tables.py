@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from modalhash._archives import ArchiveMember
 from modalhash.engine.picture_folders import is_picture
-from modalhash.engine.source_items import Item, Problem, ProblemCode, ReadOptions, Report
+from modalhash.engine.source_items import Item, OnProblem, Problem, ProblemCode, ReadOptions
 from modalhash.engine.source_lines import fill_item, locate, manifest_items
 
 NAMES = ("file", "filename", "file_name", "image", "photo", "picture", "name", "id")
@@ -26,7 +26,7 @@ MAX_NAMED = 3
 """Photos that are listed where a name is that of several."""
 
 
-class _Place(NamedTuple):
+class _PhotoPlace(NamedTuple):
     """Where a photo is among those that were read."""
 
     source: Path
@@ -44,13 +44,13 @@ class Photos:
     def __init__(self, items: Mapping[Path, list[Item]]) -> None:
         self._items = items
         self._where = " and ".join(f"{path.name}/" if path.is_dir() else path.name for path in items)
-        self._taken: dict[_Place, Item] = {}
-        self._by_path: dict[Path | ArchiveMember | None, _Place] = {}
-        self._by_name: dict[str, list[_Place]] = {}
-        self._folders: dict[_Place, tuple[str, ...]] = {}
+        self._taken: dict[_PhotoPlace, Item] = {}
+        self._by_path: dict[Path | ArchiveMember | None, _PhotoPlace] = {}
+        self._by_name: dict[str, list[_PhotoPlace]] = {}
+        self._folders: dict[_PhotoPlace, tuple[str, ...]] = {}
         for source, photos in items.items():
             for row, item in enumerate(photos):
-                place = _Place(source, row)
+                place = _PhotoPlace(source, row)
                 *folders, name = _parts(item.id)
                 self._by_path[item.path] = place
                 self._folders[place] = tuple(folders)
@@ -60,9 +60,9 @@ class Photos:
     def items(self, source: Path) -> Iterator[Item]:
         """Yield the photos of a folder or an archive, each with what a row says of it."""
         for row, item in enumerate(self._items[source]):
-            yield self._taken.get(_Place(source, row), item)
+            yield self._taken.get(_PhotoPlace(source, row), item)
 
-    def take(self, table: Path, reads: Mapping[str, str], report: Report, how: ReadOptions) -> Iterator[Item]:
+    def take(self, table: Path, reads: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
         """Merge the rows of a table that are about photos, and yield its other items; ``how.note`` gets the numbers."""
         n_rows = n_met = n_several = n_named = 0
         for _, line in groupby(manifest_items(table, reads, report, how, names=NAMES), key=lambda item: item.line):
@@ -87,7 +87,7 @@ class Photos:
             text += f"; {n_several:,} {'names' if n_several == 1 else 'name'} several" if n_several else ""
             how.note(text)
 
-    def _of_text(self, item: Item) -> list[_Place]:
+    def _of_text(self, item: Item) -> list[_PhotoPlace]:
         """Return the photo of a row that names it by its id or another field, if it is one alone."""
         names = [item.id, *(str(item.extra[name]) for name in NAMES if name in item.extra)]
         for name in names:
@@ -96,7 +96,7 @@ class Photos:
                 return found
         return []
 
-    def _find(self, name: str, base: Path | None) -> list[_Place]:
+    def _find(self, name: str, base: Path | None) -> list[_PhotoPlace]:
         """Return the photos that a name fits best."""
         if base is not None:
             try:
@@ -108,7 +108,7 @@ class Photos:
             except (OSError, ValueError, RuntimeError):  # which is said of the row
                 return []
         *given, last = _parts(name) or [""]
-        fits: dict[tuple[int, bool], list[_Place]] = {}
+        fits: dict[tuple[int, bool], list[_PhotoPlace]] = {}
         for place in self._by_name.get(last, ()):
             folders = self._folders[place]
             inner = folders[1:]
@@ -117,7 +117,7 @@ class Photos:
                 fits.setdefault((common, tuple(given) == inner), []).append(place)
         return fits[max(fits)] if fits else []
 
-    def _merge(self, place: _Place, row: Item, report: Report) -> None:
+    def _merge(self, place: _PhotoPlace, row: Item, report: OnProblem) -> None:
         """Give a photo what a row says of it: labels in addition to its own, and all else."""
         photo = self._items[place.source][place.row]
         first = self._taken.get(place)
@@ -141,12 +141,12 @@ class Photos:
             source=row.source,
         )
 
-    def _several(self, name: str, found: list[_Place]) -> str:
+    def _several(self, name: str, found: list[_PhotoPlace]) -> str:
         ids = [self._items[place.source][place.row].id for place in found]
         shown = ", ".join(ids[:MAX_NAMED]) + (", …" if len(ids) > MAX_NAMED else "")
         return f"{name!r} is the name of {len(ids):,} photos ({shown}); write the path of the one that is meant"
 
-    def _elsewhere(self, item: Item, base: Path, report: Report) -> Iterator[Item]:
+    def _elsewhere(self, item: Item, base: Path, report: OnProblem) -> Iterator[Item]:
         """Yield a row about a file that is none of the photos; one that is not there goes to ``report``."""
         filled = fill_item(replace(item, uri=None), "path", item.uri, base)
         if not isinstance(filled, Problem):

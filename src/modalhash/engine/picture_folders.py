@@ -15,7 +15,7 @@ from modalhash._archives import (
 )
 from modalhash._decoding import RAW_SUFFIXES
 from modalhash.engine.folder_names import FolderLabels
-from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
+from modalhash.engine.source_items import Item, OnProblem, Problem, ProblemCode
 
 PICTURE_SUFFIXES = frozenset({
     ".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif",
@@ -59,7 +59,7 @@ def picture_items(
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
 
 
-def archive_items(archive: Path, reads: Mapping[str, str], report: Report, names: FolderLabels) -> Iterator[Item]:
+def archive_items(archive: Path, reads: Mapping[str, str], report: OnProblem, names: FolderLabels) -> Iterator[Item]:
     """Yield the pictures of a zip or tar as those of a folder, to be read where they lie.
 
     Of the archive ``photos.zip``, ``boats/red/1.jpg`` is ``photos.zip/boats/red/1.jpg`` with the labels boats and red.
@@ -104,7 +104,7 @@ REFUSALS = {
 """What a member that is not read is to a program."""
 
 
-def _reported_entries(archive: Path, report: Report) -> Iterator[ArchiveEntry]:
+def _reported_entries(archive: Path, report: OnProblem) -> Iterator[ArchiveEntry]:
     """Yield the files of an archive; what is damaged after some of them is a problem."""
     n = 0
     try:

@@ -20,7 +20,7 @@ from modalhash.store import PICTURE_TEXT
 
 MIN_SCORE = 0.6
 """The least confidence of a line of text that counts."""
-MAX_LENGTH = 2000
+MAX_PICTURE_TEXT = 2000
 """Characters that are kept of the text in a picture."""
 MAX_SIDE = 2000
 """Pixels of the longer side above which the reader makes a picture smaller."""
@@ -84,7 +84,7 @@ def shortened(text: str) -> str:
     """Return a text as it is stored: lines without what cannot be printed, up to the limit."""
     printable = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
     lines = (" ".join(line.split()) for line in printable.split("\n"))
-    return "\n".join(line for line in lines if line)[:MAX_LENGTH].rstrip()
+    return "\n".join(line for line in lines if line)[:MAX_PICTURE_TEXT].rstrip()
 
 
 def searching_text(fields: Iterable[str]) -> list[str]:

@@ -35,7 +35,7 @@ POSTGRESQL, SQLITE = "postgresql", "sqlite"
 
 
 @dataclass(frozen=True)
-class Place:
+class StoreLocation:
     """Where the items of one engine are."""
 
     kind: str = SQLITE
@@ -47,7 +47,7 @@ class Place:
     """The URL of the database, if it was given; else the variable has it."""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], *, database: str | None = None) -> Place:
+    def of(cls, config: Mapping[str, Any], *, database: str | None = None) -> StoreLocation:
         """Read it from the configuration of an engine."""
         value = config.get("store", {"kind": SQLITE})
         try:
@@ -115,7 +115,7 @@ class Place:
 
 
 @contextmanager
-def new_place(target: Path, store: str | None, *, variable: str | None = None) -> Iterator[Place]:
+def create_store(target: Path, store: str | None, *, variable: str | None = None) -> Iterator[StoreLocation]:
     """Choose where the items of a new engine go; if the block fails, what was made in a database is dropped.
 
     Parameters
@@ -130,9 +130,9 @@ def new_place(target: Path, store: str | None, *, variable: str | None = None) -
     What processes left that were killed while they made an engine there is removed first.
     """
     recover_engine(target)
-    old = Place()
+    old = StoreLocation()
     with suppress(EngineError):
-        old = Place.of(read_config(target))
+        old = StoreLocation.of(read_config(target))
     place = _choose(store, old, variable)
     sweep_unfinished(target, place)
     left = [*old.replaces, *([] if old.schema is None else [old.schema])]
@@ -149,7 +149,7 @@ def new_place(target: Path, store: str | None, *, variable: str | None = None) -
         raise
 
 
-def sweep_unfinished(target: Path, place: Place) -> None:
+def sweep_unfinished(target: Path, place: StoreLocation) -> None:
     """Remove what processes left that were killed while they made or replaced the engine ``target``, and say so."""
     target = target.absolute()
     left = [path for path in abandoned_folders(target.parent, target=target.name) if drop_leftover(path, place)]
@@ -163,13 +163,13 @@ def sweep_unfinished(target: Path, place: Place) -> None:
         )
 
 
-def drop_leftover(scratch: Path, place: Place) -> bool:
+def drop_leftover(scratch: Path, place: StoreLocation) -> bool:
     """Drop the schema that a killed process filled for an engine in a scratch folder; return whether none is left.
 
     ``place`` is that of the engine which lies there, or is made there now.
     """
     try:
-        noted = _noted(scratch, place.database)
+        noted = _unfinished_location(scratch, place.database)
         return noted.schema in (None, place.schema) or noted.drop(str(noted.schema)) is not False
     except (EngineError, StoreError):  # out of reach: it may be there
         return False
@@ -177,30 +177,30 @@ def drop_leftover(scratch: Path, place: Place) -> bool:
 
 def has_schema(scratch: Path) -> bool:
     """Return whether a scratch folder is of an engine with a schema in a database, which has to be dropped first."""
-    return _noted(scratch).schema is not None
+    return _unfinished_location(scratch).schema is not None
 
 
-def _noted(scratch: Path, database: str | None = None) -> Place:
+def _unfinished_location(scratch: Path, database: str | None = None) -> StoreLocation:
     """Return where the items go of an engine that is being made; its configuration may be the first note alone."""
     path = scratch / "new" / CONFIG
     try:
         config = _config.read_config(path, kind=KIND, format=FORMAT, required=(), error=EngineError)
-        return Place.of(config, database=database)
+        return StoreLocation.of(config, database=database)
     except EngineError:
-        return Place()
+        return StoreLocation()
 
 
-def _choose(store: str | None, old: Place, variable: str | None) -> Place:
+def _choose(store: str | None, old: StoreLocation, variable: str | None) -> StoreLocation:
     name = variable or old.variable
     if not name.isidentifier():
         raise ValueError(f"the variable is {name!r}; expected the name of an environment variable")
     if store is None:
         store = old.kind
     if store == SQLITE:
-        return Place(variable=name)
+        return StoreLocation(variable=name)
     schema = f"modalhash_{new_generation()}"
     if store == POSTGRESQL:
-        return Place(POSTGRESQL, name, schema)
+        return StoreLocation(POSTGRESQL, name, schema)
     if store.startswith(("postgresql://", "postgres://")):
-        return Place(POSTGRESQL, name, schema, database=store)
+        return StoreLocation(POSTGRESQL, name, schema, database=store)
     raise ValueError("store: expected 'sqlite', 'postgresql', or the URL of a database, postgresql://…")

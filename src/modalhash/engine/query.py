@@ -276,7 +276,7 @@ class QueryBatch:
         )
 
 
-def exactly_one(given: Mapping[str, Any]) -> tuple[str, Any]:
+def the_only_argument(given: Mapping[str, Any]) -> tuple[str, Any]:
     """Return the name and value of the one argument that is not None; TypeError if there are none or several."""
     chosen = [(name, value) for name, value in given.items() if value is not None]
     if len(chosen) != 1:

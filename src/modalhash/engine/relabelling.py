@@ -21,7 +21,7 @@ import numpy as np
 from modalhash._typing import Array
 from modalhash.data import is_manifest, label_matrix, manifest_columns, manifest_lines, parse_labels
 from modalhash.engine.ingest import BATCH_SIZE, ItemCoder
-from modalhash.engine.source_items import Item, Problem, ProblemCode, Report, unknown_modality
+from modalhash.engine.source_items import Item, OnProblem, Problem, ProblemCode, unknown_modality
 from modalhash.progress import Callback, Reporter
 from modalhash.store import And, Comparison, Key, Record, Store, check_storable
 
@@ -149,7 +149,7 @@ class Relabeller:
     """What the encoder takes of an item: its text, or the path of its file."""
     follows: bool
     """Whether codes are made from labels in this engine: else only the labels change."""
-    report: Report
+    report: OnProblem
     check_current: Callable[[], None] = lambda: None
     """Raises if the engine was replaced meanwhile."""
     _counts: Counter[str] = field(default_factory=Counter)
@@ -287,7 +287,7 @@ class Relabeller:
         self.report(Item(*record.key).problem(ProblemCode.UNREADABLE, text))
 
 
-def _read_lines(source: Any, report: Report, fields: Mapping[str, str]) -> Iterator[_Line]:
+def _read_lines(source: Any, report: OnProblem, fields: Mapping[str, str]) -> Iterator[_Line]:
     """Yield which items are to have which labels, from manifests or from mappings of fields."""
     if unknown := [name for name in fields if name not in FIELDS]:
         raise ValueError(f"fields names {unknown[0]!r}; what is read here is {', '.join(FIELDS)}")
@@ -307,7 +307,7 @@ def _read_lines(source: Any, report: Report, fields: Mapping[str, str]) -> Itera
             )
 
 
-def _manifest(path: Path, names: Mapping[str, str], report: Report) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _manifest(path: Path, names: Mapping[str, str], report: OnProblem) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if not path.is_file() or not is_manifest(path):
         raise FileNotFoundError(
             f"{path}: {'no such file' if not path.exists() else 'not a manifest'}; expected one (.jsonl, .csv or .tsv) "
@@ -323,7 +323,10 @@ def _manifest(path: Path, names: Mapping[str, str], report: Report) -> Iterator[
 
 
 def _parse(
-    lines: Iterable[tuple[int | None, Mapping[str, Any]]], names: Mapping[str, str], report: Report, source: str | None
+    lines: Iterable[tuple[int | None, Mapping[str, Any]]],
+    names: Mapping[str, str],
+    report: OnProblem,
+    source: str | None,
 ) -> Iterator[_Line]:
     for number, line in lines:
         id, modality = (line.get(names[name]) for name in ("id", "modality"))

@@ -21,8 +21,8 @@ import numpy as np
 
 from modalhash._imports import MissingExtraError
 from modalhash._typing import Array
-from modalhash.engine.code_use import CodeUse, use_by_modality
-from modalhash.engine.expected import EXAMPLE_HITS, N_BAD, N_GOOD, across, describe_expected
+from modalhash.engine.code_use import CodeStatistics, code_statistics
+from modalhash.engine.expected import EXAMPLE_HITS, N_BAD, N_GOOD, cross_modal_rows, describe_expected
 from modalhash.engine.reliability import calibration_error, pooled, reliability_svg
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _quality(facts: Mapping[str, Any]) -> str:
     ]
     legend = "".join(f"<li><b>{kind}</b>: {what}</li>" for kind, what in _DATABASES.items())
     parts.append(f"<p>The searched items are</p><ul>{legend}</ul>")
-    order = [*across(expected, "learned"), *expected["directions"]]
+    order = [*cross_modal_rows(expected, "learned"), *expected["directions"]]
     rows: list[list[str]] = []
     for source, target in dict.fromkeys((row["query"], row["hit"]) for row in order):
         rows.append([f"{escape(source)} → {escape(target)}"])
@@ -253,7 +253,7 @@ def _confidence(engine: Engine) -> str:
 
 
 def _codes(engine: Engine, facts: Mapping[str, Any]) -> str:
-    uses = use_by_modality(engine.store)
+    uses = code_statistics(engine.store)
     if not uses:
         return "<p>There are no items.</p>"
     rows = [
@@ -298,7 +298,7 @@ def _collisions(facts: Mapping[str, Any]) -> str:
     return f"<h3>Label sets that share a code</h3>{_table(['of the items it learned from', ''], rows, n_words=1)}"
 
 
-def _bits_svg(use: CodeUse, name: str) -> str:
+def _bits_svg(use: CodeStatistics, name: str) -> str:
     """Draw the share of ones of every bit, as bars around one half."""
     n, height = len(use.ones), 120
     step = 400 / n
@@ -316,7 +316,7 @@ def _bits_svg(use: CodeUse, name: str) -> str:
     )
 
 
-def _correlations(use: CodeUse) -> str:
+def _correlations(use: CodeStatistics) -> str:
     """Draw the correlations of bits as a picture whose pixels are the clearer the less bits go together."""
     alpha = np.rint(255 * np.minimum(np.abs(use.correlation), 1)).astype(np.uint8)
     data = base64.b64encode(_png(alpha, (31, 95, 168))).decode("ascii")

@@ -20,13 +20,13 @@ from modalhash._files import link_tree, sync_tree
 from modalhash._typing import Codes
 from modalhash.engine._code_length import AUTO
 from modalhash.engine.feature_cache import FeatureCache
-from modalhash.engine.folder import MEDIA, EngineError, Generation, Parts
+from modalhash.engine.folder import MEDIA, EngineError, EngineFiles, Generation
 from modalhash.engine.ingest import ItemCoder
 from modalhash.engine.item_files import ItemFiles
 from modalhash.engine.picture_text import searching_text
 from modalhash.engine.relabelling import LabelCoder
-from modalhash.engine.source_items import Item, Problem, ProblemCode, Report
-from modalhash.engine.training import ASKED, STORE_BATCH_SIZE, Made, train_engine
+from modalhash.engine.source_items import Item, OnProblem, Problem, ProblemCode
+from modalhash.engine.training import ASKED, STORE_BATCH_SIZE, TrainedEngine, train_engine
 from modalhash.progress import Callback, Reporter
 from modalhash.store import Key, Record, Revision, Store, StoreError
 
@@ -38,7 +38,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Settings:
+class RetrainOverrides:
     """What is to be otherwise than in the last training; None as it was."""
 
     n_bits: int | str | None = None
@@ -64,13 +64,13 @@ class _StoredItem(Item):
 def retrain_engine(
     folder: Path,
     store: Store,
-    parts: Parts,
+    parts: EngineFiles,
     generation: Generation,
     content_of: Callable[[Record], str | Path | ArchiveMember | None],
     files: ItemFiles,
-    settings: Settings,
+    settings: RetrainOverrides,
     *,
-    report: Report,
+    report: OnProblem,
     drop_missing: bool,
     database: str | None,
     workers: int | None,
@@ -95,9 +95,9 @@ def retrain_engine(
     items = reader.read(begun)
     with ExitStack() as held:  # left after the folders have changed places
 
-        def follow(made: Made) -> None:
+        def follow(made: TrainedEngine) -> None:
             with made.place.open(made.folder) as new:
-                follower = _Follower(store, new, made, reader, begun, Reporter(callback))
+                follower = _ChangeReplayer(store, new, made, reader, begun, Reporter(callback))
                 for _ in range(ROUNDS):
                     if not follower.catch_up():
                         break
@@ -130,7 +130,7 @@ def retrain_engine(
         )
 
 
-def _inherited(parts: Parts, settings: Settings) -> dict[str, Any]:
+def _inherited(parts: EngineFiles, settings: RetrainOverrides) -> dict[str, Any]:
     """Return how to train: as the last time, unless the settings say otherwise."""
     config = parts.config
     before = config["labels"]
@@ -180,7 +180,7 @@ class _Reader:
     store: Store
     content_of: Callable[[Record], str | Path | ArchiveMember | None]
     files: ItemFiles
-    report: Report
+    report: OnProblem
     drop_missing: bool
     workers: int | None
     keys: dict[int, Key] = field(default_factory=dict)
@@ -249,12 +249,12 @@ class _Reader:
 
 
 @dataclass
-class _Follower:
+class _ChangeReplayer:
     """Brings a new store up to date with what others change in the old one."""
 
     old: Store
     new: Store
-    made: Made
+    made: TrainedEngine
     reader: _Reader
     reached: Revision
     progress: Reporter

@@ -34,12 +34,12 @@ from modalhash.engine.label_check import (
     describe_alike,
     describe_label_overlap,
 )
-from modalhash.engine.source_items import Batch, Problem, ProblemCode, ReadOptions, group_problems
+from modalhash.engine.source_items import ItemBatch, Problem, ProblemCode, ReadOptions, group_problems
 from modalhash.engine.training import (
     LABELS,
     ReadItems,
     check_learnable,
-    fit_to,
+    fit_encoder_to,
     read_training_items,
     training_rows,
 )
@@ -274,7 +274,9 @@ def check_sources(
         trials[batch.modality] = trial
         problems += [batch.items[row].problem(ProblemCode.UNREADABLE, reason) for row, reason in trial.failures.items()]
         usable = [row for row in range(len(batch.items)) if row not in trial.failures]
-        read.batches[number] = Batch(batch.modality, [batch.items[row] for row in usable], batch.contents_of(usable))
+        read.batches[number] = ItemBatch(
+            batch.modality, [batch.items[row] for row in usable], batch.contents_of(usable)
+        )
     if refused is None and problems:
         refused = refusal(_without_empty(read))  # once more, without those that cannot be encoded
     return _result(
@@ -334,7 +336,7 @@ class _Trial:
 
 
 def _try_encoder(
-    batch: Batch, encoder: Encoder, hasher: CrossModalHasher, *, workers: int | None, callback: Callback | None
+    batch: ItemBatch, encoder: Encoder, hasher: CrossModalHasher, *, workers: int | None, callback: Callback | None
 ) -> _Trial:
     """Find the items of a batch that its encoder cannot take, and how long it takes."""
     from modalhash.encoders import PictureReader, encode_items
@@ -356,9 +358,11 @@ def _try_encoder(
         rows = [good[at] for at in np.unique(np.linspace(0, len(good) - 1, size).astype(int))]
         own = deepcopy(encoder)  # fitted here to a sample, and not the one that somebody gave
         if encoder.reads == "image":
-            fit_to(own, _part(batch, rows), supervised=False)  # what is made once per process is no cost of each item
+            fit_encoder_to(
+                own, _part(batch, rows), supervised=False
+            )  # what is made once per process is no cost of each item
         begin = time.perf_counter()
-        fit_to(own, _part(batch, rows), supervised=type(hasher).supervised)
+        fit_encoder_to(own, _part(batch, rows), supervised=type(hasher).supervised)
         fit_seconds = (time.perf_counter() - begin) * n / len(rows)
         encode_items(own, batch.contents_of(rows[:WARM_UP]), workers=1)
         started = time.perf_counter()
@@ -375,16 +379,18 @@ def _try_encoder(
         return _Trial(failures, each, fit_seconds, own.dim, sampled)
     own = deepcopy(encoder)
     begin = time.perf_counter()
-    fit_to(own, batch, supervised=type(hasher).supervised)
+    fit_encoder_to(own, batch, supervised=type(hasher).supervised)
     fitted = time.perf_counter()
     encoded = encode_items(own, batch.contents, workers=1, progress=callback, stage=f"encode: {batch.modality}")
     failures = {failure.row: failure.reason for failure in encoded.failures}
     return _Trial(failures, (time.perf_counter() - fitted) / n, fitted - begin, own.dim, None)
 
 
-def _part(batch: Batch, rows: list[int]) -> Batch:
+def _part(batch: ItemBatch, rows: list[int]) -> ItemBatch:
     """Return some rows of a batch, all of them to be learned from."""
-    return Batch(batch.modality, [replace(batch.items[row], training=True) for row in rows], batch.contents_of(rows))
+    return ItemBatch(
+        batch.modality, [replace(batch.items[row], training=True) for row in rows], batch.contents_of(rows)
+    )
 
 
 # -- the result

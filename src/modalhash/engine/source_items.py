@@ -144,14 +144,14 @@ def group_problems(problems: Iterable[Problem]) -> dict[str, list[Problem]]:
     return dict(sorted(groups.items(), key=lambda one: -len(one[1])))
 
 
-Report = Callable[[Problem], None]
+OnProblem = Callable[[Problem], None]
 """Called with every item that is left out."""
 
 
 class ProblemCollector:
     """Collects problems and passes each one on to the caller's function; or, if strict, raises the first."""
 
-    def __init__(self, on_problem: Report | None, *, strict: bool) -> None:
+    def __init__(self, on_problem: OnProblem | None, *, strict: bool) -> None:
         self.problems: list[Problem] = []
         self._on_problem = on_problem
         self._strict = strict
@@ -187,7 +187,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ItemBatch:
     """Items of one modality, and what their encoder takes."""
 
     modality: str
@@ -200,7 +200,7 @@ class Batch:
         return self.contents[rows] if hasattr(self.contents, "shape") else [self.contents[row] for row in rows]
 
 
-def is_storable(item: Item, report: Report) -> bool:
+def is_storable(item: Item, report: OnProblem) -> bool:
     """Return whether a store can hold the item: none is to be refused after the work. If not, ``report`` says why."""
     try:
         check_storable(item.to_record(b"", "hashed"))
@@ -214,7 +214,7 @@ Seen = dict[Key, tuple[str | None, int | None]]
 """The source and the line of the first item with each key."""
 
 
-def drop_duplicates(items: Iterable[Item], report: Report, seen: Seen | None = None) -> Iterator[Item]:
+def drop_duplicates(items: Iterable[Item], report: OnProblem, seen: Seen | None = None) -> Iterator[Item]:
     """Yield each id once per modality: the first item with it, also among those that were ``seen`` before.
 
     The others go to ``report``.

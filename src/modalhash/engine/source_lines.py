@@ -11,7 +11,7 @@ from typing import Any
 
 from modalhash._archives import ArchiveMember, find_member
 from modalhash.data import TableFormat, column_kinds, has_columns, manifest_lines, parse_labels, usual_fields
-from modalhash.engine.source_items import Item, Problem, ProblemCode, ReadOptions, Report, unknown_modality
+from modalhash.engine.source_items import Item, OnProblem, Problem, ProblemCode, ReadOptions, unknown_modality
 from modalhash.frames import Frame, is_frame
 from modalhash.store import Key
 
@@ -38,7 +38,7 @@ class BadLineError(ValueError):
 def parse_items(
     lines: Iterable[tuple[int | None, Mapping[str, Any]]],
     reads: Mapping[str, str],
-    report: Report,
+    report: OnProblem,
     *,
     base: Path | None,
     fields: Mapping[str, str] | None = None,
@@ -220,7 +220,7 @@ def locate(value: str, base: Path) -> Path | ArchiveMember:
 
 
 def given_items(
-    source: Iterable[Any], reads: Mapping[str, str], report: Report, fields: Mapping[str, str] | None
+    source: Iterable[Any], reads: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
     """Yield items as they are, and mappings of fields as items, with paths relative to the working directory."""
     for one in source:
@@ -240,7 +240,7 @@ def given_items(
 
 
 def _frame_items(
-    native: Any, reads: Mapping[str, str], report: Report, fields: Mapping[str, str] | None
+    native: Any, reads: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
     """Yield the usable items of a frame; problems name its rows."""
     frame = Frame(native, "the source")
@@ -262,7 +262,7 @@ def _frame_items(
 
 
 def manifest_items(
-    manifest: Path, reads: Mapping[str, str], report: Report, how: ReadOptions, *, names: Sequence[str] = ()
+    manifest: Path, reads: Mapping[str, str], report: OnProblem, how: ReadOptions, *, names: Sequence[str] = ()
 ) -> Iterator[Item]:
     """Yield the usable items of a manifest; paths in it are relative to its folder.
 

@@ -19,12 +19,12 @@ from modalhash.engine.folder_names import FolderLabels
 from modalhash.engine.photo_tables import Photos
 from modalhash.engine.picture_folders import archive_items, is_picture, picture_files, picture_items
 from modalhash.engine.source_items import (
-    Batch,
     Item,
+    ItemBatch,
+    OnProblem,
     Problem,
     ProblemCode,
     ReadOptions,
-    Report,
     drop_duplicates,
     is_storable,
     unknown_modality,
@@ -144,11 +144,11 @@ def choose_encoders(
 def read_batches(
     source: Any,
     reads: Mapping[str, str],
-    report: Report,
+    report: OnProblem,
     how: ReadOptions | None = None,
     *,
     size: int | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[ItemBatch]:
     """Yield the usable items of an opened source, up to ``size`` of one modality at a time (None: all at once)."""
     how = how or ReadOptions()
     if hasattr(source, "modalities"):
@@ -169,7 +169,7 @@ def read_batches(
         yield _batch(modality, rest, how)
 
 
-def _path_items(paths: list[Path], reads: Mapping[str, str], report: Report, how: ReadOptions) -> Iterator[Item]:
+def _path_items(paths: list[Path], reads: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
     """Yield the items of manifests, folders and archives in order; rows about photos of the others are merged."""
     names = FolderLabels(every=how.every_folder)
 
@@ -189,9 +189,9 @@ def _path_items(paths: list[Path], reads: Mapping[str, str], report: Report, how
         how.note(text)
 
 
-def _batch(modality: str, items: list[Item], how: ReadOptions) -> Batch:
+def _batch(modality: str, items: list[Item], how: ReadOptions) -> ItemBatch:
     items = add_exif(items) if how.exif else items
-    return Batch(modality, items, [item.content for item in items])
+    return ItemBatch(modality, items, [item.content for item in items])
 
 
 def _is_paths(source: Any) -> bool:
@@ -202,8 +202,8 @@ def _is_paths(source: Any) -> bool:
 
 
 def _dataset_batches(
-    dataset: Dataset, modality: str, reads: Mapping[str, str], report: Report, size: int | None
-) -> Iterator[Batch]:
+    dataset: Dataset, modality: str, reads: Mapping[str, str], report: OnProblem, size: int | None
+) -> Iterator[ItemBatch]:
     ids = [str(id) for id in dataset.ids[modality].tolist()]
     if modality not in reads:
         reason = unknown_modality(modality, reads)
@@ -243,17 +243,19 @@ def _dataset_batches(
             )
             for row in rows
         ]
-        batch = Batch(modality, items, contents[rows.start : rows.stop])
+        batch = ItemBatch(modality, items, contents[rows.start : rows.stop])
         columns = None if origin is None else origin.columns
         finite = _report_features_that_are_none(batch, columns, report)
         usable = [row for row, item in enumerate(items) if row in finite and is_storable(item, report)]
         if len(usable) < len(items):
-            batch = Batch(modality, [items[row] for row in usable], batch.contents_of(usable))
+            batch = ItemBatch(modality, [items[row] for row in usable], batch.contents_of(usable))
         if usable:
             yield batch
 
 
-def _report_features_that_are_none(batch: Batch, columns: Sequence[str] | None, report: Report) -> Container[int]:
+def _report_features_that_are_none(
+    batch: ItemBatch, columns: Sequence[str] | None, report: OnProblem
+) -> Container[int]:
     """Report the items with features that are NaN or infinite, by the name of the first; return the other rows."""
     values = batch.contents
     rows = range(len(batch.items))

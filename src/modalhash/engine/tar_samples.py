@@ -40,7 +40,7 @@ _CONTENTS = ("path", "text", "data", "image")
 
 
 @dataclass
-class _Sample:
+class _TarSample:
     key: str
     files: dict[str, bytes | Problem] = field(default_factory=dict)
     """By what follows the first dot."""
@@ -79,11 +79,11 @@ def tar_items(
             yield entry
 
 
-def _samples(where: str) -> Iterator[_Sample | Problem]:
+def _samples(where: str) -> Iterator[_TarSample | Problem]:
     """Yield samples, and what is wrong with the tar itself."""
     name = base_name(where)
     with opened(where) as file:
-        sample: _Sample | None = None
+        sample: _TarSample | None = None
         damage: str | None = None
         try:
             for tar, member in tar_members(file):
@@ -97,7 +97,7 @@ def _samples(where: str) -> Iterator[_Sample | Problem]:
                 if sample is None or sample.key != key or (len(sample.pictures) >= _MAX_PICTURES and sample.is_photos):
                     if sample is not None:
                         yield sample
-                    sample = _Sample(key)
+                    sample = _TarSample(key)
                 content = _read_member(tar, member, name)
                 if known:
                     sample.files[ending.lower()] = content
@@ -146,7 +146,7 @@ def decode_text(data: bytes) -> str:
 
 
 def _sample_items(
-    sample: _Sample, tar: str, where: str, reads: Mapping[str, str], fields: Mapping[str, str]
+    sample: _TarSample, tar: str, where: str, reads: Mapping[str, str], fields: Mapping[str, str]
 ) -> Iterator[Item | Problem]:
     if sample.is_photos:
         for name, data in sample.pictures.items():
@@ -198,7 +198,7 @@ def _filled(item: Item, data: bytes, reads: Mapping[str, str]) -> Item | Problem
     return item if is_storable(item, problems.append) else problems[0]
 
 
-def _fields_of(sample: _Sample, fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _fields_of(sample: _TarSample, fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of a sample's JSON object, and labels and other fields as all of its items have them."""
     line: dict[str, Any] = {}
     written = sample.files.get("json")

@@ -36,9 +36,9 @@ from modalhash.engine.meaning import model_features
 from modalhash.engine.named_labels import find_named_labels
 from modalhash.engine.photo_words import TEXT, suggest_words
 from modalhash.engine.picture_text import Reader, with_picture_text
-from modalhash.engine.place import SQLITE, Place, new_place
+from modalhash.engine.place import SQLITE, StoreLocation, create_store
 from modalhash.engine.refinement import Refinement
-from modalhash.engine.source_items import Batch, Item, Problem, ProblemCode, ReadOptions, Report, group_problems
+from modalhash.engine.source_items import Item, ItemBatch, OnProblem, Problem, ProblemCode, ReadOptions, group_problems
 from modalhash.engine.sources import choose_encoders, open_source, read_batches
 from modalhash.progress import Callback, Reporter
 from modalhash.store import SEARCHED_FIELDS, Record, Store
@@ -66,11 +66,11 @@ class EncodedItems(NamedTuple):
     features: Matrix
 
 
-class Made(NamedTuple):
+class TrainedEngine(NamedTuple):
     """An engine that is whole, in a folder that has not taken its name yet."""
 
     folder: Path
-    place: Place
+    place: StoreLocation
     model: CrossModalHasher
     encoders: dict[str, Encoder]
     refinement: Refinement
@@ -88,7 +88,7 @@ def train_engine(
     labels: str,
     codes: str,
     fields: Mapping[str, str] | None,
-    report: Report,
+    report: OnProblem,
     workers: int | None,
     overwrite: bool,
     callback: Callback | None,
@@ -99,7 +99,7 @@ def train_engine(
     quality: str | None = None,
     download: bool = False,
     exif: bool = True,
-    before_exchange: Callable[[Made], None] = lambda made: None,
+    before_exchange: Callable[[TrainedEngine], None] = lambda made: None,
     table: TableFormat | None = None,
     text_reader: Reader | None = None,
 ) -> None:
@@ -113,7 +113,7 @@ def train_engine(
     check_choice(labels, "labels", LABELS)
     begin = time.perf_counter()
     with (
-        new_place(folder, store, variable=store_variable) as place,
+        create_store(folder, store, variable=store_variable) as place,
         new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
     ):
         files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
@@ -199,7 +199,7 @@ def train_engine(
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(fresh, hasher, own, more, learned.refinement, confidence, reader.words)
-        before_exchange(Made(fresh, place, hasher, own, learned.refinement, data.class_names))
+        before_exchange(TrainedEngine(fresh, place, hasher, own, learned.refinement, data.class_names))
 
 
 class ReadItems(NamedTuple):
@@ -209,7 +209,7 @@ class ReadItems(NamedTuple):
     """The opened source."""
     encoders: dict[str, Encoder]
     """Of all modalities that there might be."""
-    batches: list[Batch]
+    batches: list[ItemBatch]
     named: dict[str, dict[str, Any]]
     """What texts without labels name, by modality; empty unless that was asked for."""
     labels: str
@@ -218,7 +218,7 @@ class ReadItems(NamedTuple):
     hasher: CrossModalHasher
 
     @property
-    def by_modality(self) -> dict[str, Batch]:
+    def by_modality(self) -> dict[str, ItemBatch]:
         """The batches by modality."""
         return {batch.modality: batch for batch in self.batches}
 
@@ -241,7 +241,7 @@ def read_training_items(
     source: Any,
     method: str | None,
     parameters: Mapping[str, Any],
-    report: Report,
+    report: OnProblem,
     how: ReadOptions,
     *,
     encoders: Mapping[str, Any] | None,
@@ -326,12 +326,12 @@ def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher
 def _read_all(
     source: Any,
     encoders: Mapping[str, Encoder],
-    report: Report,
+    report: OnProblem,
     limit: LabelLimit | None,
     how: ReadOptions,
     *,
     every: bool,
-) -> list[Batch]:
+) -> list[ItemBatch]:
     """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
 
     ``every`` makes training items of all, whatever their field ``split`` says.
@@ -348,7 +348,7 @@ def _read_all(
 
 
 def _name_labels(
-    batches: Sequence[Batch], encoders: Mapping[str, Encoder], limit: LabelLimit | None
+    batches: Sequence[ItemBatch], encoders: Mapping[str, Encoder], limit: LabelLimit | None
 ) -> dict[str, dict[str, Any]]:
     """Give texts without labels those that they name, to learn from; return what was found, by modality."""
     names = label_names(item.labels for batch in batches for item in batch.items if item.training)
@@ -393,7 +393,7 @@ def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders
     hasher.set_params(space="shared")
 
 
-def _check_labelled(batches: Sequence[Batch]) -> None:
+def _check_labelled(batches: Sequence[ItemBatch]) -> None:
     """Refuse a modality of which no item has a label to learn from, and say what can be done."""
     names = label_names(item.labels for batch in batches for item in batch.items if item.training)
     for batch in batches:
@@ -415,7 +415,7 @@ def _check_labelled(batches: Sequence[Batch]) -> None:
 
 def _encode_all(
     read: ReadItems,
-    report: Report,
+    report: OnProblem,
     caches: tuple[FeatureCache, FeatureCache],
     *,
     workers: int | None,
@@ -428,7 +428,7 @@ def _encode_all(
     by_modality = {}
     for batch in read.batches:
         encoder = read.encoders[batch.modality]
-        fit_to(encoder, batch, supervised=type(read.hasher).supervised)
+        fit_encoder_to(encoder, batch, supervised=type(read.hasher).supervised)
         encoded = encode_cached(
             encoder, batch.contents, *caches, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
         )
@@ -440,7 +440,7 @@ def _encode_all(
     return by_modality
 
 
-def fit_to(encoder: Encoder, batch: Batch, *, supervised: bool) -> None:
+def fit_encoder_to(encoder: Encoder, batch: ItemBatch, *, supervised: bool) -> None:
     """Fit an encoder to the training items of a batch, with their labels where it learns from such."""
     from modalhash.encoders import fit_encoder
 
@@ -547,7 +547,7 @@ def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
         progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
 
 
-def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | Batch]) -> dict[str, Array]:
+def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | ItemBatch]) -> dict[str, Array]:
     """Return the rows to learn from: not held out by a split, and labelled where the method learns from labels."""
     needs_labels = type(hasher).supervised
     return {

@@ -33,7 +33,7 @@ _LEAST_STEM = 3
 """Letters of the shortest word that others may begin with and be alike."""
 
 
-def find_words(
+def match_words(
     text: str, code: Codes, where: Filter | None, want: Sequence[str] | None, store: Store, *, limit: int
 ) -> list[tuple[Record, int]]:
     """Return the items that have words of the text, the best first, and the distances of their codes."""
@@ -98,7 +98,7 @@ def _are_alike(one: str, other: str) -> bool:
     return one == other or (len(short) >= _LEAST_STEM and long.startswith(short))
 
 
-def fuse(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
+def reciprocal_rank_fusion(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
     """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first."""
     scores: dict[tuple[str, str], float] = {}
     hits: dict[tuple[str, str], Hit] = {}

@@ -39,7 +39,7 @@ def evaluate_databases(
     ----------
     model : fitted hasher
         Fitted on ``parts.training``, in its order.
-    parts : modalhash.data.Parts
+    parts : modalhash.data.SplitData
         Training, query and database items, e.g. ``dataset.parts()``. Relevance is judged by their
         true labels.
     protocol : Protocol or str

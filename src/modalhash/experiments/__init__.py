@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from modalhash.experiments.cells import Point as Point
     from modalhash.experiments.cells import cells_of as cells_of
     from modalhash.experiments.comparison import SCENARIOS as SCENARIOS
-    from modalhash.experiments.comparison import Comparison as Comparison
     from modalhash.experiments.comparison import MarkedSpread as MarkedSpread
+    from modalhash.experiments.comparison import MethodComparison as MethodComparison
     from modalhash.experiments.comparison import Run as Run
     from modalhash.experiments.comparison import SignificanceTest as SignificanceTest
     from modalhash.experiments.comparison import compare_methods as compare_methods
@@ -65,7 +65,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
         "cells": ["Cell", "Point", "cells_of"],
-        "comparison": ["SCENARIOS", "Comparison", "MarkedSpread", "Run", "SignificanceTest", "compare_methods"],
+        "comparison": ["SCENARIOS", "MethodComparison", "MarkedSpread", "Run", "SignificanceTest", "compare_methods"],
         "config": ["KEYS", "Grid", "Part", "Row", "Scenario", "Sweep", "load_grid", "make_grid"],
         "environment": ["describe_environment"],
         "grid_report": ["curve_figure", "environments", "quality_tables", "seconds_table"],

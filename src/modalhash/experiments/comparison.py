@@ -19,7 +19,7 @@ import numpy as np
 
 from modalhash import registry
 from modalhash._typing import Array
-from modalhash.data import Dataset, Parts, Split, scenarios, with_split
+from modalhash.data import Dataset, Split, SplitData, scenarios, with_split
 from modalhash.evaluation import (
     CHOICES,
     RECALL_STEP,
@@ -97,7 +97,7 @@ class MarkedSpread(Spread):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class MethodComparison:
     """What :func:`compare_methods` measured; the tables are made of it."""
 
     dataset: str
@@ -271,8 +271,8 @@ def compare_methods(
     reference: str | None = None,
     test_share: float | None = None,
     report: Callable[[str], Any] | None = None,
-    partial: Callable[[Comparison], Any] | None = None,
-) -> Comparison:
+    partial: Callable[[MethodComparison], Any] | None = None,
+) -> MethodComparison:
     """Fit methods for every code length and seed, and measure each with learned, hashed and unseen databases.
 
     Parameters
@@ -315,9 +315,11 @@ def compare_methods(
     work = _Work(dataset, parameters, scenario, protocol, test_share)
     runs: list[Run] = []
 
-    def measured() -> Comparison:
+    def measured() -> MethodComparison:
         first, drawn = next(iter(given)), dataset.split is None
-        return Comparison(dataset.name, scenario, protocol, parameters, runs, reference or first, drawn, dataset.kind)
+        return MethodComparison(
+            dataset.name, scenario, protocol, parameters, runs, reference or first, drawn, dataset.kind
+        )
 
     if report is not None and bits and seeds and (line := work.describe(bits, seeds)):
         report(line)
@@ -356,7 +358,7 @@ class _Work:
     def model(self, name: str, n_bits: int, seed: int) -> Any:
         return make_model(registry.get(name), n_bits, seed, self.parameters[name])
 
-    def measure(self, name: str, n_bits: int, seed: int, parts: Parts, pairs: Any) -> tuple[list[Run], str]:
+    def measure(self, name: str, n_bits: int, seed: int, parts: SplitData, pairs: Any) -> tuple[list[Run], str]:
         """Fit a method and search the databases; return the runs, and a line that says how it went."""
         model = self.model(name, n_bits, seed)
         start = time.perf_counter()
@@ -423,7 +425,7 @@ def check_measurable(dataset: Dataset) -> None:
         raise ValueError("there are no labels, and without them nothing is relevant to a query")
 
 
-def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float | None = None) -> tuple[Parts, Any]:
+def prepared(dataset: Dataset, scenario: str, seed: int, *, test_share: float | None = None) -> tuple[SplitData, Any]:
     """Return the parts of a data set under a scenario, and the pairs as ``fit`` takes them."""
     changed, pairs = apply_to_training(with_split(dataset, seed=seed, share=test_share), scenario, seed)
     parts = changed.parts()
@@ -453,7 +455,7 @@ def apply_to_training(dataset: Dataset, scenario: str, seed: int) -> tuple[Datas
     return change(dataset, seed=seed), None
 
 
-def large_enough(parts: Parts, protocol: Protocol) -> list[str]:
+def large_enough(parts: SplitData, protocol: Protocol) -> list[str]:
     """Return the databases that reach as deep as the cut-off of a published protocol."""
     unseen, same_id = unseen_items(parts)
     sizes = {kind: min(parts.training.sizes.values()) for kind in CHOICES["database"]}

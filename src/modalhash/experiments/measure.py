@@ -20,7 +20,7 @@ import numpy as np
 
 from modalhash import registry
 from modalhash._typing import Array
-from modalhash.data import Dataset, Parts, scenarios, with_split
+from modalhash.data import Dataset, SplitData, scenarios, with_split
 from modalhash.evaluation import Direction, Protocol, evaluate, evaluate_databases
 from modalhash.experiments.config import Scenario
 from modalhash.progress import Progress
@@ -44,12 +44,12 @@ class Loader:
         """Return a data set with its split."""
         return with_split(self._load(name), seed=seed)
 
-    def __call__(self, name: str, scenario: str, seed: int) -> tuple[Parts, Any]:
+    def __call__(self, name: str, scenario: str, seed: int) -> tuple[SplitData, Any]:
         """Return the parts of a data set under a scenario, and its pairs as ``fit`` takes them."""
         return self._parts(name, scenario, seed)
 
 
-def parts_under(dataset: Dataset, scenario: str, seed: int) -> tuple[Parts, Any]:
+def parts_under(dataset: Dataset, scenario: str, seed: int) -> tuple[SplitData, Any]:
     """Return the parts of a data set with a split under a scenario, and its pairs as ``fit`` takes them."""
     dataset, pairs = apply_scenario(Scenario.parse(scenario), dataset, seed)
     return dataset.parts(), pairs
@@ -77,14 +77,16 @@ def _given(number: float | None) -> tuple[float, ...]:
     return () if number is None else (number,)
 
 
-def prepare(cell: Cell, parts: Parts, pairs: Any) -> tuple[Any, Parts, Any]:
+def prepare(cell: Cell, parts: SplitData, pairs: Any) -> tuple[Any, SplitData, Any]:
     """Return what the fit of a cell takes: the model, the parts with the features it learns from, and the pairs."""
     if registry.info(cell.method).pairing == "none":
         pairs = None
     if cell.features == "labels":
         training, query = (replace(part, features=part.labels) for part in parts[:2])
         same = parts.database is parts.training
-        parts = Parts(training, query, training if same else replace(parts.database, features=parts.database.labels))
+        parts = SplitData(
+            training, query, training if same else replace(parts.database, features=parts.database.labels)
+        )
     model = registry.get(cell.method)(n_bits=cell.bits, **json.loads(cell.parameters))
     if "random_state" in model.get_params(deep=False):  # a method that draws nothing has no seed
         model.set_params(random_state=cell.seed)
@@ -115,7 +117,7 @@ def measure(cell: Cell, load: Loader) -> dict[str, Any]:
     return result
 
 
-def _databases(model: Any, parts: Parts, cell: Cell) -> dict[str, Any]:
+def _databases(model: Any, parts: SplitData, cell: Cell) -> dict[str, Any]:
     """Search the three databases, and the whole retrieval set, hashed, where it is more than the training items."""
     protocol = Protocol.parse(cell.protocol)
     found = evaluate_databases(model, parts, protocol=protocol, intra=cell.intra)
@@ -157,7 +159,7 @@ def _of_direction(direction: Direction, *, per_query: bool) -> dict[str, Any]:
     return kept
 
 
-def _digest_of_ids(parts: Parts) -> str:
+def _digest_of_ids(parts: SplitData) -> str:
     """Say which queries were asked: two cells can be compared query by query only where they are the same."""
     total = hashlib.sha256()
     for ids in parts.query.ids.values():

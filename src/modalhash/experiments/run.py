@@ -129,7 +129,7 @@ def run_cells(
     missing = [cell for cell in plan.cells if not results.done(cell, retry=retry)]
     estimates = Estimates(results, plan.facts) if estimates is None else estimates
     queue = list(reversed(missing))
-    workers: list[Worker] = []
+    workers: list[CellWorker] = []
     done = failed = 0
 
     def report(cell: Cell, result: dict[str, Any] | None) -> None:
@@ -159,17 +159,17 @@ def run_cells(
     return failed
 
 
-def _idle(workers: list[Worker], jobs: int, inputs: Mapping[str, Input], root: Path | None) -> Worker | None:
+def _idle(workers: list[CellWorker], jobs: int, inputs: Mapping[str, Input], root: Path | None) -> CellWorker | None:
     for worker in workers:
         if worker.cell is None:
             return worker
     if len(workers) < jobs:
-        workers.append(Worker(inputs, root))
+        workers.append(CellWorker(inputs, root))
         return workers[-1]
     return None
 
 
-def _ready(workers: list[Worker]) -> list[tuple[Worker, Cell]]:
+def _ready(workers: list[CellWorker]) -> list[tuple[CellWorker, Cell]]:
     """Return workers with a result, dead ones and late ones, with their cells; wait for a second at most."""
     busy = {worker.connection: (worker, worker.cell) for worker in workers if worker.cell is not None}
     ready = [busy[connection] for connection in wait(list(busy), timeout=1.0) if isinstance(connection, Connection)]
@@ -179,7 +179,7 @@ def _ready(workers: list[Worker]) -> list[tuple[Worker, Cell]]:
 # Processes
 
 
-class Worker:
+class CellWorker:
     """A process that measures one cell at a time, with one BLAS thread; the data of its last cell stay in memory."""
 
     def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
@@ -374,7 +374,7 @@ def describe_plan(cells: Sequence[Cell], estimates: Estimates, jobs: int) -> str
     return describe_work(len(cells), sum(map(sum, known.values())) / jobs, each)
 
 
-def _seconds_left(estimates: Estimates, queue: Sequence[Cell], workers: Sequence[Worker]) -> float:
+def _seconds_left(estimates: Estimates, queue: Sequence[Cell], workers: Sequence[CellWorker]) -> float:
     """Return the seconds of work that are left; cells of methods without any time count like the others."""
     now = time.perf_counter()
     known = [seconds for cell in queue if (seconds := estimates(cell)) is not None]
@@ -387,11 +387,11 @@ class _Timer:
 
     def __init__(self, inputs: Mapping[str, Input], root: Path | None) -> None:
         self._inputs, self._root = inputs, root
-        self._worker: Worker | None = None
+        self._worker: CellWorker | None = None
 
     def __call__(self, cell: Cell, n_fits: int, n_methods: int) -> float | None:
         """Return the expected seconds of a cell; None if its method failed."""
-        self._worker = self._worker or Worker(self._inputs, self._root)
+        self._worker = self._worker or CellWorker(self._inputs, self._root)
         try:
             return self._worker.time(cell, n_fits, n_methods)
         except (EOFError, ConnectionError, TimeoutError):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from modalhash import registry
-from modalhash.data import Dataset, Parts, Split, generate
+from modalhash.data import Dataset, Split, SplitData, generate
 from modalhash.evaluation import evaluate_databases
 from modalhash.progress import Progress
 
@@ -44,7 +44,7 @@ def nearest_to_mean(bits: Sequence[int]) -> int:
     return min(bits, key=lambda length: abs(length - sum(bits) / len(bits)))
 
 
-Prepared = tuple[Any, Parts, Any]
+Prepared = tuple[Any, SplitData, Any]
 """What a fit takes: the model, the parts of the data set, the pairs."""
 
 

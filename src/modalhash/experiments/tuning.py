@@ -21,7 +21,7 @@ from modalhash import registry
 from modalhash._files import write_atomically
 from modalhash._imports import require
 from modalhash._typing import Array
-from modalhash.data import Dataset, Parts, with_split
+from modalhash.data import Dataset, SplitData, with_split
 from modalhash.evaluation import Protocol, evaluate_databases
 from modalhash.experiments.comparison import (
     SCENARIOS,
@@ -340,7 +340,7 @@ class Tuning:
         """Return the training items with these as queries."""
         return replace(self._training, split=split_by(self._training, ids))
 
-    def _apply_scenario(self, dataset: Dataset) -> tuple[Parts, Any]:
+    def _apply_scenario(self, dataset: Dataset) -> tuple[SplitData, Any]:
         return prepared(dataset, self.settings["scenario"], self.settings["seed"])
 
 

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.index._layout import Table, find_sorted
+from modalhash.index._layout import PackedRows, find_sorted
 
 REBUILD_SHARE = 32  # tables are rebuilt once more than one row in 32 has changed, but …
 MIN_CHANGES_FOR_REBUILD = 4096  # … not before so many changes: to scan these rows takes no time
@@ -16,7 +16,7 @@ MIN_CHANGES_FOR_REBUILD = 4096  # … not before so many changes: to scan these 
 class BuiltTables(Protocol):
     """Tables of rows that never change."""
 
-    source: Table
+    source: PackedRows
 
     @property
     def nbytes(self) -> int:
@@ -26,7 +26,7 @@ class BuiltTables(Protocol):
 Tables = TypeVar("Tables", bound=BuiltTables)
 
 
-class View(NamedTuple, Generic[Tables]):
+class TableView(NamedTuple, Generic[Tables]):
     """One state of a group."""
 
     tables: Tables
@@ -34,9 +34,9 @@ class View(NamedTuple, Generic[Tables]):
     """The ids in the tables that no longer count, ascending."""
     stale_rows: Array
     """The rows of these."""
-    added: Table
+    added: PackedRows
     """The rows that came since."""
-    current: Table
+    current: PackedRows
     """All rows."""
 
 
@@ -47,7 +47,7 @@ class ChangingTables(Generic[Tables]):
         self.tables = tables
         self._n_changed = sum(map(len, changed))
         self._changed = changed
-        self._view: View[Tables] | None = None
+        self._view: TableView[Tables] | None = None
 
     @property
     def outdated(self) -> bool:
@@ -62,11 +62,11 @@ class ChangingTables(Generic[Tables]):
         if len(self._changed) > 1000:
             self._changed = [np.concatenate(self._changed)]
 
-    def view(self, current: Table) -> View[Tables]:
+    def view(self, current: PackedRows) -> TableView[Tables]:
         """Return what to search in order to find the rows of ``current``."""
         if self._view is None:
             ids = np.unique(np.concatenate([np.empty(0, np.int64), *self._changed]))
             rows, present = find_sorted(self.tables.source.ids[: self.tables.source.n], ids)
             self._changed = [ids]
-            self._view = View(self.tables, ids[present], rows[present], current.select(ids), current)
+            self._view = TableView(self.tables, ids[present], rows[present], current.select(ids), current)
         return self._view

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Generic, NamedTuple
 
 from modalhash._typing import Array
-from modalhash.index._changing_tables import ChangingTables, Tables, View
-from modalhash.index._layout import GroupRows, Table
+from modalhash.index._changing_tables import ChangingTables, Tables, TableView
+from modalhash.index._layout import GroupRows, PackedRows
 from modalhash.index._scan import AnyTable
 
 
-class Builder:
+class BackgroundBuilder:
     """Builds one thing at a time, in a thread that ends with it. Callers hold the lock of the index."""
 
     def __init__(self, lock: threading.RLock) -> None:
@@ -58,7 +58,7 @@ class _Build(NamedTuple):
     """A build that is under way."""
 
     group: int
-    source: Table
+    source: PackedRows
     changed: list[Array]
     """Ids that were added or removed since it began."""
 
@@ -69,26 +69,26 @@ class GroupTables(ABC, Generic[Tables]):
     The index holds its lock around every public method, except searches, which work on views that never change.
     """
 
-    def __init__(self, n_bits: int, builder: Builder) -> None:
+    def __init__(self, n_bits: int, builder: BackgroundBuilder) -> None:
         self.is_built = False
         self._n_bits, self._builder = n_bits, builder
         self._tables: dict[int, ChangingTables[Tables]] = {}
-        self._n_tried: dict[int, int] = {}
+        self._rows_at_last_dedup: dict[int, int] = {}
         """Rows of the groups for which tables did not pay, or could not be built, when it was tried."""
         self._under_way: _Build | None = None
         """The build whose result is wanted. One that was dropped runs to its end, but its result is not used."""
 
     @abstractmethod
-    def _may_pay(self, n: int) -> bool:
+    def _worthwhile(self, n: int) -> bool:
         """Return whether tables may pay for a group of so many rows, as far as can be said without building them."""
 
     @abstractmethod
-    def _make(self, source: Table, *, n_threads: int | None) -> Tables | None:
+    def _make(self, source: PackedRows, *, n_threads: int | None) -> Tables | None:
         """Return tables of rows; None if they do not pay."""
 
     def drop(self) -> None:
         """Forget all tables."""
-        self.is_built, self._tables, self._n_tried, self._under_way = False, {}, {}, None
+        self.is_built, self._tables, self._rows_at_last_dedup, self._under_way = False, {}, {}, None
 
     def record_changes(self, group: int, ids: Array) -> None:
         """Take note of ids of a group that were added or removed."""
@@ -99,13 +99,13 @@ class GroupTables(ABC, Generic[Tables]):
         if self._under_way is not None and self._under_way.group == group:
             self._under_way.changed.append(ids)
 
-    def views(self, groups: Mapping[int, GroupRows]) -> list[View[Tables] | AnyTable]:
+    def views(self, groups: Mapping[int, GroupRows]) -> list[TableView[Tables] | AnyTable]:
         """Return what to search for each group, tables or rows to scan; where much has changed, start a build."""
-        views: list[View[Tables] | AnyTable] = []
+        views: list[TableView[Tables] | AnyTable] = []
         for group, rows in groups.items():
             current = rows.tables()
             source = current[0]
-            if not isinstance(source, Table):  # codes that repeat have come to be held once
+            if not isinstance(source, PackedRows):  # codes that repeat have come to be held once
                 self._drop_group(group)
                 views += current
                 continue
@@ -123,19 +123,19 @@ class GroupTables(ABC, Generic[Tables]):
         self.is_built = True
         for group, rows in groups.items():
             source = rows.tables()[0]
-            if isinstance(source, Table) and self._may_pay(source.n):
-                self._put(group, source.n, self._make(source, n_threads=n_threads), [])
+            if isinstance(source, PackedRows) and self._worthwhile(source.n):
+                self._install(group, source.n, self._make(source, n_threads=n_threads), [])
         return sum(built.tables.nbytes for built in self._tables.values())
 
-    def _renew(self, group: int, source: Table) -> None:
+    def _renew(self, group: int, source: PackedRows) -> None:
         """Start to build new tables of a group, or drop those of one that has become too small.
 
         If tables did not pay, it is tried again when the group has doubled. While another build is under way nothing is
         done: a later search comes here again.
         """
-        if not self._may_pay(source.n):
+        if not self._worthwhile(source.n):
             self._drop_group(group)
-        elif self.is_built and source.n >= 2 * self._n_tried.get(group, 0) and not self._builder.is_busy:
+        elif self.is_built and source.n >= 2 * self._rows_at_last_dedup.get(group, 0) and not self._builder.is_busy:
             self._under_way = _Build(group, source, [])
             self._builder.start(partial(self._rebuild, self._under_way))
 
@@ -150,7 +150,7 @@ class GroupTables(ABC, Generic[Tables]):
             if self._under_way is not build:
                 return
             self._under_way = None
-            self._put(build.group, build.source.n, tables, build.changed)
+            self._install(build.group, build.source.n, tables, build.changed)
         if failure is not None:
             warnings.warn(
                 f"the tables of group {build.group} could not be built anew ({failure!r}): searches find the same, but "
@@ -159,13 +159,13 @@ class GroupTables(ABC, Generic[Tables]):
                 stacklevel=2,
             )
 
-    def _put(self, group: int, n: int, tables: Tables | None, changed: list[Array]) -> None:
+    def _install(self, group: int, n: int, tables: Tables | None, changed: list[Array]) -> None:
         """Make these the tables of a group, which had ``n`` rows then and has changed since; None: a scan has to do."""
         self._drop_group(group)
         if tables is None:
-            self._n_tried[group] = n
+            self._rows_at_last_dedup[group] = n
         else:
-            self._n_tried.pop(group, None)
+            self._rows_at_last_dedup.pop(group, None)
             self._tables[group] = ChangingTables(tables, changed)
 
     def _drop_group(self, group: int) -> None:

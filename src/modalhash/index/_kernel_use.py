@@ -17,7 +17,7 @@ CALL_WORK = 2**15
 _left = NUMPY_WORK
 
 
-def use_kernels(work: int = 0) -> bool:
+def compiled_is_worthwhile(work: int = 0) -> bool:
     """Return whether compiled kernels do a step of so much work, given in words of codes to compare.
 
     Threads that ask at the same time may take the other's work for their own; no answer depends on it.

@@ -6,7 +6,7 @@ codes are compared one by one only where that smallest distance can still matter
 block of chunks while it lies in the first cache.
 
 Rows come in ascending order of id, so that among equal distances the first one met is the one to keep. A row may also
-be a code that many items have (see :class:`modalhash.index._layout.CodeTable`): then it counts as many times.
+be a code that many items have (see :class:`modalhash.index._layout.DistinctCodes`): then it counts as many times.
 Everything runs in the calling thread and without the interpreter's lock: callers spread the work over their own
 threads, which (unlike numba's) may start searches at the same time.
 

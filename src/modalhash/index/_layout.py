@@ -1,9 +1,9 @@
 """The codes of one group in ascending order of id, in the layouts that :mod:`modalhash.index._kernels` scans.
 
-Codes lie in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word. In a :class:`Table` each
-row is an item. Where many
-items have the same code, as learned codes of items with the same labels do, a :class:`CodeTable` holds each code once
-with its items behind it, and a scan costs as much as there are codes, not items.
+Codes lie in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word. In a :class:`PackedRows`
+each row is an item. Where many items have the same code, as learned codes of items with the same labels do, a
+:class:`DistinctCodes` holds each code once with its items behind it, and a scan costs as much as there are codes, not
+items.
 
 Most changes are cheap and deferred: ids above all others are appended, other new rows are held beside the arrays,
 removed rows are only marked. :meth:`GroupRows.tables` applies what was deferred by making new arrays; arrays that were
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from modalhash._typing import Array, Codes
-from modalhash.index._kernel_use import use_kernels
+from modalhash.index._kernel_use import compiled_is_worthwhile
 
 CHUNK = 128  # codes that a kernel compares together
 ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
@@ -27,36 +27,36 @@ ITEMS_PER_CODE = 16  # in the mean, from which codes are held once: then a CodeT
 
 
 SORT_WORK = 32  # what numpy takes to sort a word, in words to compare
-NO_STARTS = np.empty(0, np.int64)  # of the codes of a :class:`Table`: every row is one item
+NO_STARTS = np.empty(0, np.int64)  # of the codes of a :class:`PackedRows`: every row is one item
 
 
-class Table(NamedTuple):
+class PackedRows(NamedTuple):
     """Rows ready to be searched: ids in ascending order, and codes in chunks, whose first ``n`` rows are filled."""
 
     ids: Array
     words: Array
     n: int
 
-    def chunks(self, first: int, last: int) -> Table:
+    def chunks(self, first: int, last: int) -> PackedRows:
         """Return the rows of chunks ``first`` to ``last``, without copying them."""
         start, stop = first * CHUNK, min(self.n, last * CHUNK)
-        return Table(self.ids[start:stop], self.words[first:last], stop - start)
+        return PackedRows(self.ids[start:stop], self.words[first:last], stop - start)
 
     def contains(self, ids: Array) -> Array:
         """Return for each id whether it is here."""
         return find_sorted(self.ids[: self.n], ids)[1]
 
-    def select(self, ids: Array) -> Table:
+    def select(self, ids: Array) -> PackedRows:
         """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
         rows, present = find_sorted(self.ids[: self.n], ids)
         rows = rows[present]
         if len(rows) == self.n:
             return self
         chunk, column = np.divmod(rows, CHUNK)
-        return Table(self.ids[rows], to_chunks(self.words[chunk, :, column], chunks_for(len(rows))), len(rows))
+        return PackedRows(self.ids[rows], to_chunks(self.words[chunk, :, column], chunks_for(len(rows))), len(rows))
 
 
-class CodeTable(NamedTuple):
+class DistinctCodes(NamedTuple):
     """Rows ready to be searched, each distinct code once, in the order of its first row."""
 
     first_id: int
@@ -93,7 +93,7 @@ class CodeTable(NamedTuple):
         """Return the codes of all rows, ``(n, words)``."""
         return to_rows(self.words, self.n_codes)[self.numbers]
 
-    def chunks(self, first: int, last: int) -> CodeTable:
+    def chunks(self, first: int, last: int) -> DistinctCodes:
         """Return the codes of chunks ``first`` to ``last`` with the rows behind them, without copying any."""
         start, stop = first * CHUNK, min(self.n_codes, last * CHUNK)
         return self._replace(words=self.words[first:last], n_codes=stop - start, starts=self.starts[start : stop + 1])
@@ -105,7 +105,7 @@ class CodeTable(NamedTuple):
         rows, present = find_sorted(self.offsets, wanted.astype(self.offsets.dtype))
         return rows, present & possible
 
-    def keep(self, kept: Array) -> CodeTable:
+    def keep(self, kept: Array) -> DistinctCodes:
         """Return the table of the rows that are ``kept`` (bool), without comparing codes; those without rows go."""
         numbers, offsets = self.numbers[kept], self.offsets[kept]
         starts, rows = items_by_code(numbers, self.n_codes, self.rows.dtype)
@@ -119,22 +119,22 @@ class CodeTable(NamedTuple):
         numbers = renumbered[numbers]
         starts, rows = items_by_code(numbers, len(order), rows.dtype)
         words = to_chunks(to_rows(self.words, self.n_codes)[order], chunks_for(len(order)))
-        return CodeTable(self.first_id, offsets, numbers, words, len(order), starts, rows)
+        return DistinctCodes(self.first_id, offsets, numbers, words, len(order), starts, rows)
 
-    def select(self, ids: Array) -> Table:
+    def select(self, ids: Array) -> PackedRows:
         """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
         rows, present = self.find(ids)
         rows = rows[present]
         chunk, column = np.divmod(self.numbers[rows].astype(np.int64), CHUNK)
         words = to_chunks(self.words[chunk, :, column], chunks_for(len(rows)))
-        return Table(self.ids_of(rows), words, len(rows))
+        return PackedRows(self.ids_of(rows), words, len(rows))
 
 
 class FrozenRows(NamedTuple):
     """The rows of one group at one moment: those whose codes are numbered, and those since, or all."""
 
-    base: CodeTable | None
-    table: Table | None
+    base: DistinctCodes | None
+    table: PackedRows | None
     n_tried: int
     """Rows when it was last tried whether codes repeat."""
 
@@ -142,16 +142,16 @@ class FrozenRows(NamedTuple):
 class GroupRows:
     """The rows of one group, which change. Callers hold a lock: :class:`~modalhash.index.hamming.HammingIndex` does.
 
-    What was there when codes were numbered last is a :class:`CodeTable`, if they repeat; the rows since, whose ids are
-    larger, or else all rows, are a :class:`Table`. A row is counted through both.
+    What was there when codes were numbered last is a :class:`DistinctCodes`, if they repeat; the rows since, whose ids
+    are larger, or else all rows, are a :class:`PackedRows`. A row is counted through both.
     """
 
     def __init__(self, n_words: int, dtype: type[np.unsignedinteger]) -> None:
-        self._base: CodeTable | None = None
+        self._base: DistinctCodes | None = None
         self._ids = np.empty(0, dtype=np.int64)
         self._words = new_words(0, n_words, np.dtype(dtype))
         self._n = 0
-        self._n_tried = 0  # rows when codes were looked at last
+        self._rows_at_last_dedup = 0  # rows when codes were looked at last
         self._removed: Array | None = None
         self._n_removed = 0
         self._deferred: dict[int, Array] = {}
@@ -160,7 +160,7 @@ class GroupRows:
     def of_tables(cls, n_words: int, dtype: type[np.unsignedinteger], frozen: FrozenRows) -> GroupRows:
         """Return the rows that :meth:`freeze` gave, without copying them; room after those of the table is used."""
         rows = cls(n_words, dtype)
-        rows._base, rows._n_tried = frozen.base, frozen.n_tried
+        rows._base, rows._rows_at_last_dedup = frozen.base, frozen.n_tried
         if frozen.table is not None:
             rows._ids, rows._words, rows._n = frozen.table
         return rows
@@ -168,9 +168,9 @@ class GroupRows:
     def freeze(self) -> FrozenRows:
         """Return all rows as they are now, as arrays that never change up to their number of rows."""
         tables = self.tables()
-        base = next((table for table in tables if isinstance(table, CodeTable)), None)
-        table = next((table for table in tables if isinstance(table, Table)), None)
-        return FrozenRows(base, table, self._n_tried)
+        base = next((table for table in tables if isinstance(table, DistinctCodes)), None)
+        table = next((table for table in tables if isinstance(table, PackedRows)), None)
+        return FrozenRows(base, table, self._rows_at_last_dedup)
 
     def __len__(self) -> int:
         return self._n_base + self._n - self._n_removed + len(self._deferred)
@@ -219,18 +219,18 @@ class GroupRows:
             self._n_removed = int(np.count_nonzero(self._removed))
         return here
 
-    def tables(self) -> list[Table | CodeTable]:
+    def tables(self) -> list[PackedRows | DistinctCodes]:
         """Return all rows as they are now, with deferred changes applied."""
         grown = self._base is not None and self._n > max(MIN_NUMBERED, self._base.n // 8)
         if self._n_removed and not (self._deferred or grown):
             self._drop_removed()
         if self._deferred or self._n_removed or grown:
             self._rebuild()
-        elif self._base is None and self._n >= max(MIN_NUMBERED, 2 * self._n_tried):
+        elif self._base is None and self._n >= max(MIN_NUMBERED, 2 * self._rows_at_last_dedup):
             self._number_codes(self._ids[: self._n], to_rows(self._words, self._n))
-        tables: list[Table | CodeTable] = [] if self._base is None else [self._base]
+        tables: list[PackedRows | DistinctCodes] = [] if self._base is None else [self._base]
         if self._n or not tables:
-            tables.append(Table(self._ids[: self._n], self._words[: chunks_for(self._n)], self._n))
+            tables.append(PackedRows(self._ids[: self._n], self._words[: chunks_for(self._n)], self._n))
         return tables
 
     def _last_id(self) -> float:
@@ -279,7 +279,7 @@ class GroupRows:
             ascending = np.argsort(ids, kind="stable")
             ids, codes = ids[ascending], codes[ascending]
         self._removed, self._n_removed, self._deferred = None, 0, {}
-        numbered = self._base is not None or len(ids) >= 2 * self._n_tried
+        numbered = self._base is not None or len(ids) >= 2 * self._rows_at_last_dedup
         self._base = None
         if not (numbered and len(ids) >= MIN_NUMBERED and self._number_codes(ids, codes)):
             self._set_table(ids, codes)
@@ -308,7 +308,7 @@ class GroupRows:
 
     def _number_codes(self, ids: Array, codes: Array) -> bool:
         """Hold each code of these rows, all that there are, once if they repeat; return whether they do."""
-        self._n_tried = len(ids)
+        self._rows_at_last_dedup = len(ids)
         table = number_rows(ids, codes)
         if table is None:
             return False
@@ -317,7 +317,7 @@ class GroupRows:
         return True
 
 
-def number_rows(ids: Array, codes: Array) -> CodeTable | None:
+def number_rows(ids: Array, codes: Array) -> DistinctCodes | None:
     """Return rows (ids ascending) with each distinct code once, or None if codes are too many for that to gain."""
     n = len(ids)
     numbered = _first_rows(codes, n // ITEMS_PER_CODE)
@@ -331,7 +331,7 @@ def number_rows(ids: Array, codes: Array) -> CodeTable | None:
     words = to_chunks(codes[firsts], chunks_for(n_codes))
     offsets = (ids - first_id).astype(np.uint32 if near else np.int64)
     short = numbers.astype(np.uint16) if n_codes <= 2**16 else numbers
-    return CodeTable(first_id, offsets, short, words, n_codes, starts, rows)
+    return DistinctCodes(first_id, offsets, short, words, n_codes, starts, rows)
 
 
 def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
@@ -340,7 +340,7 @@ def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
     None if there are more than ``most``.
     """
     codes = np.ascontiguousarray(codes)
-    if use_kernels(SORT_WORK * codes.size):
+    if compiled_is_worthwhile(SORT_WORK * codes.size):
         from modalhash.kernels import number_codes
 
         slots = np.full(2 << most.bit_length(), -1, dtype=np.int32)
@@ -359,7 +359,7 @@ def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
 
 def items_by_code(numbers: Array, n_codes: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
     """Return rows sorted by the number of their code: where those of each code begin, and the rows as ``dtype``."""
-    if use_kernels(SORT_WORK * len(numbers)):
+    if compiled_is_worthwhile(SORT_WORK * len(numbers)):
         from modalhash.kernels import fill_items
 
         starts, rows = np.zeros(n_codes + 1, np.int64), np.empty(len(numbers), dtype)

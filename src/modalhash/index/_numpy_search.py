@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.index._layout import CHUNK, CodeTable, Table, chunks_for, find_sorted
+from modalhash.index._layout import CHUNK, DistinctCodes, PackedRows, chunks_for, find_sorted
 
 BLOCK_CHUNKS = 512  # of codes that are compared at once: half a megabyte of words stays in the second cache
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.uint8)  # rows and their distances
@@ -129,9 +129,9 @@ def merge_ordered(ids: Array, distances: Array, other_ids: Array, other_distance
     return both_ids[once], both_distances[once], in_first[once], (~in_first | repeated[1:])[once]
 
 
-def distances_by_id(query: Array, table: Table | CodeTable, wanted: Array, out: Array) -> None:
+def distances_by_id(query: Array, table: PackedRows | DistinctCodes, wanted: Array, out: Array) -> None:
     """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
-    if isinstance(table, Table):
+    if isinstance(table, PackedRows):
         rows, present = find_sorted(table.ids, wanted)
         codes = rows[present]
     else:

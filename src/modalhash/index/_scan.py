@@ -13,12 +13,12 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._kernel_use import CALL_WORK, use_kernels
-from modalhash.index._layout import NO_STARTS, CodeTable, Table, chunks_for
+from modalhash.index._kernel_use import CALL_WORK, compiled_is_worthwhile
+from modalhash.index._layout import NO_STARTS, DistinctCodes, PackedRows, chunks_for
 from modalhash.index.base import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
 
 T = TypeVar("T")
-AnyTable = Table | CodeTable
+AnyTable = PackedRows | DistinctCodes
 QUERY_TILE = 256  # queries that scan the database together
 MIN_QUERY_TILE = 16  # queries below which sharing a block of codes in the cache gains little
 MAX_CANDIDATES = 2**21  # that one tile may hold: with a large k, fewer queries scan together
@@ -69,12 +69,12 @@ def _nearest(
     queries: Array, table: AnyTable, k: int, most: int, n_bits: int, farthest: int
 ) -> tuple[Array, Array, Array]:
     """Return ids and distances, (queries, most), of the k nearest rows of a table and their ties, and their numbers."""
-    if use_kernels():
+    if compiled_is_worthwhile():
         from modalhash.index._hit_kernels import nearest_items
         from modalhash.index._kernels import nearest
     else:
         from modalhash.index._numpy_search import nearest, nearest_items
-    if isinstance(table, Table):
+    if isinstance(table, PackedRows):
         rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, most, n_bits, farthest)
         return table.ids[rows], distances, sizes
     found = nearest(queries, table.words, table.n_codes, table.starts, k, most, n_bits, farthest)
@@ -88,12 +88,12 @@ def scan_within(
     """Return all rows within ``radius`` of each query, in several parts that make up the tables."""
 
     def scan(tile: Array, table: AnyTable) -> RadiusPart:
-        if use_kernels():
+        if compiled_is_worthwhile():
             from modalhash.index._hit_kernels import items_within
             from modalhash.index._kernels import within
         else:
             from modalhash.index._numpy_search import items_within, within
-        if isinstance(table, Table):
+        if isinstance(table, PackedRows):
             rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
             return table.ids[rows], distances, offsets
         codes = within(tile, table.words, table.n_codes, radius, n_bits)
@@ -106,14 +106,14 @@ def scan_within(
 
 def write_distances(query: Array, table: AnyTable, wanted: Array, out: Array) -> None:
     """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
-    if not use_kernels(CALL_WORK + query.size * len(wanted)):
+    if not compiled_is_worthwhile(CALL_WORK + query.size * len(wanted)):
         from modalhash.index import _numpy_search
 
         _numpy_search.distances_by_id(query, table, wanted, out)
         return
     from modalhash.index._hit_kernels import distances_by_id
 
-    if isinstance(table, Table):
+    if isinstance(table, PackedRows):
         distances_by_id(query, table.ids, NO_STARTS, table.words, wanted, out)
     else:
         distances_by_id(query, table.offsets, table.numbers, table.words, wanted - table.first_id, out)
@@ -136,7 +136,7 @@ def scan_tiles(
         return []
     n_scanned = sum(_n_scanned(table) for table in tables)
     work = queries.size * n_scanned + len(queries) * len(tables) * CALL_WORK
-    alone = not use_kernels(work) or n_scanned * queries.nbytes < MIN_BYTES_FOR_THREADS
+    alone = not compiled_is_worthwhile(work) or n_scanned * queries.nbytes < MIN_BYTES_FOR_THREADS
     n_threads = 1 if alone else n_threads or numba_threads()
     n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several tiles a thread: some take longer
     share = max(MIN_QUERY_TILE, -(-len(queries) // n_tiles))
@@ -156,7 +156,7 @@ def tiles_of(queries: Array, size: int | None = None) -> list[Array]:
 
 def _n_scanned(table: AnyTable) -> int:
     """Return how many codes a scan compares."""
-    return table.n if isinstance(table, Table) else table.n_codes
+    return table.n if isinstance(table, PackedRows) else table.n_codes
 
 
 def split_table(table: AnyTable, n: int) -> list[AnyTable]:
@@ -211,7 +211,7 @@ def _merge_ordered(
     ids: Array, distances: Array, other_ids: Array, other_distances: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Return two lists of hits in canonical order as one, and which of the two each is in."""
-    if use_kernels():
+    if compiled_is_worthwhile():
         from modalhash.index._hit_kernels import merge_ordered
     else:
         from modalhash.index._numpy_search import merge_ordered

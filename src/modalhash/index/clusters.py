@@ -31,9 +31,9 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._changing_tables import View
+from modalhash.index._changing_tables import TableView
 from modalhash.index._group_tables import GroupTables
-from modalhash.index._layout import CHUNK, GroupRows, Table, decode_hits, to_rows, word_type
+from modalhash.index._layout import CHUNK, GroupRows, PackedRows, decode_hits, to_rows, word_type
 from modalhash.index._scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, for_all_queries
 
@@ -67,7 +67,7 @@ class ShellTables:
         Threads that assign codes to clusters.
     """
 
-    def __init__(self, source: Table, n_bits: int, *, n_threads: int | None = None) -> None:
+    def __init__(self, source: PackedRows, n_bits: int, *, n_threads: int | None = None) -> None:
         from modalhash.index._cluster_kernels import assign, fill_shells
 
         self.source, self._n_bits = source, n_bits
@@ -169,7 +169,7 @@ class ClusterIndex(GroupTables[ShellTables]):
     def search(
         self,
         queries: Array,
-        views: list[View[ShellTables] | AnyTable],
+        views: list[TableView[ShellTables] | AnyTable],
         k: int,
         most: int,
         *,
@@ -182,10 +182,10 @@ class ClusterIndex(GroupTables[ShellTables]):
 
         if not len(queries):
             return []
-        scanned = [view for view in views if not isinstance(view, View) and view.n]
+        scanned = [view for view in views if not isinstance(view, TableView) and view.n]
         parts = scan(queries, scanned) if scanned else []
         for view in views:
-            if not isinstance(view, View):
+            if not isinstance(view, TableView):
                 continue
             part, left_out = _look_up(queries, view, k, most, n_threads)
             parts.append(part)
@@ -194,16 +194,16 @@ class ClusterIndex(GroupTables[ShellTables]):
                     parts += [for_all_queries(part, chosen) for part in scan(queries[chosen], [table])]
         return parts
 
-    def _may_pay(self, n: int) -> bool:
+    def _worthwhile(self, n: int) -> bool:
         return worth_trying(n, self._n_bits)
 
-    def _make(self, source: Table, *, n_threads: int | None) -> ShellTables | None:
+    def _make(self, source: PackedRows, *, n_threads: int | None) -> ShellTables | None:
         tables = ShellTables(source, self._n_bits, n_threads=n_threads)
         return tables if tables.pays else None
 
 
 def _look_up(
-    queries: Array, view: View[ShellTables], k: int, most: int, n_threads: int | None
+    queries: Array, view: TableView[ShellTables], k: int, most: int, n_threads: int | None
 ) -> tuple[RadiusPart, Array]:
     """Return the hits from clusters, and which queries are left to a scan."""
     tables = view.tables

@@ -10,8 +10,8 @@ import numpy as np
 
 from modalhash._typing import Array, Codes
 from modalhash.codes import check_codes, n_bytes
-from modalhash.index._group_tables import Builder
-from modalhash.index._layout import FrozenRows, GroupRows, Table, pack_words, to_rows, word_type
+from modalhash.index._group_tables import BackgroundBuilder
+from modalhash.index._layout import FrozenRows, GroupRows, PackedRows, pack_words, to_rows, word_type
 from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 from modalhash.index.base import (
     PADDING,
@@ -57,7 +57,7 @@ class HammingIndex:
         self.n_threads = None if n_threads is None else check_int(n_threads, "n_threads", at_least=1)
         self._groups: dict[int, GroupRows] = {}
         self._lock = threading.RLock()
-        self._builder = Builder(self._lock)
+        self._builder = BackgroundBuilder(self._lock)
         self._multi_index = MultiIndex(self.n_bits, self._builder)
         self._clusters = ClusterIndex(self.n_bits, self._builder)
 
@@ -227,7 +227,7 @@ class HammingIndex:
         tables = self._tables(None, group)
         ids = np.concatenate([np.empty(0, np.int64), *(table.ids for table in tables)])
         width = n_bytes(self.n_bits)
-        parts = [to_rows(table.words, table.n) if isinstance(table, Table) else table.codes() for table in tables]
+        parts = [to_rows(table.words, table.n) if isinstance(table, PackedRows) else table.codes() for table in tables]
         codes = np.concatenate([np.empty((0, width), np.uint8), *(part.view(np.uint8)[:, :width] for part in parts)])
         ascending = np.argsort(ids, kind="stable")
         return ids[ascending], codes[ascending]

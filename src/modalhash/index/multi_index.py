@@ -32,9 +32,9 @@ import numpy as np
 
 from modalhash._parallel import numba_threads, pool_map
 from modalhash._typing import Array
-from modalhash.index._changing_tables import View
+from modalhash.index._changing_tables import TableView
 from modalhash.index._group_tables import GroupTables
-from modalhash.index._layout import GroupRows, Table, decode_hits, word_type
+from modalhash.index._layout import GroupRows, PackedRows, decode_hits, word_type
 from modalhash.index._scan import AnyTable, scan_within, stack_tiles, tiles_of
 from modalhash.index.base import RadiusPart, for_all_queries, offsets_of
 
@@ -127,7 +127,7 @@ class SubstringTables:
         The radius that the substrings are chosen for; other radii can be searched as well.
     """
 
-    def __init__(self, source: Table, n_bits: int, radius: int) -> None:
+    def __init__(self, source: PackedRows, n_bits: int, radius: int) -> None:
         from modalhash.index._bucket_kernels import fill_buckets
 
         self.source, self._n_bits = source, n_bits
@@ -198,7 +198,7 @@ class MultiIndex(GroupTables[SubstringTables]):
     def search(
         self,
         queries: Array,
-        views: list[View[SubstringTables] | AnyTable],
+        views: list[TableView[SubstringTables] | AnyTable],
         radius: int,
         *,
         n_threads: int | None = None,
@@ -210,9 +210,9 @@ class MultiIndex(GroupTables[SubstringTables]):
 
         if not len(queries):
             return []
-        parts = scan(queries, [view for view in views if not isinstance(view, View)])
+        parts = scan(queries, [view for view in views if not isinstance(view, TableView)])
         for view in views:
-            if not isinstance(view, View):
+            if not isinstance(view, TableView):
                 continue
             part, left_out = _look_up(queries, view.tables, radius, n_threads)
             from_tables = [part]
@@ -223,10 +223,10 @@ class MultiIndex(GroupTables[SubstringTables]):
             parts += scan(queries, [view.added])
         return [part for part in parts if len(part[0])] or parts[:1]
 
-    def _may_pay(self, n: int) -> bool:
+    def _worthwhile(self, n: int) -> bool:
         return _worthwhile(n, self._n_bits, self._radius)
 
-    def _make(self, source: Table, *, n_threads: int | None) -> SubstringTables:
+    def _make(self, source: PackedRows, *, n_threads: int | None) -> SubstringTables:
         return SubstringTables(source, self._n_bits, self._radius)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.codes import n_bytes
-from modalhash.index._layout import CHUNK, CodeTable, FrozenRows, Table, chunks_for, pack_words
+from modalhash.index._layout import CHUNK, DistinctCodes, FrozenRows, PackedRows, chunks_for, pack_words
 from modalhash.index._sections import MappedSections, NewSection, SnapshotError, read_facts, write_sections
 from modalhash.index.hamming import HammingIndex
 from modalhash.index.vectors import VectorTable, VectorView
@@ -147,7 +147,7 @@ class Snapshot:
         base = table = None
         if described["base"] is not None:
             arrays = {part: self._file.array(f"{name}/base/{part}")[0] for part in _BASE_PARTS}
-            base = CodeTable(
+            base = DistinctCodes(
                 int(described["base"]["first_id"]), arrays["offsets"], arrays["numbers"], arrays["words"],
                 int(described["base"]["n_codes"]), arrays["starts"], arrays["rows"],
             )  # fmt: skip
@@ -158,7 +158,7 @@ class Snapshot:
             _expect(ids.dtype == np.int64 and ids.ndim == 1 and len(ids) == len(words) * CHUNK, self.path)
             _expect(words.dtype == like.dtype and words.shape[1:] == (like.shape[1], CHUNK), self.path)
             _expect(0 <= n <= n_chunks * CHUNK, self.path)
-            table = Table(ids, words, n)
+            table = PackedRows(ids, words, n)
         return FrozenRows(base, table, int(described["n_tried"]))
 
     def _read_vectors(self, name: str, width: int) -> VectorView:
@@ -192,7 +192,7 @@ def _spare(n: int) -> int:
     return max(MIN_SPARE, n // SPARE_SHARE)
 
 
-def _check_base(base: CodeTable, like: Array, path: Path) -> None:
+def _check_base(base: DistinctCodes, like: Array, path: Path) -> None:
     """Raise SnapshotError where an entry of a table of codes points outside of its arrays."""
     n = len(base.offsets)
     _expect(base.n_codes > 0 and base.starts.shape == (base.n_codes + 1,) and base.starts.dtype == np.int64, path)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.index._kernel_use import CALL_WORK, use_kernels
+from modalhash.index._kernel_use import CALL_WORK, compiled_is_worthwhile
 from modalhash.index._layout import find_sorted
 from modalhash.index.base import check_groups, check_ids, distinct_ids
 
@@ -177,7 +177,7 @@ class FoundRows(NamedTuple):
 
     def dots(self, query: Array, start: int, stop: int) -> Array:
         """Return the inner product of the values ``start`` to ``stop`` of the query and of each row, int32."""
-        if use_kernels(CALL_WORK + len(self.rows) * (stop - start)):
+        if compiled_is_worthwhile(CALL_WORK + len(self.rows) * (stop - start)):
             from modalhash.index._vector_kernels import dots
         else:
             from modalhash.index._numpy_search import dots
@@ -189,7 +189,7 @@ class FoundRows(NamedTuple):
 
         These are int32 and float64, of the query and of each row; the cosine with zeros is 0. The rows are read once.
         """
-        if use_kernels(CALL_WORK + len(self.rows) * stop):
+        if compiled_is_worthwhile(CALL_WORK + len(self.rows) * stop):
             from modalhash.index._vector_kernels import dots_and_cosines
         else:
             from modalhash.index._numpy_search import dots_and_cosines

@@ -33,7 +33,7 @@ ENCODER_ITER = 9
 
 
 @dataclass
-class View:
+class PartialView:
     """State of one modality."""
 
     phi: FeatureBlocks  # Φ (n, a)
@@ -52,18 +52,18 @@ class View:
 
 
 @dataclass
-class Layout:
+class PartialLayout:
     """Which rows of H face which views."""
 
-    views: dict[str, View]
-    blocks: list[tuple[slice, list[View]]]  # rows of H with the same views
+    views: dict[str, PartialView]
+    blocks: list[tuple[slice, list[PartialView]]]  # rows of H with the same views
     size: int  # N
     n_pairs: int
     proximal: float = PROXIMAL
 
 
 @dataclass
-class State:
+class PartialState:
     """What the iterations change, beside U and μ of the views."""
 
     H: Array  # (N, k)
@@ -71,11 +71,11 @@ class State:
     W: Array  # (k, r)
 
 
-def lay_out(data: Training, maps: dict[str, FeatureMap]) -> Layout:
+def lay_out(data: Training, maps: dict[str, FeatureMap]) -> PartialLayout:
     """Fit the feature maps and give every item its row of H."""
     n_pairs = 0 if data.pairs is None else len(data.pairs)
-    views: dict[str, View] = {}
-    alone: list[tuple[slice, list[View]]] = []
+    views: dict[str, PartialView] = {}
+    alone: list[tuple[slice, list[PartialView]]] = []
     start = n_pairs
     for column, (name, X) in enumerate(data.X.items()):
         phi = maps[name].fit_blocks(X, memory_limit=CACHE // len(data.X))
@@ -86,15 +86,17 @@ def lay_out(data: Training, maps: dict[str, FeatureMap]) -> Layout:
         rows[single] = start + np.arange(len(single))
         square = sum(squared(block) for _, block in phi)
         mean = phi.mean()
-        views[name] = View(phi, rows, square, float(np.sqrt(max(square - phi.n * (mean @ mean), SMALLEST * square))))
+        views[name] = PartialView(
+            phi, rows, square, float(np.sqrt(max(square - phi.n * (mean @ mean), SMALLEST * square)))
+        )
         if len(single):
             alone.append((slice(start, start + len(single)), [views[name]]))
         start += len(single)
     paired = [(slice(0, n_pairs), list(views.values()))] if n_pairs else []
-    return Layout(views, paired + alone, start, n_pairs)
+    return PartialLayout(views, paired + alone, start, n_pairs)
 
 
-def shared_labels(data: Training, layout: Layout, method: str) -> Array:
+def shared_labels(data: Training, layout: PartialLayout, method: str) -> Array:
     """Labels of the rows of H (N, c); the items of a pair must carry the same."""
     assert data.Y is not None  # base checked
     L = np.zeros((layout.size, next(iter(data.Y.values())).shape[1]))
@@ -111,7 +113,7 @@ def shared_labels(data: Training, layout: Layout, method: str) -> Array:
     return L
 
 
-def update_H(layout: Layout, H: Array, codes_right: Array, codes_gram: Array, ridge: float = 0.0) -> Array:
+def update_H(layout: PartialLayout, H: Array, codes_right: Array, codes_gram: Array, ridge: float = 0.0) -> Array:
     """H = (Σ_m μ_m Φ_m U_mᵀ + right) (Σ_m μ_m U_m U_mᵀ + gram + ridge I)⁻¹, over the views that an item has."""
     right = codes_right.copy()
     for view in layout.views.values():
@@ -124,7 +126,7 @@ def update_H(layout: Layout, H: Array, codes_right: Array, codes_gram: Array, ri
     return H
 
 
-def update_U(view: View, H: Array) -> None:
+def update_U(view: PartialView, H: Array) -> None:
     """U = (μ HᵀH + λI)⁻¹ μ HᵀΦ, and ‖Φ − HU‖ without that matrix."""
     faced = H[view.rows]
     gram, HtPhi = faced.T @ faced, cross(view.phi, faced).T
@@ -133,12 +135,12 @@ def update_U(view: View, H: Array) -> None:
     view.residual = float(np.sqrt(max(left, SMALLEST * view.square)))
 
 
-def update_mu(view: View) -> None:
+def update_mu(view: PartialView) -> None:
     """μ = 1 / (2‖Φ − HU‖): from squared to plain Frobenius norms."""
     view.mu = 1 / (2 * view.residual)
 
 
-def encoder(view: View, W: Array, theta: float, prior: Array, proximal: float) -> tuple[Array, Array]:
+def encoder(view: PartialView, W: Array, theta: float, prior: Array, proximal: float) -> tuple[Array, Array]:
     """P (a, r) and Q (r, r) of the single-view encoder: b = sgn(φP + bQ).
 
     With one view, h = (μ φUᵀ + θ bWᵀ) M⁻¹ for M = μ UUᵀ + θ WWᵀ + prior, and b = sgn(hW).
@@ -148,7 +150,7 @@ def encoder(view: View, W: Array, theta: float, prior: Array, proximal: float) -
     return np.ascontiguousarray(view.mu * (view.U.T @ MW)), np.ascontiguousarray(theta * (W.T @ MW))
 
 
-def latent_prior(view: View, H: Array, weight: float) -> Array:
+def latent_prior(view: PartialView, H: Array, weight: float) -> Array:
     """Weight times μσ² (HᵀH/n)⁻¹: an item's h is drawn towards what the training items' were.
 
     σ² is the mean squared residual of Φ; weight 1 would be the posterior mean if residuals were white.
@@ -186,7 +188,7 @@ class PartialHasher(CrossModalHasher):
     def _project(self, name: str, X: Matrix) -> Array:
         return encode(self.maps_[name].map(X), self.projections_[name], self.feedback_[name])
 
-    def _start(self, data: Training) -> tuple[dict[str, FeatureMap], Layout, State, np.random.Generator]:
+    def _start(self, data: Training) -> tuple[dict[str, FeatureMap], PartialLayout, PartialState, np.random.Generator]:
         """Feature maps; H normal, B random signs, μ = 0.5, as in the authors' code; W is still to be made."""
         k, seed = check_int(self.latent, "latent", at_least=1), root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
@@ -196,7 +198,7 @@ class PartialHasher(CrossModalHasher):
         layout = lay_out(data, maps)
         rng = np.random.default_rng([seed, 0])
         H, B = rng.standard_normal((layout.size, k)), sign(rng.standard_normal((layout.size, data.n_bits)))
-        return maps, layout, State(H, B, np.zeros((k, data.n_bits))), rng
+        return maps, layout, PartialState(H, B, np.zeros((k, data.n_bits))), rng
 
     def _iterate(
         self, step: Callable[[], float], report: Reporter, *, max_iter: int, tol: float, relative: bool
@@ -214,8 +216,8 @@ class PartialHasher(CrossModalHasher):
     def _learned(
         self,
         maps: dict[str, FeatureMap],
-        layout: Layout,
-        state: State,
+        layout: PartialLayout,
+        state: PartialState,
         theta: float,
         trace: Array,
         ridge: float = 0.0,

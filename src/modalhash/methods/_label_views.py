@@ -79,7 +79,7 @@ def label_views(
     return views
 
 
-def squared_similarity(Lu: sparse.csr_array, Lv: sparse.csr_array) -> float:
+def squared_products(Lu: sparse.csr_array, Lv: sparse.csr_array) -> float:
     """‖2 Lu Lvᵀ − 11ᵀ‖² from c × c sums."""
     cross = float((Lu.T @ Lu).multiply(Lv.T @ Lv).sum())
     return 4 * cross - 4 * float(Lu.sum(axis=0) @ Lv.sum(axis=0)) + float(Lu.shape[0]) * Lv.shape[0]

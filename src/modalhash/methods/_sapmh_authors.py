@@ -12,9 +12,9 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.linalg import RidgeFactor, sign, squared
-from modalhash.methods._apmh import SMALLEST, Layout, State, View, update_H, update_mu
+from modalhash.methods._apmh import SMALLEST, PartialLayout, PartialState, PartialView, update_H, update_mu
 from modalhash.methods._factors import cross
-from modalhash.methods._sapmh_codes import Similarity, Weights
+from modalhash.methods._sapmh_codes import SAPMHWeights, Similarity
 
 B_PENALTY, Z_PENALTY = 0.01, 0.1
 """e of the multiplier method: one value in the step of B, another in those of Z and G."""
@@ -31,7 +31,9 @@ class Multipliers:
     G: Array
 
 
-def authors_step(layout: Layout, state: State, S: Similarity, w: Weights, split: Multipliers) -> float:
+def authors_step(
+    layout: PartialLayout, state: PartialState, S: Similarity, w: SAPMHWeights, split: Multipliers
+) -> float:
     """One round; returns the value that the code watches."""
     r, B, views = state.B.shape[1], state.B, list(layout.views.values())
     right = w.theta * B
@@ -56,7 +58,7 @@ def authors_step(layout: Layout, state: State, S: Similarity, w: Weights, split:
     return watched
 
 
-def authors_U(view: View, H: Array, n_pairs: int, first_mu: float) -> None:
+def authors_U(view: PartialView, H: Array, n_pairs: int, first_mu: float) -> None:
     """As ``update_U``, but items without a pair weigh as much as in the first modality."""
     faced = H[view.rows]
     weighted = faced * np.where(view.rows < n_pairs, view.mu, first_mu)[:, None]
@@ -66,7 +68,7 @@ def authors_U(view: View, H: Array, n_pairs: int, first_mu: float) -> None:
     view.residual = float(np.sqrt(max(left, SMALLEST * view.square)))
 
 
-def authors_W(H: Array, B: Array, S: Similarity, w: Weights, last_mu: float) -> Array:
+def authors_W(H: Array, B: Array, S: Similarity, w: SAPMHWeights, last_mu: float) -> Array:
     """W with μ of the last modality where ρ belongs, which makes HW tiny, and no factor r; HᵀH has no ridge."""
     right = w.theta * B + w.rho * S.times(B)
     gram = w.theta * np.eye(B.shape[1]) + last_mu * (B.T @ B)

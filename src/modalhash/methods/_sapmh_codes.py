@@ -11,14 +11,14 @@ import numpy as np
 
 from modalhash._typing import Array
 from modalhash.linalg import RidgeFactor, sign, squared
-from modalhash.methods._apmh import PROXIMAL, Layout, State, update_H, update_mu, update_U
+from modalhash.methods._apmh import PROXIMAL, PartialLayout, PartialState, update_H, update_mu, update_U
 
 CYCLES = 3
 """Rounds over the bits in each B-step."""
 
 
 @dataclass(frozen=True)
-class Weights:
+class SAPMHWeights:
     """The trade-offs of the objective."""
 
     theta: float  # ‖B − HW‖²
@@ -48,7 +48,7 @@ class Similarity:
         return product
 
 
-def balanced_step(layout: Layout, state: State, S: Similarity, w: Weights) -> float:
+def balanced_step(layout: PartialLayout, state: PartialState, S: Similarity, w: SAPMHWeights) -> float:
     """One round of exact (or proximal) minimisers; returns the objective, which has not risen."""
     r = state.B.shape[1]
     right, gram = code_target(state.B, S, w)
@@ -66,7 +66,7 @@ def balanced_step(layout: Layout, state: State, S: Similarity, w: Weights) -> fl
     return features + w.theta * quantization + w.rho * semantic + w.ridge * squared(state.H)
 
 
-def code_target(B: Array, S: Similarity, w: Weights) -> tuple[Array, Array]:
+def code_target(B: Array, S: Similarity, w: SAPMHWeights) -> tuple[Array, Array]:
     """θB + ρrSB and θI + ρBᵀB: the objective is quadratic in Y = HW with these."""
     r = B.shape[1]
     return w.theta * B + w.rho * r * S.times(B), w.theta * np.eye(r) + w.rho * (B.T @ B)
@@ -80,7 +80,7 @@ def update_W(H: Array, right: Array, gram: Array, W: Array | None = None) -> Arr
     return RidgeFactor(HtH, step).solve(goal if W is None else goal + step * W)
 
 
-def update_B(B: Array, Y: Array, S: Similarity, w: Weights) -> Array:
+def update_B(B: Array, Y: Array, S: Similarity, w: SAPMHWeights) -> Array:
     """Minimises ρ tr(BABᵀ) − 2 tr Bᵀ(θY + ρrSY) with A = YᵀY, one bit after the other, each exactly.
 
     The authors split B from a copy of it with multipliers; bit by bit there is no penalty weight, which

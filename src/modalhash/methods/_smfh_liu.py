@@ -40,7 +40,7 @@ TINY = 1e-10
 
 
 @dataclass(frozen=True)
-class Weights:
+class LiuWeights:
     """The trade-offs of the objective."""
 
     balance: tuple[float, float]  # λ, 1 − λ
@@ -52,7 +52,7 @@ class Weights:
 
 
 @dataclass
-class State:
+class LiuState:
     """The unknowns, and what of the data the updates need."""
 
     X: list[Rows]
@@ -60,7 +60,7 @@ class State:
     V: Array
     U: list[Array]
     P: list[Array]
-    w: Weights
+    w: LiuWeights
     grams: list[Array] = field(init=False)
     XtV: list[Array] = field(init=False)
 
@@ -70,8 +70,8 @@ class State:
         normalise(self)
 
 
-def learn(
-    state: State,
+def learn_liu(
+    state: LiuState,
     n_samples: int,
     rng: np.random.Generator,
     *,
@@ -85,9 +85,9 @@ def learn(
     for sweep in range(1, max_iter + 1):
         sample = np.sort(rng.choice(len(state.V), n_samples, replace=False))
         update_V(state, sample)  # step 1
-        update_U(state)  # step 2
+        update_U_liu(state)  # step 2
         normalise(state)  # step 3
-        update_P(state, sample)  # step 4
+        update_P_liu(state, sample)  # step 4
         value, graph = watched(state, sample)
         if tol and sweep >= FIRST_STOP and (trace[-1] - value < tol or graph < SMALL_GRAPH):
             break
@@ -97,7 +97,7 @@ def learn(
     return *best, trace
 
 
-def update_V(state: State, sample: Array) -> None:
+def update_V(state: LiuState, sample: Array) -> None:
     """V ← V ∘ numerator / denominator, the label graph acting on the sampled rows."""
     V, w = state.V, state.w
     numerator = 4 * w.orthogonality * V
@@ -112,14 +112,14 @@ def update_V(state: State, sample: Array) -> None:
     state.V = V * (numerator / np.maximum(denominator, TINY))
 
 
-def update_U(state: State) -> None:
+def update_U_liu(state: LiuState) -> None:
     """U_t ← U_t ∘ (X_tᵀV) / (U_tVᵀV)."""
     VtV = state.V.T @ state.V
     state.XtV = [cross(X, state.V) for X in state.X]
     state.U = [U * (XtV / np.maximum(U @ VtV, TINY)) for U, XtV in zip(state.U, state.XtV, strict=True)]
 
 
-def normalise(state: State) -> None:
+def normalise(state: LiuState) -> None:
     """Columns of V to length 1; the first U takes up their lengths, the second does not (as released)."""
     lengths = np.maximum(np.linalg.norm(state.V, axis=0), 1e-15)
     state.V = state.V / lengths
@@ -127,7 +127,7 @@ def normalise(state: State) -> None:
     state.U = [state.U[0] * lengths, *state.U[1:]]
 
 
-def update_P(state: State, sample: Array) -> None:
+def update_P_liu(state: LiuState, sample: Array) -> None:
     """P_t = (X_tᵀX_t + ηρ X_sᵀL̂X_s + γI)⁻¹ X_tᵀV with L̂ = I − D^{-1/2}ŜŜᵀD^{-1/2}."""
     L, scale = state.L[sample], state.w.smoothness * len(sample) ** -0.1
     half = L / np.sqrt(degrees(L))[:, None]
@@ -139,7 +139,7 @@ def update_P(state: State, sample: Array) -> None:
     state.P = P
 
 
-def watched(state: State, sample: Array) -> tuple[float, float]:
+def watched(state: LiuState, sample: Array) -> tuple[float, float]:
     """The objective in unsquared norms that the authors watch, and its graph term alone."""
     w, L, V = state.w, state.L[sample], state.V[sample]
     LtV = L.T @ V

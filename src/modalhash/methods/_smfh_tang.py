@@ -31,7 +31,7 @@ from modalhash.methods._smfh_graph import Graph
 
 
 @dataclass(frozen=True)
-class Weights:
+class TangWeights:
     """The trade-offs of the objective."""
 
     balance: tuple[float, float]  # α, 1 − α
@@ -41,14 +41,14 @@ class Weights:
 
 
 @dataclass
-class State:
+class TangState:
     """The unknowns, and what of the data the updates need."""
 
     X: list[Rows]
     graph: Graph
     S: Array
     P: list[Array]
-    w: Weights
+    w: TangWeights
     U: list[Array] = field(init=False)
     XtS: list[Array] = field(init=False)
     grams: list[Array] = field(init=False)
@@ -60,13 +60,13 @@ class State:
         self.XtS = [cross(X, self.S) for X in self.X]
 
 
-def learn(state: State, *, max_iter: int, tol: float, report: Callable[[int, float], None]) -> list[float]:
+def learn_tang(state: TangState, *, max_iter: int, tol: float, report: Callable[[int, float], None]) -> list[float]:
     """Sweep until the objective falls by less than ``tol``; its trace."""
     trace: list[float] = []
     for sweep in range(1, max_iter + 1):
-        update_U(state)  # step 1
+        update_U_tang(state)  # step 1
         update_S(state)  # step 2
-        update_P(state)  # step 3
+        update_P_tang(state)  # step 3
         trace.append(objective(state))
         report(sweep, trace[-1])
         if tol and sweep > 1 and trace[-2] - trace[-1] < tol:
@@ -74,7 +74,7 @@ def learn(state: State, *, max_iter: int, tol: float, report: Callable[[int, flo
     return trace
 
 
-def update_U(state: State) -> None:
+def update_U_tang(state: TangState) -> None:
     """U_t = (SᵀS + (λ/α_t)I)⁻¹ SᵀX_t."""
     StS = state.S.T @ state.S
     state.U = [
@@ -83,7 +83,7 @@ def update_U(state: State) -> None:
     ]
 
 
-def update_S(state: State) -> None:
+def update_S(state: TangState) -> None:
     """S A + γ𝓛S = C with A = Σ α_tU_tU_tᵀ + (2β + λ)I and C = Σ X_t(α_tU_tᵀ + βP_t)."""
     w = state.w
     A = (2 * w.coupling + w.ridge) * np.eye(state.S.shape[1])
@@ -95,12 +95,12 @@ def update_S(state: State) -> None:
     state.XtS = [cross(X, state.S) for X in state.X]
 
 
-def update_P(state: State) -> None:
+def update_P_tang(state: TangState) -> None:
     """P_t = (X_tᵀX_t + (λ/β)I)⁻¹ X_tᵀS."""
     state.P = [ridge.solve(XtS) for ridge, XtS in zip(state.ridges, state.XtS, strict=True)]
 
 
-def objective(state: State) -> float:
+def objective(state: TangState) -> float:
     """Σ α_t‖X_t − SU_t‖² + β‖S − X_tP_t‖² + λ(‖U_t‖² + ‖P_t‖²), + γ tr(Sᵀ𝓛S) + λ‖S‖²."""
     w, S = state.w, state.S
     StS = S.T @ S

@@ -62,7 +62,7 @@ SWEEPS = {"v1": 1000, "v2": 25}
 
 
 @dataclass(frozen=True)
-class Weights:
+class CMFHWeights:
     """The trade-offs, one value per stacked feature where they differ between modalities."""
 
     factor: Array  # λ or 1 − λ (d1 + d2,)
@@ -186,7 +186,7 @@ class CMFH(PairedHasher):
         projected: Array = self.maps_[name].map(X) @ self.projections_[name]
         return projected
 
-    def _weights(self, widths: list[int]) -> Weights:
+    def _weights(self, widths: list[int]) -> CMFHWeights:
         balance = check_number(self.balance, "balance")
         if balance > 1:
             raise ValueError(f"balance is {balance}; expected a number from 0 to 1, the first modality's share")
@@ -194,9 +194,9 @@ class CMFH(PairedHasher):
         ridge = check_number(self.ridge, "ridge", positive=True)
         factor = np.repeat([balance, 1 - balance], widths)
         if self.variant == "v1":
-            return Weights(factor, np.full(len(factor), coupling), 2 * coupling, ridge, ridge, 1.0)
+            return CMFHWeights(factor, np.full(len(factor), coupling), 2 * coupling, ridge, ridge, 1.0)
         # v2: (μ XᵀX + γI)⁻¹ XᵀV was to be multiplied by μ and was divided by it
-        return Weights(factor, coupling * factor, coupling, ridge, ridge / coupling, coupling**-2)
+        return CMFHWeights(factor, coupling * factor, coupling, ridge, ridge / coupling, coupling**-2)
 
     def _stop_rule(self) -> tuple[int, float]:
         check_choice(self.variant, "variant", ("v1", "v2"))
@@ -221,12 +221,12 @@ def gram(X1: Rows, X2: Rows) -> Array:
     return np.block([[X1.gram(), between], [between.T, X2.gram()]])
 
 
-def update_U(XtV: Array, VtV: Array, w: Weights) -> Array:
+def update_U(XtV: Array, VtV: Array, w: CMFHWeights) -> Array:
     """U_t = (VᵀV + γI)⁻¹ VᵀX_t, both modalities next to each other."""
     return RidgeFactor(VtV, w.ridge).solve(XtV.T)
 
 
-def update_C(U: Array, P: Array, w: Weights) -> Array:
+def update_C(U: Array, P: Array, w: CMFHWeights) -> Array:
     """C of V = Σ X_t(λ_tU_tᵀ + μP_t) (Σ λ_tU_tU_tᵀ + (2μ + γ)I)⁻¹."""
     weighted = w.factor * U
     right = weighted + w.coupling * P.T
@@ -244,7 +244,7 @@ def norms(G: Array, XtV: Array, VtV: Array, U: Array, P: Array, parts: list[slic
     }
 
 
-def watched(squares: dict[str, list[float]], parts: list[slice], w: Weights) -> float:
+def watched(squares: dict[str, list[float]], parts: list[slice], w: CMFHWeights) -> float:
     """The objective with unsquared norms: what the authors' code watches and stops by."""
     root = {name: np.sqrt(values) for name, values in squares.items()}
     first = [t.start for t in parts]

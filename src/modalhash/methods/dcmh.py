@@ -158,7 +158,7 @@ class DCMH(DeepHasher):
     def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
         return LikelihoodLearner(self, data)
 
-    def _gradient(self, batch: Batch) -> Any:
+    def _gradient(self, batch: PairBatch) -> Any:
         """Gradient of n·b times the objective, for the outputs of a batch."""
         gradient = likelihood_gradient(batch.h, batch.other, batch.S)
         gradient += 2 * self.quantization * (batch.h - batch.B)
@@ -167,7 +167,7 @@ class DCMH(DeepHasher):
         return gradient
 
 
-class Batch:
+class PairBatch:
     """What the gradient for the outputs of a batch is made of."""
 
     def __init__(self, h: Any, own: Any, other: Any, S: Any, B: Any, positions: Any) -> None:
@@ -225,7 +225,7 @@ class LikelihoodLearner:
             at = torch.from_numpy(positions).to(own.device)
             own[at] = h.detach()
             S = self.data.similar_to_all(positions)
-            gradient = self.method._gradient(Batch(h.detach(), own, self.outputs_of[other], S, self.B[at], at))
+            gradient = self.method._gradient(PairBatch(h.detach(), own, self.outputs_of[other], S, self.B[at], at))
             if self.centred:
                 gradient -= gradient.mean(dim=0)
         h.backward(gradient / (len(own) * len(positions)))

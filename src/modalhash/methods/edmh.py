@@ -47,7 +47,7 @@ from modalhash.base import CrossModalHasher, Training
 from modalhash.features import FeatureMap
 from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import balanced_procrustes, sign, squared
-from modalhash.methods._label_views import label_views, squared_similarity
+from modalhash.methods._label_views import label_views, squared_products
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_int, check_memory, check_number
@@ -207,7 +207,7 @@ def code_objective(pulls: list[Array], B: list[Array], Z: list[Array], alpha: fl
 def similarity_size(Lt: list[sparse.csr_array], r: int, omega: float) -> float:
     """Σ ω_uv (r²‖S_uv‖² + ‖B_u Z_vᵀ‖²), the part of the objective that no step changes."""
     return sum(
-        (1.0 if u != v else omega) * (r**2 * squared_similarity(Lu, Lv) + float(r) * Lu.shape[0] * Lv.shape[0])
+        (1.0 if u != v else omega) * (r**2 * squared_products(Lu, Lv) + float(r) * Lu.shape[0] * Lv.shape[0])
         for u, Lu in enumerate(Lt)
         for v, Lv in enumerate(Lt)
     )

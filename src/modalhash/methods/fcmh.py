@@ -172,7 +172,7 @@ class FCMH(PairedHasher):
         report("groups", 1, 1)
 
         L = L[order].astype(np.float64)
-        problem = Problem(L, parts, alpha, beta, gamma)
+        problem = FCMHProblem(L, parts, alpha, beta, gamma)
         V = rng.standard_normal((len(L), n_bits))  # not feasible before the first V-step
         B = sign(rng.standard_normal((len(L), n_bits)))
         R = np.linalg.svd(rng.standard_normal((n_bits, n_bits)))[0]
@@ -200,7 +200,7 @@ class FCMH(PairedHasher):
         }
 
 
-class Problem:
+class FCMHProblem:
     """The steps of a sweep over pairs that are ordered by group; ``parts`` are the groups' rows."""
 
     def __init__(

@@ -49,7 +49,7 @@ from modalhash.codes import pack_signs
 from modalhash.features import FeatureMap
 from modalhash.kernel_choice import kernel_maps
 from modalhash.linalg import balanced_procrustes, sign, squared
-from modalhash.methods._label_views import label_views, squared_similarity
+from modalhash.methods._label_views import label_views, squared_products
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState, root_seed
 from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
@@ -150,7 +150,7 @@ class FMH(CrossModalHasher):
         report("features", 1, 1)
 
         N, r = Lt.shape[0], data.n_bits
-        constant = alpha * (float(N) ** 2 * r + r**2 * squared_similarity(Lt, Lt))  # ‖BDᵀ‖² and ‖rS‖²
+        constant = alpha * (float(N) ** 2 * r + r**2 * squared_products(Lt, Lt))  # ‖BDᵀ‖² and ‖rS‖²
         B = np.vstack([sign(view.rng.standard_normal((view.n, r))) for view in views])
         rng = np.random.default_rng([seed, 0])
         trace: list[float] = []

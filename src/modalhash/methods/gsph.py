@@ -172,7 +172,7 @@ class GSPH(LogisticHasher):
         views, items = {}, {}
         for i, (name, L) in enumerate(Y.items()):
             rows, items[name], counts = label_patterns(L)
-            views[name] = View.start(rows, counts, data.n_bits, np.random.default_rng([seed, i]))
+            views[name] = GSPHView.start(rows, counts, data.n_bits, np.random.default_rng([seed, i]))
         codes_trace = learn_codes(  # step 1
             list(views.values()),
             max_iter=max_iter,
@@ -207,7 +207,7 @@ class GSPH(LogisticHasher):
 
 
 @dataclass
-class View:
+class GSPHView:
     """Step 1's state of one modality."""
 
     Lt: Matrix
@@ -215,7 +215,7 @@ class View:
     A: Array
 
     @classmethod
-    def start(cls, L: Array, w: Array, q: int, rng: np.random.Generator) -> View:
+    def start(cls, L: Array, w: Array, q: int, rng: np.random.Generator) -> GSPHView:
         """Random signs for every row of L."""
         Lt = unit_rows(L)
         A = rng.choice([-1.0, 1.0], size=(len(L), q))
@@ -237,7 +237,7 @@ class View:
 
 
 def learn_codes(
-    views: list[View],
+    views: list[GSPHView],
     *,
     max_iter: int,
     tol: float,

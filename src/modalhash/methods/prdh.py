@@ -26,7 +26,7 @@ from typing import Any
 
 from modalhash._typing import PerModality
 from modalhash.methods._deep import DeepData, Hidden, Learner
-from modalhash.methods.dcmh import DCMH, Batch, likelihood_gradient
+from modalhash.methods.dcmh import DCMH, PairBatch, likelihood_gradient
 from modalhash.randomness import RandomState
 from modalhash.validation import check_number
 
@@ -122,7 +122,7 @@ class PRDH(DCMH):
             check_number(getattr(self, parameter), parameter)
         return super()._learner(data, report)
 
-    def _gradient(self, batch: Batch) -> Any:
+    def _gradient(self, batch: PairBatch) -> Any:
         """Gradient of n·b times the objective, for the outputs of a batch."""
         gradient = super()._gradient(batch)
         if self.intra:

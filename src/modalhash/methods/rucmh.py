@@ -173,8 +173,8 @@ class RUCMH(CrossModalHasher):
             "n_iter_": len(trace),
         }
 
-    def _weights(self) -> Weights:
-        return Weights(
+    def _weights(self) -> RUCMHWeights:
+        return RUCMHWeights(
             check_number(self.features, "features"),
             check_number(self.quantization, "quantization", positive=True),
             check_number(self.reconstruction, "reconstruction"),
@@ -194,7 +194,7 @@ class RUCMH(CrossModalHasher):
             for name, kernel in kernels.items()
         }
 
-    def _view(self, name: str, data: Training, feature_map: FeatureMap, seed: int) -> View:
+    def _view(self, name: str, data: Training, feature_map: FeatureMap, seed: int) -> RUCMHView:
         """Whitened principal components; anchors drawn by content."""
         X, column = data.X[name], list(data.X).index(name)
         phi = feature_map.fit_blocks(X, memory_limit=CACHE // len(data.X))
@@ -207,11 +207,11 @@ class RUCMH(CrossModalHasher):
         anchors = order[: check_int(self.n_references, "n_references", at_least=1)]
         pairs = np.empty(0, dtype=int) if data.pairs is None else data.pairs[:, column]
         square = scale**2 * sum(squared(block) for _, block in phi)
-        return View(phi, balanced_procrustes(scores, rng), rng, anchors, float(scale), float(square), pairs)
+        return RUCMHView(phi, balanced_procrustes(scores, rng), rng, anchors, float(scale), float(square), pairs)
 
 
 @dataclass(frozen=True)
-class Weights:
+class RUCMHWeights:
     """The trade-offs of the objective."""
 
     features: float  # a
@@ -222,7 +222,7 @@ class Weights:
 
 
 @dataclass
-class View:
+class RUCMHView:
     """State of one modality."""
 
     phi: FeatureBlocks
@@ -246,7 +246,7 @@ class View:
             yield rows, block * self.scale
 
 
-def align(views: list[View]) -> None:
+def align(views: list[RUCMHView]) -> None:
     """V is free up to a rotation: the one that brings pairs together, or the sign that makes the skewness ≥ 0."""
     first = views[0]
     for view in views:
@@ -257,7 +257,7 @@ def align(views: list[View]) -> None:
         view.B = sign(view.V)
 
 
-def update_W(view: View, w: Weights) -> None:
+def update_W(view: RUCMHView, w: RUCMHWeights) -> None:
     """W = (XᵀΩX + ridge I)⁻¹ XᵀΩB, then Ω = 1 / (2‖b − xW‖)."""
     d, r = view.phi.width, view.B.shape[1]
     gram, right = np.zeros((d, d)), np.zeros((d, r))
@@ -269,13 +269,13 @@ def update_W(view: View, w: Weights) -> None:
     view.omega = 1 / (2 * residuals(view) + 1e-8)
 
 
-def residuals(view: View) -> Array:
+def residuals(view: RUCMHView) -> Array:
     """‖b − xW‖ of every item."""
     length: Array = np.linalg.norm(view.B - view.phi.project(view.W * view.scale), axis=1)
     return length
 
 
-def update_V(view: View, others: list[View], w: Weights, neighbors: int) -> float:
+def update_V(view: RUCMHView, others: list[RUCMHView], w: RUCMHWeights, neighbors: int) -> float:
     """The balanced V nearest to all that it is drawn to; returns the terms of the objective with V but without B.
 
     As VᵀV = nI, every term but that of the pairs is linear in V; so is that of the pairs where all are paired.
@@ -308,7 +308,7 @@ def nearest_mean(V: Array, anchors: Array, neighbors: int) -> Array:
     return out
 
 
-def update_B(view: View, w: Weights) -> float:
+def update_B(view: RUCMHView, w: RUCMHWeights) -> float:
     """B = sgn(bV + ΩXW); returns the terms of the objective with B."""
     projected = view.phi.project(view.W * view.scale)
     view.B = sign(w.quantization * view.V + view.omega[:, None] * projected)

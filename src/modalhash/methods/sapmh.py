@@ -52,9 +52,9 @@ from typing import Any, ClassVar
 from modalhash._typing import Array, PerModality
 from modalhash.base import Training
 from modalhash.linalg import RidgeFactor, sign, squared
-from modalhash.methods._apmh import PartialHasher, State, shared_labels, update_H, update_mu, update_U
+from modalhash.methods._apmh import PartialHasher, PartialState, shared_labels, update_H, update_mu, update_U
 from modalhash.methods._sapmh_authors import NO_RIDGE, Multipliers, authors_step, authors_W
-from modalhash.methods._sapmh_codes import Similarity, Weights, balanced_step, code_target, update_W
+from modalhash.methods._sapmh_codes import SAPMHWeights, Similarity, balanced_step, code_target, update_W
 from modalhash.progress import Reporter
 from modalhash.randomness import RandomState
 from modalhash.validation import check_choice, check_int, check_number
@@ -157,7 +157,7 @@ class SAPMH(PartialHasher):
             view.ridge = ridge
             update_U(view, state.H)
         if self.variant == "authors":
-            S, w = Similarity(L, offset=1.0), Weights(theta, rho)
+            S, w = Similarity(L, offset=1.0), SAPMHWeights(theta, rho)
             state.W = authors_W(state.H, state.B, S, w, 0.5)
             layout.proximal = NO_RIDGE
             Z = sign(rng.standard_normal(state.B.shape))
@@ -166,7 +166,7 @@ class SAPMH(PartialHasher):
         else:
             S = Similarity(L)
             scale = sum(view.spread for view in views)
-            w = Weights(theta * scale / state.B.size, rho * scale / (data.n_bits**2 * S.square), ridge)
+            w = SAPMHWeights(theta * scale / state.B.size, rho * scale / (data.n_bits**2 * S.square), ridge)
             state.W = update_W(state.H, *code_target(state.B, S, w))
             for view in views:
                 update_mu(view)
@@ -291,6 +291,6 @@ class UAPMH(PartialHasher):
         return self._learned(maps, layout, state, theta, trace)
 
 
-def unsupervised_W(state: State, theta: float, ridge: float) -> Array:
+def unsupervised_W(state: PartialState, theta: float, ridge: float) -> Array:
     """W = (θHᵀH + λI)⁻¹ θHᵀB."""
     return RidgeFactor(theta * (state.H.T @ state.H), ridge).solve(theta * (state.H.T @ state.B))

@@ -169,9 +169,9 @@ class SCRATCH(PairedHasher):
         functions = {name: W[name] @ R.T if one_step else hashers[name].fit(B) for name in phi}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
-    def _weights(self, X: dict[str, Matrix]) -> Weights:
+    def _weights(self, X: dict[str, Matrix]) -> SCRATCHWeights:
         features = per_modality(self.reconstruction, X, "reconstruction")
-        return Weights(
+        return SCRATCHWeights(
             features={name: check_number(value, "reconstruction") for name, value in features.items()},
             labels=check_number(self.label_weight, "label_weight"),
             regression=check_number(self.regression, "regression", positive=True),
@@ -180,7 +180,7 @@ class SCRATCH(PairedHasher):
 
 
 @dataclass(frozen=True)
-class Weights:
+class SCRATCHWeights:
     """λ by modality, α, μ and γ."""
 
     features: dict[str, float]
@@ -209,7 +209,7 @@ def latent(
     W: dict[str, Array],
     B: Array,
     R: Array,
-    weights: Weights,
+    weights: SCRATCHWeights,
 ) -> Array:
     """Step 4, the best V. RᵀR = I, and every W adds μI: both go into the ridge. No W in the two-step variant."""
     left = weights.labels * (G @ G.T)
@@ -240,7 +240,7 @@ def objective(
     B: Array,
     R: Array,
     V: Array,
-    weights: Weights,
+    weights: SCRATCHWeights,
 ) -> float:
     """What the class minimises, γ terms included."""
     value = weights.labels * _square(L - V @ G) + _square(B - V @ R.T)

@@ -177,7 +177,7 @@ class SMFH(PairedHasher):
     def _tang(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = _smfh_tang.Weights(
+        w = _smfh_tang.TangWeights(
             self._balance(), self._number("coupling", True), self._number("graph"), self._number("ridge", True)
         )
         graph = Graph(list(X.values()), L, check_int(self.n_neighbors, "n_neighbors", at_least=1))
@@ -186,14 +186,14 @@ class SMFH(PairedHasher):
         spaces = [OwnSpace.of(values) for values in phi]
         S = rng.random((len(L), n_bits))
         P = [space.enter(rng.random((values.width, n_bits))) for space, values in zip(spaces, phi, strict=True)]
-        state = _smfh_tang.State([space.rows for space in spaces], graph, S, P, w)
-        trace = _smfh_tang.learn(state, **options)
+        state = _smfh_tang.TangState([space.rows for space in spaces], graph, S, P, w)
+        trace = _smfh_tang.learn_tang(state, **options)
         return maps, state.S, [space.leave(P) for space, P in zip(spaces, state.P, strict=True)], trace
 
     def _liu(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = _smfh_liu.Weights(
+        w = _smfh_liu.LiuWeights(
             self._balance(),
             self._number("coupling", True),
             self._number("graph"),
@@ -207,8 +207,8 @@ class SMFH(PairedHasher):
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
         V = rng.random((len(L), n_bits))
         U, P = ([rng.random((values.width, n_bits)) for values in phi] for _ in range(2))
-        state = _smfh_liu.State(phi, unit_rows(L), V, U, P, w)
-        V, P, trace = _smfh_liu.learn(state, n_samples, rng, **options)
+        state = _smfh_liu.LiuState(phi, unit_rows(L), V, U, P, w)
+        V, P, trace = _smfh_liu.learn_liu(state, n_samples, rng, **options)
         return maps, V, P, trace
 
     def _non_negative(self, X: dict[str, Matrix]) -> dict[str, Matrix]:

@@ -161,7 +161,7 @@ class TECH(PairedHasher):
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         report("features", 1, 1)
 
-        problem = Codes(
+        problem = TECHCodes(
             L.astype(np.float64),
             list(phi.values()) if eta else [],
             alpha=check_number(self.similarity, "similarity"),
@@ -185,7 +185,7 @@ class TECH(PairedHasher):
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
 
-class Codes:
+class TECHCodes:
     """Step 1: what its sweeps need of labels and features."""
 
     def __init__(self, L: Array, targets: list[Array], *, alpha: float, beta: float, gamma: float, eta: float) -> None:

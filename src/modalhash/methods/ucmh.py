@@ -58,7 +58,7 @@ SPARSE_BELOW = 0.15
 
 
 @dataclass(frozen=True)
-class Weights:
+class UCMHWeights:
     """The trade-offs common to all modalities."""
 
     coupling: float  # μ
@@ -67,14 +67,14 @@ class Weights:
 
 
 @dataclass
-class View:
+class UCMHView:
     """The state of one modality; U and W are the best ones for V whenever a V-step begins."""
 
     X: FeatureBlocks
     Lt: Matrix
     V: Array
     alpha: float
-    weights: Weights
+    weights: UCMHWeights
     U: Array = field(init=False)
     W: Array = field(init=False)
 
@@ -229,10 +229,10 @@ class UCMH(CrossModalHasher):
         # features are centred, so that XW has mean 0 where V − mean has: no threshold is needed
         return self.maps_[name].map(X) @ self.functions_[name]
 
-    def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, View]:
+    def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, UCMHView]:
         check_choice(self.init, "init", ("random", "pca"))
         alpha = per_modality(self.feature_weight, data.X, "feature_weight")
-        weights = Weights(
+        weights = UCMHWeights(
             coupling=check_number(self.coupling, "coupling", positive=True),
             graph=check_number(self.graph_weight, "graph_weight"),
             ridge=check_number(self.ridge, "ridge", positive=True),
@@ -243,7 +243,7 @@ class UCMH(CrossModalHasher):
         for i, (name, Lt) in enumerate(graph_labels(data.Y or {}).items()):
             phi = maps[name].fit_blocks(data.X[name], memory_limit=share)
             V = self._initial(phi, data.n_bits, np.random.default_rng([seed, i]))
-            views[name] = View(phi, Lt, V, check_number(alpha[name], "feature_weight", positive=True), weights)
+            views[name] = UCMHView(phi, Lt, V, check_number(alpha[name], "feature_weight", positive=True), weights)
         return views
 
     def _initial(self, phi: FeatureBlocks, n_bits: int, rng: np.random.Generator) -> Array:
@@ -263,12 +263,12 @@ def graph_labels(Y: dict[str, Array]) -> dict[str, Matrix]:
     return {name: sparse.csr_array(rows) if Y[name].mean() < SPARSE_BELOW else rows for name, rows in scaled.items()}
 
 
-def semantic_sum(views: dict[str, View]) -> Array:
+def semantic_sum(views: dict[str, UCMHView]) -> Array:
     """T = Σ L̃ᵀV."""
     return np.add.reduce([view.Lt.T @ view.V for view in views.values()])
 
 
-def objective(views: dict[str, View]) -> float:
+def objective(views: dict[str, UCMHView]) -> float:
     """The objective, from products that are there already."""
     total, graph = 0.0, 0.0
     for view in views.values():

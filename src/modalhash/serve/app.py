@@ -26,7 +26,7 @@ from modalhash.serve import (
     routes_state,
 )
 from modalhash.serve.http import RequestMiddleware
-from modalhash.serve.seats import Seat
+from modalhash.serve.seats import ProcessState
 from modalhash.serve.service import LeaseMiddleware, Service
 from modalhash.serve.settings import Settings
 
@@ -82,7 +82,7 @@ class ServiceApp(FastAPI):
         return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
 
 
-def make_app(engine: Engine, settings: Settings | None = None, *, seat: Seat | None = None) -> ServiceApp:
+def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessState | None = None) -> ServiceApp:
     """Return an ASGI app that serves an engine; the engine stays the caller's to close.
 
     If another engine takes its place in its folder, the app opens that, serves it from then on, and closes the old one
@@ -96,7 +96,7 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: Seat | N
     >>> app = make_app(Engine.open("engine"), Settings(writable=True))  # doctest: +SKIP
     """
     settings = settings or Settings()
-    seat = seat or Seat()
+    seat = seat or ProcessState()
     service = Service(engine, settings, seat)
     monitoring.configure_logging()
 
@@ -118,10 +118,10 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: Seat | N
     app.state.service = service
     errors.add_handlers(app)
     openapi.describe(app, lambda: service.engine.modalities, settings)
-    pages.add_routes(app)
+    pages.add_page_routes(app)
     routes_search.add_routes(app, service)
     routes_items.add_routes(app, service)
-    routes_duplicates.add_routes(app, service)
+    routes_duplicates.add_duplicate_routes(app, service)
     routes_state.add_routes(app, service)
     app.requests = RequestMiddleware(
         LeaseMiddleware(DirectRoutes(super(ServiceApp, app).__call__, app.routes), service),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from modalhash.serve.seats import EVERYBODY, LocalTally, Tally
+from modalhash.serve.seats import EVERYBODY, AddressCounter, LocalCounter
 from modalhash.serve.settings import Limits
 
 
@@ -28,9 +28,9 @@ class ConnectionTable:
     ``tally`` counts the connections of all workers; a worker can close its own alone.
     """
 
-    def __init__(self, limits: Limits, tally: Tally | None = None) -> None:
+    def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
         self._limits = limits
-        self._tally = LocalTally() if tally is None else tally
+        self._tally = LocalCounter() if tally is None else tally
         self._by_address: dict[str, set[Connection]] = {}
         self._addresses: dict[Connection, str] = {}
 

@@ -16,7 +16,7 @@ from modalhash.serve.access_tokens import Cookies, Token, Tokens
 from modalhash.serve.clients import Client, Role, TrustedProxies, client_of, set_client
 from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
 from modalhash.serve.monitoring import Metrics, log_exception, log_request
-from modalhash.serve.seats import Seat
+from modalhash.serve.seats import ProcessState
 from modalhash.serve.settings import Settings
 
 POLICY = (
@@ -54,7 +54,7 @@ CLIENT_CLOSED_REQUEST = 499
 class AccessControl:
     """Decides on requests by the host name they use, the site they come from, and the token."""
 
-    def __init__(self, settings: Settings, seat: Seat) -> None:
+    def __init__(self, settings: Settings, seat: ProcessState) -> None:
         self._tokens = Tokens(settings.token, settings.token_file)
         self._cookies = Cookies(settings.cookie_seconds, seat.cookie_key)
         self._head_bytes = settings.limits.head_bytes
@@ -231,7 +231,7 @@ class RequestMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, *, settings: Settings, metrics: Metrics, seat: Seat, make_place: Callable[[], bool]
+        self, app: ASGIApp, *, settings: Settings, metrics: Metrics, seat: ProcessState, make_place: Callable[[], bool]
     ) -> None:
         self.app, self.metrics, self._seat, self._make_place = app, metrics, seat, make_place
         self._access, self._limits, self._quiet = AccessControl(settings, seat), settings.limits, settings.quiet
@@ -246,15 +246,15 @@ class RequestMiddleware:
             return
         address = self._proxies.address(scope)
         set_client(scope, Client(address))
-        exchange = _Exchange(self._seat.next_number(), send)
-        self._count_under_way(address, 1)
+        exchange = _ResponseRecorder(self._seat.next_number(), send)
+        self._count_in_flight(address, 1)
         try:
             await self._respond(exchange, scope, receive, address)
         finally:
-            self._count_under_way(address, -1)
+            self._count_in_flight(address, -1)
             self._record(exchange, scope)
 
-    def _count_under_way(self, address: str, n: int) -> None:
+    def _count_in_flight(self, address: str, n: int) -> None:
         self.metrics.requests_under_way += n
         self._all_under_way = self._seat.all_under_way(self.metrics.requests_under_way)
         self._by_address.add(address, n)
@@ -267,7 +267,7 @@ class RequestMiddleware:
         if self._all_under_way > limits.requests and not self._make_place():
             raise busy_error(f"{limits.requests} requests are under way")
 
-    async def _respond(self, exchange: _Exchange, scope: Scope, receive: Receive, address: str) -> None:
+    async def _respond(self, exchange: _ResponseRecorder, scope: Scope, receive: Receive, address: str) -> None:
         limits = self._limits
         try:
             found = self._access.check(scope, address)
@@ -297,7 +297,7 @@ class RequestMiddleware:
         message = f"internal error; the log of the service says where, under request {number}"
         return json_response({"error": message, "status": 500, "request": number}, 500)
 
-    def _record(self, exchange: _Exchange, scope: Scope) -> None:
+    def _record(self, exchange: _ResponseRecorder, scope: Scope) -> None:
         seconds = time.perf_counter() - exchange.start
         status = exchange.status or CLIENT_CLOSED_REQUEST
         route = getattr(scope.get("route"), "path", "other")
@@ -317,7 +317,7 @@ class RequestMiddleware:
             )
 
 
-class _Exchange:
+class _ResponseRecorder:
     """One request with its number, and its response on the way out."""
 
     def __init__(self, number: int, send: Send) -> None:

@@ -19,7 +19,7 @@ CONTENT_TYPES = {
 _PACKAGE = Path(__file__).parent
 
 
-def add_routes(app: FastAPI) -> None:
+def add_page_routes(app: FastAPI) -> None:
     """Add the routes that people open in a browser."""
 
     @app.get("/", include_in_schema=False)

@@ -17,7 +17,7 @@ from modalhash.serve.settings import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS
 N_GROUPS = 50
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_duplicate_routes(app: FastAPI, service: Service) -> None:
     """Add the route of duplicates."""
 
     @app.get("/duplicates", response_model=schemas.DuplicatesResponse, responses=error_responses(), tags=["items"])
@@ -34,10 +34,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
         The first request after a change compares all items. In a large engine it may be answered with 503; the work
         goes on, and a later request gets what was found.
         """
-        return json_response(await service.in_thread("duplicates", _find, service, modality, where, limit, offset))
+        return json_response(
+            await service.in_thread("duplicates", _find_duplicates, service, modality, where, limit, offset)
+        )
 
 
-def _find(service: Service, modality: str | None, where: str | None, limit: int, offset: int) -> dict[str, Any]:
+def _find_duplicates(
+    service: Service, modality: str | None, where: str | None, limit: int, offset: int
+) -> dict[str, Any]:
     if modality is not None:
         service.searcher.check_modalities(modality)
     try:

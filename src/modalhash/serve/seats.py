@@ -33,7 +33,7 @@ EVERYBODY = ""
 """The address under which a tally counts all addresses together."""
 
 
-class Tally(Protocol):
+class AddressCounter(Protocol):
     """Counts something by address, in all workers of a service."""
 
     def add(self, address: str, n: int) -> None:
@@ -53,7 +53,7 @@ class WrongTokenCount(Protocol):
         """Return for how long tokens of an address are not looked at; 0 if they are."""
 
 
-class LocalTally:
+class LocalCounter:
     """Counts in this process."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class LocalTally:
         return self._counts[address]
 
 
-class Seat:
+class ProcessState:
     """The place of a process in its service. This one has the service to itself."""
 
     def __init__(self) -> None:
@@ -92,9 +92,9 @@ class Seat:
         """Note how many requests this process has under way, and return how many there are in all."""
         return own
 
-    def tally(self, name: str) -> Tally:
+    def tally(self, name: str) -> AddressCounter:
         """Return a count by address that all workers keep together."""
-        return LocalTally()
+        return LocalCounter()
 
     def has_more_connections(self, waiting: int) -> bool:
         """Return whether this process has more connections than another worker, with so many it has not counted yet."""
@@ -115,7 +115,7 @@ class Seat:
 # -- several workers
 
 
-class Board:
+class SharedCounters:
     """The memory that workers share.
 
     Parameters
@@ -130,7 +130,7 @@ class Board:
         self.n_rows = (len(self.values) - _N_COMMON) // _ROW
 
     @classmethod
-    def create(cls, path: Path, n_rows: int) -> Board:
+    def create(cls, path: Path, n_rows: int) -> SharedCounters:
         """Make a board for so many processes."""
         with path.open("xb") as file:
             file.truncate(_BYTES * (_N_COMMON + n_rows * _ROW))
@@ -152,10 +152,10 @@ class Board:
         self.values[self.field(row, _NUMBER)] = number
 
 
-class SharedTally:
+class SharedCounter:
     """Counts by address on a board."""
 
-    def __init__(self, board: Board, row: int, tally: int, buckets: Callable[[str], tuple[int, ...]]) -> None:
+    def __init__(self, board: SharedCounters, row: int, tally: int, buckets: Callable[[str], tuple[int, ...]]) -> None:
         self._board, self._row, self._tally, self._buckets = board, row, tally, buckets
 
     def add(self, address: str, n: int) -> None:
@@ -175,7 +175,7 @@ class SharedWrongTokens:
 
     def __init__(
         self,
-        board: Board,
+        board: SharedCounters,
         row: int,
         buckets: Callable[[str], tuple[int, ...]],
         limit: int,
@@ -212,7 +212,7 @@ class SharedWrongTokens:
         return round(1000 * self._clock())
 
 
-class WorkerPlace(NamedTuple):
+class WorkerArguments(NamedTuple):
     """What a worker is told about its service when it starts."""
 
     board: Path
@@ -223,14 +223,14 @@ class WorkerPlace(NamedTuple):
     metrics_folder: Path
 
 
-class WorkerSeat(Seat):
+class WorkerState(ProcessState):
     """The place of a worker."""
 
-    def __init__(self, place: WorkerPlace) -> None:
+    def __init__(self, place: WorkerArguments) -> None:
         super().__init__()
         self.started, self.metrics_folder = place.started, place.metrics_folder
         self.cookie_key = hashlib.blake2b(b"cookies", key=place.key).digest()
-        self._board, self._row = Board(place.board), place.row
+        self._board, self._row = SharedCounters(place.board), place.row
         self._board.values[self._board.field(self._row, _PID)] = os.getpid()
 
         @lru_cache(4096)
@@ -254,8 +254,8 @@ class WorkerSeat(Seat):
         board.values[board.field(self._row, _UNDER_WAY)] = own
         return sum(board.values[board.field(row, _UNDER_WAY)] for row in range(board.n_rows))
 
-    def tally(self, name: str) -> Tally:
-        return SharedTally(self._board, self._row, TALLIES.index(name), self._buckets)
+    def tally(self, name: str) -> AddressCounter:
+        return SharedCounter(self._board, self._row, TALLIES.index(name), self._buckets)
 
     def has_more_connections(self, waiting: int) -> bool:
         board, tally, buckets = self._board, TALLIES.index("connections"), self._buckets(EVERYBODY)

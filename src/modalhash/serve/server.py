@@ -32,7 +32,7 @@ from modalhash.serve.clients import TrustedProxies, client_key
 from modalhash.serve.connections import ConnectionTable
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
 from modalhash.serve.monitoring import ERROR_HANDLER, log_event
-from modalhash.serve.seats import Seat
+from modalhash.serve.seats import ProcessState
 from modalhash.serve.settings import Limits, Settings
 
 SWITCH_INTERVAL = 0.0005
@@ -90,7 +90,7 @@ class MalformedRequestError(Exception):
     """The head of a request is not as HTTP has it, though its parser lets it pass."""
 
 
-class Protocol(HttpToolsProtocol):
+class TimedProtocol(HttpToolsProtocol):
     """uvicorn's connection, with limits on how long to wait and how much to read, and JSON errors."""
 
     limits: ClassVar[Limits]
@@ -108,7 +108,7 @@ class Protocol(HttpToolsProtocol):
     """Whether what arrives is no longer looked at."""
 
     @classmethod
-    def for_settings(cls, settings: Settings, seat: Seat) -> type[Protocol]:
+    def for_settings(cls, settings: Settings, seat: ProcessState) -> type[TimedProtocol]:
         """Return the protocol of one service: its connections share limits and a table."""
         members = {
             "limits": settings.limits,
@@ -256,7 +256,7 @@ class Acceptor:
     whoever shares a worker with more of them waits longer for every answer.
     """
 
-    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], seat: Seat) -> None:
+    def __init__(self, sock: socket.socket, make_protocol: Callable[[], asyncio.Protocol], seat: ProcessState) -> None:
         self._sock, self._make_protocol, self._seat = sock, make_protocol, seat
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -316,7 +316,11 @@ class Server(uvicorn.Server):
     """uvicorn's server, which calls ``on_ready`` when it listens and for which a signal to stop is no failure."""
 
     def __init__(
-        self, config: uvicorn.Config, on_ready: Callable[[], None], seat: Seat, control: Connection | None = None
+        self,
+        config: uvicorn.Config,
+        on_ready: Callable[[], None],
+        seat: ProcessState,
+        control: Connection | None = None,
     ) -> None:
         super().__init__(config)
         self._on_ready, self._seat, self._control = on_ready, seat, control
@@ -362,7 +366,7 @@ class Server(uvicorn.Server):
             server.close()
         protocol = self.config.http_protocol_class
         assert isinstance(protocol, type)
-        assert issubclass(protocol, Protocol)
+        assert issubclass(protocol, TimedProtocol)
         protocol.is_retiring = True
         limits = protocol.limits
         with contextlib.suppress(TimeoutError):
@@ -389,11 +393,11 @@ def make_server(
     engine: Engine,
     settings: Settings,
     on_ready: Callable[[], None],
-    seat: Seat | None = None,
+    seat: ProcessState | None = None,
     control: Connection | None = None,
 ) -> Server:
     """Return a server that is ready to run and has done once whatever is slow the first time."""
-    seat = seat or Seat()
+    seat = seat or ProcessState()
     app = make_app(engine, settings, seat=seat)
     app.state.service.warm_up()
     logger = logging.getLogger("uvicorn.error")
@@ -401,7 +405,7 @@ def make_server(
     logger.setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
-        http=Protocol.for_settings(settings, seat),
+        http=TimedProtocol.for_settings(settings, seat),
         timeout_graceful_shutdown=int(settings.limits.request_seconds),
         ws="none",
         lifespan="on",
@@ -419,7 +423,7 @@ def run(
     sock: socket.socket,
     *,
     on_ready: Callable[[], None],
-    seat: Seat | None = None,
+    seat: ProcessState | None = None,
     control: Connection | None = None,
 ) -> None:
     """Serve until a signal to stop; requests that are under way are answered first.

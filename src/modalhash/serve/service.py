@@ -24,7 +24,7 @@ from modalhash.serve.errors import busy_error
 from modalhash.serve.media import Thumbnails
 from modalhash.serve.monitoring import LOGGER, Metrics
 from modalhash.serve.searcher import Searcher
-from modalhash.serve.seats import Seat
+from modalhash.serve.seats import ProcessState
 from modalhash.serve.settings import Settings
 from modalhash.serve.uploads import BodyBudget
 from modalhash.store import StoreError
@@ -60,9 +60,9 @@ _leased: ContextVar[ServedEngine | None] = ContextVar("leased", default=None)
 class Service:
     """An engine and the state that is needed to serve it; the engine is the caller's to close."""
 
-    def __init__(self, engine: Engine, settings: Settings, seat: Seat | None = None) -> None:
+    def __init__(self, engine: Engine, settings: Settings, seat: ProcessState | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
-        self.seat = seat or Seat()
+        self.seat = seat or ProcessState()
         self.metrics = Metrics(
             started=self.seat.started,
             pids=self.seat.pids,
@@ -96,7 +96,7 @@ class Service:
         return (_leased.get() or self._served).searcher
 
     @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
+    def current_engine(self) -> Iterator[None]:
         """Give whoever is in this block the newest engine, the same one until the end; it stays open so long."""
         with self._lock:
             served = self._served
@@ -120,7 +120,7 @@ class Service:
 
     def _change(self, work: Callable[..., Value], *arguments: Any) -> Value:
         for _ in range(MAX_REPLACEMENTS):
-            with self.lease():
+            with self.current_engine():
                 try:
                     result = work(*arguments)
                     self.seat.note_change(self.engine.generation)
@@ -128,14 +128,14 @@ class Service:
                 except EngineReplacedError:
                     pass
             try:
-                self.follow()
+                self.open_replacement()
             except (ValueError, OSError, StoreError) as error:
                 self._log("engine_not_followed", str(error))
                 raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
         raise busy_error("the engine is being replaced again and again")
 
     @property
-    def lags_behind(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether another worker has made a change in an engine that took the place of the one that is served here.
 
         That change may be acknowledged, so no search may be answered without it.
@@ -143,11 +143,11 @@ class Service:
         engine = self._served.engine
         return self.seat.is_changed_elsewhere(engine.generation) and engine.replaced
 
-    async def catch_up(self) -> None:
+    async def wait_for_replacement(self) -> None:
         """Wait until the engine that is in place is served."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._executors["follow"], self.follow)
+            await loop.run_in_executor(self._executors["follow"], self.open_replacement)
         except (ValueError, OSError, StoreError) as error:
             self._log("engine_not_followed", str(error))
             raise busy_error("the engine was replaced, and the new one cannot be opened; see the log") from error
@@ -159,7 +159,7 @@ class Service:
         self._follow_after = time.monotonic() + RETRY_SECONDS
         self._executors["follow"].submit(self._try_to_follow)
 
-    def follow(self) -> None:
+    def open_replacement(self) -> None:
         """Serve the engine that took the place of the one that is served; raises if that cannot be opened."""
         with self._opening:
             old = self._served
@@ -180,7 +180,7 @@ class Service:
 
     def _try_to_follow(self) -> None:
         try:
-            self.follow()
+            self.open_replacement()
         except Exception as error:  # the old one goes on answering, and a later request tries again
             self._log("engine_not_followed", str(error))
 
@@ -217,8 +217,8 @@ class LeaseMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if self.service.lags_behind:
-            await self.service.catch_up()
+        if self.service.is_stale:
+            await self.service.wait_for_replacement()
         self.service.follow_if_replaced()
-        with self.service.lease():
+        with self.service.current_engine():
             await self.app(scope, receive, send)

@@ -20,7 +20,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from modalhash.serve.errors import HTTPError, busy_error, field_error, too_many_error
-from modalhash.serve.seats import LocalTally, Tally
+from modalhash.serve.seats import AddressCounter, LocalCounter
 from modalhash.serve.settings import MAX_LABELS, MAX_TEXT_LENGTH, Limits
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -35,9 +35,9 @@ SLOW_SECONDS = 1.0
 class BodyBudget:
     """Counts the bodies that are arriving, by address, and the bytes of all that are in memory."""
 
-    def __init__(self, limits: Limits, tally: Tally | None = None) -> None:
+    def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
         self.limits = limits
-        self._tally = LocalTally() if tally is None else tally
+        self._tally = LocalCounter() if tally is None else tally
         self.used = 0
         self._arriving: dict[str, set[BodyReader]] = {}
 

@@ -26,7 +26,7 @@ from types import FrameType
 
 from modalhash.engine import Engine
 from modalhash.serve.monitoring import ERROR_HANDLER, LOGGER, configure_logging
-from modalhash.serve.seats import Board, WorkerPlace, WorkerSeat
+from modalhash.serve.seats import SharedCounters, WorkerArguments, WorkerState
 from modalhash.serve.server import RETIRE, run
 from modalhash.serve.settings import Limits, Settings
 
@@ -77,7 +77,7 @@ def run_workers(
 
 
 def _work(
-    open_engine: OpenEngine, settings: Settings, sock: socket.socket, place: WorkerPlace, control: Connection
+    open_engine: OpenEngine, settings: Settings, sock: socket.socket, place: WorkerArguments, control: Connection
 ) -> None:
     """Be a worker."""
     with suppress(OSError):  # of a terminal only the supervisor gets signals, and passes them on
@@ -85,7 +85,7 @@ def _work(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        seat = WorkerSeat(place)
+        seat = WorkerState(place)
         engine = open_engine()
     except Exception as error:
         control.send((FAILED, " ".join(str(error).split()) or type(error).__name__))
@@ -107,7 +107,7 @@ def share_limits(limits: Limits, n_workers: int) -> Limits:
 
 
 @dataclass(eq=False)
-class _Worker:
+class _WorkerProcess:
     """A process that serves, or is about to, or will end."""
 
     process: BaseProcess
@@ -117,7 +117,7 @@ class _Worker:
     is_ready: bool = False
     is_leaving: bool = False
     """Whether it was told to end."""
-    successor_of: _Worker | None = None
+    successor_of: _WorkerProcess | None = None
     problem: str = ""
 
 
@@ -140,10 +140,10 @@ class Supervisor:
         self._metrics_folder.mkdir()
         self._board_path = folder / "board"
         # each worker may overlap with its successor
-        self._board = Board.create(self._board_path, 2 * n_workers)
+        self._board = SharedCounters.create(self._board_path, 2 * n_workers)
         self._free_rows = set(range(2 * n_workers))
         self._key, self._started = secrets.token_bytes(32), time.monotonic()
-        self._workers: list[_Worker] = []
+        self._workers: list[_WorkerProcess] = []
         self._to_replace: deque[int] = deque()
         self._retries: dict[int, float] = {}
         """When a slot whose worker could not start is tried again."""
@@ -160,7 +160,7 @@ class Supervisor:
                 for slot in range(self._n):
                     self._start(slot)
                 while self._workers or self._retries:
-                    self._turn(signals)
+                    self._run_once(signals)
             finally:
                 for worker in self._workers:  # only after an error: nobody is left otherwise
                     worker.process.terminate()
@@ -168,17 +168,17 @@ class Supervisor:
                     worker.process.join(KILL_SECONDS)
                 ERROR_HANDLER.flush()
 
-    def _turn(self, signals: socket.socket) -> None:
+    def _run_once(self, signals: socket.socket) -> None:
         """Wait for something to happen, and do what it takes."""
         channels = {worker.control: worker for worker in self._workers if not worker.control.closed}
         sentinels = {worker.process.sentinel: worker for worker in self._workers}
         happened = wait([signals, *channels, *sentinels], self._seconds_to_wait())
         for channel, worker in channels.items():
             if channel in happened:
-                self._hear(worker)
+                self._on_message(worker)
         for sentinel, worker in sentinels.items():
             if sentinel in happened:
-                self._bury(worker)
+                self._on_exit(worker)
         if signals in happened:
             for number in signals.recv(64):
                 self._on_signal(number)
@@ -193,19 +193,19 @@ class Supervisor:
 
     # -- workers come and go
 
-    def _start(self, slot: int, successor_of: _Worker | None = None) -> None:
+    def _start(self, slot: int, successor_of: _WorkerProcess | None = None) -> None:
         row = min(self._free_rows)
         self._free_rows.remove(row)
-        place = WorkerPlace(self._board_path, row, self._key, self._started, self._metrics_folder)
+        place = WorkerArguments(self._board_path, row, self._key, self._started, self._metrics_folder)
         control, their_end = self._context.Pipe()
         arguments = (self._open_engine, self._settings, self._sock, place, their_end)
         process = self._context.Process(target=_work, args=arguments, name=f"worker {slot + 1}")
         with _environment(METRICS_VARIABLE, str(self._metrics_folder)):
             process.start()
         their_end.close()
-        self._workers.append(_Worker(process, control, slot, row, successor_of=successor_of))
+        self._workers.append(_WorkerProcess(process, control, slot, row, successor_of=successor_of))
 
-    def _hear(self, worker: _Worker) -> None:
+    def _on_message(self, worker: _WorkerProcess) -> None:
         """Take a message of a worker."""
         try:
             kind, text = worker.control.recv()
@@ -219,7 +219,7 @@ class Supervisor:
         self._failures.pop(worker.slot, None)
         before = worker.successor_of
         if before is not None and before in self._workers:
-            self._dismiss(before)
+            self._retire(before)
         elif before is not None:  # which did not wait to be replaced
             self._replace_next()
         if not self._was_ready and sum(one.is_ready for one in self._workers) == self._n:
@@ -227,16 +227,16 @@ class Supervisor:
             self._on_ready()
 
     @staticmethod
-    def _dismiss(worker: _Worker) -> None:
+    def _retire(worker: _WorkerProcess) -> None:
         """Let a worker end its connections one by one."""
         worker.is_leaving = True
         with suppress(OSError):
             worker.control.send(RETIRE)
 
-    def _bury(self, worker: _Worker) -> None:
+    def _on_exit(self, worker: _WorkerProcess) -> None:
         """See to what remains to be done when a worker has ended."""
         if not worker.control.closed and worker.control.poll():
-            self._hear(worker)  # why, if it had time to say
+            self._on_message(worker)  # why, if it had time to say
         worker.process.join()
         worker.control.close()
         self._workers.remove(worker)
@@ -295,7 +295,7 @@ class Supervisor:
                     return
 
 
-def _log(event: str, worker: _Worker) -> None:
+def _log(event: str, worker: _WorkerProcess) -> None:
     """Tell the operator of a worker that has ended."""
     fields = {
         "event": event,

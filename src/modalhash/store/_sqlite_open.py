@@ -101,7 +101,7 @@ def connect(
             n_bits = check_n_bits(connection, path, n_bits)
             if _words.has_words(connection) and not _words.is_current(connection, searched_fields):
                 with transaction(connection):
-                    _words.bring_up(connection, searched_fields)
+                    _words.update_index(connection, searched_fields)
             return connection, n_bits
     except BaseException:
         if connection is not None:

@@ -90,7 +90,7 @@ def create(connection: sqlite3.Connection, n_bits: int) -> None:
             for statement in _CREATE:
                 connection.execute(statement.format(**values))
             if _words.has_words(connection):
-                _words.bring_up(connection, None)
+                _words.update_index(connection, None)
 
 
 def check_n_bits(connection: sqlite3.Connection, path: Path, n_bits: int | None) -> int:

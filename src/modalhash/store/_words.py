@@ -71,7 +71,7 @@ def is_current(connection: sqlite3.Connection, fields: Iterable[str] | None) -> 
     )
 
 
-def bring_up(connection: sqlite3.Connection, fields: Iterable[str] | None) -> None:
+def update_index(connection: sqlite3.Connection, fields: Iterable[str] | None) -> None:
     """Make the index current, in the caller's transaction."""
     before = _get(connection, "searched_fields")
     wanted = _as_json(fields) if fields is not None else before or _as_json(SEARCHED_FIELDS)
@@ -112,7 +112,7 @@ def merge_some(connection: sqlite3.Connection, *, begin: bool) -> bool:
     return connection.total_changes - before >= 2  # one change is that nothing was to be done
 
 
-class WordFacts:
+class WordStatistics:
     """How many items have a word, and whether any has several words: remembered until the store changes.
 
     A search asks for the words of its text twice, and searches ask for the same words again and again.
@@ -125,7 +125,7 @@ class WordFacts:
         self._counts: dict[str, int] = {}
         self._together: dict[str, bool] = {}
 
-    def bring_up(self, connection: sqlite3.Connection) -> None:
+    def update_index(self, connection: sqlite3.Connection) -> None:
         """Forget all if anybody has written since the last call."""
         others, own = connection.execute("PRAGMA data_version").fetchone()[0], connection.total_changes
         if self._state != (others, own) or len(self._counts) + len(self._together) > MAX_REMEMBERED:
@@ -152,7 +152,7 @@ class WordFacts:
 
 def find_items(
     connection: sqlite3.Connection,
-    facts: WordFacts,
+    facts: WordStatistics,
     query: str,
     test: str,
     values: list[Any],
@@ -164,7 +164,7 @@ def find_items(
 
     ``every`` finds those alone that have all words, except for words that most items have.
     """
-    facts.bring_up(connection)
+    facts.update_index(connection)
     most = facts.most
     counts = {word: facts.count(connection, word) for word in quoted_words(query)}
     ranked = {word: n for word, n in counts.items() if 0 < n <= most}

@@ -130,7 +130,7 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._closed = self._warned = False
         self._found = FoundNumbers()
-        self._word_facts = _words.WordFacts()
+        self._word_facts = _words.WordStatistics()
 
     def __enter__(self) -> Self:
         return self

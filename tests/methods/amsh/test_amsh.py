@@ -13,7 +13,7 @@ from modalhash import AMSH
 from modalhash._parallel import blas_threads
 from modalhash.data import generate, twin
 from modalhash.evaluation import mean_average_precision
-from modalhash.items import Items
+from modalhash.items import TrainingItems
 
 
 def small(**parameters):
@@ -143,7 +143,7 @@ def test_a_path_is_what_separate_fits_give(parameters):
 
 
 def test_a_path_takes_items_and_refuses_wrong_lengths(data):
-    items = Items(data.X, data.Y)
+    items = TrainingItems(data.X, data.Y)
     assert set(small().fit_path(items, n_bits=[4, 8])) == {4, 8}
     for wrong in ((), (8, 8)):
         with pytest.raises(ValueError, match="expected code lengths, each once"):

@@ -15,7 +15,7 @@ from modalhash.codes import pack_signs
 from modalhash.data import generate
 from modalhash.evaluation import mean_average_precision
 from modalhash.features import AnchorKernel, Linear
-from modalhash.items import Items
+from modalhash.items import TrainingItems
 from modalhash.methods.label_oracle import LabelOracle
 from modalhash.methods.rlh import codes, own_codes
 from modalhash.methods.rlh.label_space import LabelSpace, Relevance, label_patterns, leading_directions
@@ -193,7 +193,7 @@ def sources(rng, n_modalities, *, k=6, n=30):
 
 def problem(rng, n_modalities, graded=0.0):
     modalities, labels, patterns = sources(rng, n_modalities)
-    return codes.Problem(modalities, labels, Relevance(patterns, graded), [0]), patterns
+    return codes.RelevanceProblem(modalities, labels, Relevance(patterns, graded), [0]), patterns
 
 
 def schedule(*, cross=1.0, mixed=1.0, labels=1.0, steps=1, batch_size=64):
@@ -264,10 +264,10 @@ def test_the_likelihood_of_items_held_out_rises(data):
     new_patterns, new_member = label_patterns(sparse.csr_array(Yq))
     new = codes.Source.of(4 * part.phi._compute(Xq, slice(None)) @ part.weights[-1], new_member)
     new_labels = codes.Source.of(3 * reference.unit(new_patterns.toarray()), np.arange(new_patterns.shape[0]))
-    unseen = codes.Problem([new], new_labels, Relevance(new_patterns), [0])
+    unseen = codes.RelevanceProblem([new], new_labels, Relevance(new_patterns), [0])
     draw = codes.Sampler(unseen, schedule(), 60, np.random.default_rng(1))
     held_out = [draw(step) for step in range(4)]
-    seen = codes.Problem([codes.Source.of(4 * S, member)], labels, Relevance(space.patterns), [0])
+    seen = codes.RelevanceProblem([codes.Source.of(4 * S, member)], labels, Relevance(space.patterns), [0])
     ends = []
     for steps in (1, 60, 400):
         model, trace = codes.learn_codes(seen, 16, schedule(steps=steps))
@@ -290,7 +290,7 @@ def test_gradient_of_own_codes_is_the_references(n_modalities, monkeypatch):
     own = own_codes.OwnCodes(n_modalities, len(kinds), 6, 5)
     own.values[:] = rng.normal(size=len(own.values))
     B = np.sign(rng.normal(size=(len(found.labels.S), 5))).astype(np.float32)
-    slope = own_codes.gradient(found, own, B, cross, number, 1.3, np.random.default_rng(5))
+    slope = own_codes.own_gradient(found, own, B, cross, number, 1.3, np.random.default_rng(5))
 
     again, L = np.random.default_rng(5), patterns.toarray()
     halves = (0, 1) if n_modalities == 1 else (None, None)
@@ -430,7 +430,7 @@ def test_lengths_share_posteriors(data, monkeypatch):
 
 
 def test_a_path_takes_items_and_refuses_wrong_lengths(data):
-    assert set(small(steps=5).fit_path(Items(data.X, data.Y), n_bits=[4, 8])) == {4, 8}
+    assert set(small(steps=5).fit_path(TrainingItems(data.X, data.Y), n_bits=[4, 8])) == {4, 8}
     for wrong in ((), (8, 8)):
         with pytest.raises(ValueError, match="expected code lengths, each once"):
             small().fit_path(data.X, data.Y, n_bits=wrong)

@@ -195,7 +195,7 @@ def _is_index(name: str) -> bool:
     return name.startswith("__index_level_")
 
 
-class _File:
+class _ArrowFile:
     """A Parquet file, or an Arrow file or stream, by its portions."""
 
     def __init__(self, schema: Any, sizes: list[int], read: Any, declared: list[int]) -> None:
@@ -216,7 +216,7 @@ class _File:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_File]:
+def _opened(path: Path) -> Iterator[_ArrowFile]:
     pyarrow = require("pyarrow", extra=EXTRA, why=WHY)
     with path.open("rb") as file:
         head = file.read(6)
@@ -224,7 +224,7 @@ def _opened(path: Path) -> Iterator[_File]:
         parquet = require("pyarrow.parquet", extra=EXTRA, why=WHY)
         with parquet.ParquetFile(path, memory_map=False, pre_buffer=False) as table:
             groups = [table.metadata.row_group(number) for number in range(table.num_row_groups)]
-            yield _File(
+            yield _ArrowFile(
                 table.schema_arrow,
                 [group.num_rows for group in groups],
                 lambda number, columns: table.read_row_group(number, columns=columns, use_threads=False),
@@ -242,7 +242,7 @@ def _opened(path: Path) -> Iterator[_File]:
         else:
             with ipc.open_stream(source, options=ipc.IpcReadOptions(use_threads=False)) as stream:
                 schema, batches = stream.schema, list(stream)
-        yield _File(
+        yield _ArrowFile(
             schema,
             [batch.num_rows for batch in batches],
             lambda number, columns: pyarrow.Table.from_batches([batches[number]]).select(columns),

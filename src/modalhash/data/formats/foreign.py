@@ -92,7 +92,7 @@ class ForeignFile:
             "memory": max(left, 0), "seconds": seconds, "options": self.options,
         }  # fmt: skip
         try:
-            taken = _Worker.for_request(request)
+            taken = _Reader.for_request(request)
         except _EndedError:
             raise OSError(f"{self.path}: the process to read it could not be started ({sys.executable})") from None
         with taken as worker:
@@ -151,7 +151,7 @@ class _EndedError(Exception):
 class _Reply:
     """A reply as it arrives: a line that describes arrays, and their bytes."""
 
-    def __init__(self, worker: _Worker, path: Path, memory: int, left: int) -> None:
+    def __init__(self, worker: _Reader, path: Path, memory: int, left: int) -> None:
         self._worker, self._path, self._memory, self._left = worker, path, memory, left
         self.received = 0
         line = worker.readline(_HEADER_BYTES)
@@ -219,10 +219,10 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
 # -- the process
 
 
-class _Worker:
+class _Reader:
     """A process that reads files, one request at a time; it is kept for the next one while all goes well."""
 
-    _idle: list[_Worker] = []  # noqa: RUF012 - shared by all, under the lock
+    _idle: list[_Reader] = []  # noqa: RUF012 - shared by all, under the lock
     _lock = threading.Lock()
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ class _Worker:
                 worker.stop()
 
     @classmethod
-    def for_request(cls, request: dict[str, Any]) -> _Worker:
+    def for_request(cls, request: dict[str, Any]) -> _Reader:
         """Return a process that has taken the request."""
         with cls._lock:
             worker = cls._idle.pop() if cls._idle else None
@@ -260,7 +260,7 @@ class _Worker:
                 return worker._take(request)
         return cls()._take(request)
 
-    def _take(self, request: dict[str, Any]) -> _Worker:
+    def _take(self, request: dict[str, Any]) -> _Reader:
         try:
             self._requests.write(json.dumps(request).encode() + b"\n")
             self._requests.flush()
@@ -273,7 +273,7 @@ class _Worker:
         self._timer.start()
         return self
 
-    def __enter__(self) -> _Worker:
+    def __enter__(self) -> _Reader:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -336,4 +336,4 @@ class _Worker:
                 stream.close()
 
 
-atexit.register(_Worker.stop_idle)
+atexit.register(_Reader.stop_idle)

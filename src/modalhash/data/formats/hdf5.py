@@ -36,20 +36,20 @@ def prepare() -> None:
 
 def variables(path: Path, budget: Budget) -> list[Found]:
     """List the variables of the file; those inside groups are named ``group/name``."""
-    with _File(path, budget) as file:
+    with _HDF5File(path, budget) as file:
         return file.scan(file.root, "")
 
 
 def load(path: Path, name: str, budget: Budget) -> Value:
     """Return the values of a variable."""
-    with _File(path, budget) as file:
+    with _HDF5File(path, budget) as file:
         item = file.root
         for part in name.split("/"):
             item = file.member(item, part, name)
         return file.sparse(item, name) if "MATLAB_sparse" in item.attrs else file.dense(item, name)
 
 
-class _File:
+class _HDF5File:
     """An open file that gives out only what is stored in it."""
 
     def __init__(self, path: Path, budget: Budget) -> None:
@@ -57,7 +57,7 @@ class _File:
         self.path, self.budget = path, budget
         self.groups: set[tuple[int, int]] = set()
 
-    def __enter__(self) -> _File:
+    def __enter__(self) -> _HDF5File:
         self.root = self.h5py.File(self.path, "r")
         return self
 

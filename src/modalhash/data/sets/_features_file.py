@@ -38,7 +38,7 @@ FEATURES, CNN = "features.npz", "cnn.npz"
 
 
 @dataclass(frozen=True)
-class Layout:
+class FeaturesLayout:
     """Which features and items of the file make a data set."""
 
     image: str
@@ -52,7 +52,9 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-def load_layout(folder: Path, entry: NamedDataset, layout: Layout, picture_name: Callable[[int], str]) -> Dataset:
+def load_layout(
+    folder: Path, entry: NamedDataset, layout: FeaturesLayout, picture_name: Callable[[int], str]
+) -> Dataset:
     """Read the features that a layout needs from the files in a folder."""
     path, cnn = folder / FEATURES, folder / CNN if layout.image == "cnn" else None
     arrays = read_arrays(path, ["image_id", layout.image, layout.text, "labels", "label_names", "provenance"])
@@ -70,7 +72,7 @@ def load_layout(folder: Path, entry: NamedDataset, layout: Layout, picture_name:
 def dataset_of(
     arrays: Mapping[str, Any],
     entry: NamedDataset,
-    layout: Layout,
+    layout: FeaturesLayout,
     picture_name: Callable[[int], str],
     cnn: Path | None = None,
 ) -> Dataset:

@@ -23,7 +23,7 @@ from modalhash.data._errors import ReadError
 from modalhash.data.catalog import NamedDataset, read_files
 from modalhash.data.dataset import Dataset
 from modalhash.data.labels import label_matrix
-from modalhash.data.sets._features_file import FEATURES, Layout, dataset_of, load_layout
+from modalhash.data.sets._features_file import FEATURES, FeaturesLayout, dataset_of, load_layout
 from modalhash.data.sets._official import FileTree, compare_count, features_of_files, lines_of
 from modalhash.progress import Callback
 from modalhash.validation import check_choice
@@ -44,8 +44,10 @@ STOP_WORDS = frozenset(
 )
 _WORDS = "text: counts of words in the English descriptions"
 LAYOUTS = {
-    "paper": Layout("gist", "text", 1, {"query": 2000}, notes=("image: GIST", _WORDS)),
-    "cnn": Layout("cnn", "text", 1, {"query": 2000}, notes=("image: EfficientNet-Lite0, 1,280 features", _WORDS)),
+    "paper": FeaturesLayout("gist", "text", 1, {"query": 2000}, notes=("image: GIST", _WORDS)),
+    "cnn": FeaturesLayout(
+        "cnn", "text", 1, {"query": 2000}, notes=("image: EfficientNet-Lite0, 1,280 features", _WORDS)
+    ),
 }
 
 

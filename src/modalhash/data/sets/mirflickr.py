@@ -21,7 +21,7 @@ from modalhash.data._errors import ReadError
 from modalhash.data.catalog import NamedDataset, read_files
 from modalhash.data.dataset import Dataset
 from modalhash.data.pictures import N_EDGES
-from modalhash.data.sets._features_file import FEATURES, Layout, dataset_of, load_layout
+from modalhash.data.sets._features_file import FEATURES, FeaturesLayout, dataset_of, load_layout
 from modalhash.data.sets._official import (
     FileTree,
     binary_matrix,
@@ -37,7 +37,7 @@ IMAGES, TAGS, LABEL_ONES, TAG_ONES, SELECTED = 25000, 1386, 92902, 94281, 20015
 _TAGS = "text: the 1,386 tags that at least 20 of all 25,000 photographs have"
 _NETWORK = "image: EfficientNet-Lite0, 1,280 features"
 LAYOUTS = {
-    "paper": Layout(
+    "paper": FeaturesLayout(
         image="ehd",
         text="tags",
         min_words=2,
@@ -49,8 +49,8 @@ LAYOUTS = {
             "text: principal components of the tags, fitted on the training items",
         ),
     ),
-    "full": Layout("gist", "tags", 1, {"query": 2000}, notes=("image: GIST", _TAGS)),
-    "cnn": Layout("cnn", "tags", 1, {"query": 2000, "training": 10000}, notes=(_NETWORK, _TAGS)),
+    "full": FeaturesLayout("gist", "tags", 1, {"query": 2000}, notes=("image: GIST", _TAGS)),
+    "cnn": FeaturesLayout("cnn", "tags", 1, {"query": 2000, "training": 10000}, notes=(_NETWORK, _TAGS)),
 }
 
 

@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 
 from modalhash._typing import Array
-from modalhash.blocks import Parts, product, row_slices
+from modalhash.blocks import FeatureRows, product, row_slices
 from modalhash.progress import has_converged
 
 STRIP_BYTES = 2**21
@@ -80,7 +80,7 @@ class HashFunctions:
 
     def __init__(
         self,
-        phi: Parts,
+        phi: FeatureRows,
         B: Array,
         *,
         ridge: float,
@@ -134,7 +134,7 @@ class HashFunctions:
 
 
 def learn_functions(
-    phi: Parts,
+    phi: FeatureRows,
     B: Array,
     inverse: Callable[[], Array],
     *,
@@ -156,7 +156,7 @@ def learn_functions(
 
 
 def hinge_pass(
-    phi: Parts, B: Array, F: Array, *, margins: bool = True, first: bool = False, gradient: bool = True
+    phi: FeatureRows, B: Array, F: Array, *, margins: bool = True, first: bool = False, gradient: bool = True
 ) -> tuple[Array, Array]:
     """One pass over the data: Φᵀ R, and ‖R‖² of each bit, at F. ``first``: F is zero, so R = B."""
     work = partial(hinge_terms, margins=margins, first=first, gradient=gradient)
@@ -228,7 +228,7 @@ def sample_rows(n: int) -> Array:
 class _Sample:
     """A few items, which tell how the gradient of each bit changes on the way from a point."""
 
-    def __init__(self, phi: Parts, B: Array, rows: Array, ridge: float) -> None:
+    def __init__(self, phi: FeatureRows, B: Array, rows: Array, ridge: float) -> None:
         self._features, self.B = phi.take(rows), B[rows].astype(phi.dtype)
         counted, all_of_them = (int(codes.any(axis=1).sum()) for codes in (self.B, B))  # items that have targets
         self._weight = all_of_them / max(1, counted)

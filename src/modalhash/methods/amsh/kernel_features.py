@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from modalhash._parallel import submit
 from modalhash._typing import Array, Matrix
-from modalhash.blocks import Parts
+from modalhash.blocks import FeatureRows
 from modalhash.features import FeatureMap
 from modalhash.linalg import RidgeFactor
 
@@ -28,10 +28,10 @@ class KernelFeatures:
     ) -> None:
         self.maps, self._X, self._keep = maps, X, keep
         self._memory = memory_limit // len(maps) if keep and memory_limit is not None else memory_limit
-        self._kept: dict[str, Parts] = {}
+        self._kept: dict[str, FeatureRows] = {}
         self._inverses: dict[str, Callable[[], Array]] = {}
 
-    def __getitem__(self, name: str) -> Parts:
+    def __getitem__(self, name: str) -> FeatureRows:
         if name in self._kept:
             return self._kept[name]
         phi = self.maps[name].fit_parts(self._X[name], memory_limit=self._memory)
@@ -39,7 +39,7 @@ class KernelFeatures:
             self._kept[name] = phi
         return phi
 
-    def __call__(self, name: str, ridge: float) -> tuple[Parts, Callable[[], Array]]:
+    def __call__(self, name: str, ridge: float) -> tuple[FeatureRows, Callable[[], Array]]:
         """Return Φ, and a function that waits for (ΦᵀΦ + ρI)⁻¹, which a worker computes."""
         phi = self[name]
         if name in self._inverses:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from modalhash._typing import Array, Matrix
-from modalhash.blocks import Parts
+from modalhash.blocks import FeatureRows
 from modalhash.linalg import balanced_procrustes, principal_directions
 from modalhash.methods.amsh.codes import View
 from modalhash.randomness import row_keys, stream
@@ -50,7 +50,7 @@ class Start:
     seed: int
 
     @classmethod
-    def of(cls, X: Matrix, labels: Array, phi: Parts | None, n_bits: int, seed: int) -> Start:
+    def of(cls, X: Matrix, labels: Array, phi: FeatureRows | None, n_bits: int, seed: int) -> Start:
         """``n_bits`` is the length of the longest codes; ``phi`` is given if V starts from the features."""
         keys = row_keys(X, seed) ^ row_keys(labels, seed)
         order = np.argsort(keys, kind="stable")

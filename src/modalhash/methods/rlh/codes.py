@@ -75,7 +75,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Problem:
+class RelevanceProblem:
     """What step 1 and step 3 learn from."""
 
     modalities: list[Source]
@@ -85,22 +85,22 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PairKind:
     """Pairs of two sources."""
 
     first: int
     second: int
 
 
-def cross_kinds(n_modalities: int) -> list[Kind]:
+def cross_kinds(n_modalities: int) -> list[PairKind]:
     """Return every two modalities, or the only one with itself."""
-    return [Kind(i, j) for i in range(n_modalities) for j in range(i + 1, n_modalities)] or [Kind(0, 0)]
+    return [PairKind(i, j) for i in range(n_modalities) for j in range(i + 1, n_modalities)] or [PairKind(0, 0)]
 
 
-def kinds_of(n_modalities: int) -> list[Kind]:
+def kinds_of(n_modalities: int) -> list[PairKind]:
     """Return every two modalities, every modality with the labels, and labels with labels."""
-    mixed = [Kind(i, LABELS) for i in range(n_modalities)]
-    return [*cross_kinds(n_modalities), *mixed, Kind(LABELS, LABELS)]
+    mixed = [PairKind(i, LABELS) for i in range(n_modalities)]
+    return [*cross_kinds(n_modalities), *mixed, PairKind(LABELS, LABELS)]
 
 
 class Block(NamedTuple):
@@ -113,7 +113,7 @@ class Block(NamedTuple):
     target: Array  # 2R − 1 (B, B)
 
 
-class Batch(NamedTuple):
+class DrawnBatch(NamedTuple):
     """Drawn items in four runs of equal length, two of modalities and two of label patterns."""
 
     S: Array  # (4 B, k)
@@ -178,12 +178,12 @@ class Schedule:
 class Sampler:
     """Draws a batch for each step; modalities take turns, so that a step costs the same for any number of them."""
 
-    def __init__(self, problem: Problem, schedule: Schedule, size: int, rng: np.random.Generator) -> None:
+    def __init__(self, problem: RelevanceProblem, schedule: Schedule, size: int, rng: np.random.Generator) -> None:
         self._problem, self._schedule, self._size, self._rng = problem, schedule, size, rng
         self._cross = cross_kinds(len(problem.modalities))
         self._number = {kind: number for number, kind in enumerate(kinds_of(len(problem.modalities)))}
 
-    def __call__(self, step: int) -> Batch:
+    def __call__(self, step: int) -> DrawnBatch:
         """Return the batch of a step, counted from 0."""
         problem, schedule, size = self._problem, self._schedule, self._size
         cross = self._cross[step % len(self._cross)]
@@ -194,18 +194,20 @@ class Sampler:
         rows = [source.draw(n, self._rng, half) for source, n, half in zip(sources, sizes, halves, strict=True)]
         member = np.concatenate([source.member[i] for source, i in zip(sources, rows, strict=True)])
         turn = (step // len(self._cross)) % 2
-        mixed = Kind((cross.first, cross.second)[turn], LABELS)
+        mixed = PairKind((cross.first, cross.second)[turn], LABELS)
         runs = [slice(run * size, (run + 1) * size) for run in range(4)]
         blocks = []
         for i, j, kind, weight in (
             (0, 1, cross, schedule.cross),
             (turn, 2, mixed, schedule.mixed),
-            (2, 3, Kind(LABELS, LABELS), schedule.labels),
+            (2, 3, PairKind(LABELS, LABELS), schedule.labels),
         ):
             if weight > 0:
                 target = problem.relevance.targets(member[runs[i]], member[runs[j]])
                 blocks.append(Block(runs[i], runs[j], self._number[kind], weight, target))
-        return Batch(np.concatenate([source.S[i] for source, i in zip(sources, rows, strict=True)]), member, blocks)
+        return DrawnBatch(
+            np.concatenate([source.S[i] for source, i in zip(sources, rows, strict=True)]), member, blocks
+        )
 
 
 def pair_errors(
@@ -224,7 +226,7 @@ def pair_errors(
     return E, by_gain, by_offset
 
 
-def gradient(model: Model, batch: Batch, alpha: float) -> Array:
+def gradient(model: Model, batch: DrawnBatch, alpha: float) -> Array:
     """Return the derivative of :func:`objective_of` a batch, laid out like ``model.values``."""
     slope = Model(model.k, model.r, model.n_kinds)
     U = smooth_codes(model.A, model.b, batch.S, alpha)
@@ -258,7 +260,7 @@ def through_tanh(dU: Array, U: Array, alpha: float) -> Array:
     return dU
 
 
-def objective_of(model: Model, batch: Batch, alpha: float) -> float:
+def objective_of(model: Model, batch: DrawnBatch, alpha: float) -> float:
     """Return −log P(R) on one batch: the mean over the pairs of each kind, weighted and summed."""
     U = smooth_codes(model.A, model.b, batch.S, alpha).astype(np.float64)
     total = 0.0
@@ -297,7 +299,7 @@ def falling_rate(rate: float, done: float) -> float:
 
 
 def learn_codes(
-    problem: Problem,
+    problem: RelevanceProblem,
     n_bits: int,
     schedule: Schedule,
     report: Callable[[int, int, float], None] = lambda step, total, objective: None,

@@ -38,12 +38,12 @@ from sklearn.utils.validation import check_is_fitted
 from modalhash._parallel import parallel_map, submit, worker_threads
 from modalhash._typing import Array, Codes, Matrix, PerModality
 from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import Parts, row_slices
+from modalhash.blocks import FeatureRows, row_slices
 from modalhash.codes import pack_signs
-from modalhash.items import Items
+from modalhash.items import TrainingItems
 from modalhash.kernel_choice import kernel_maps
 from modalhash.methods.amsh.functions import HashFunctions, learn_functions, sample_rows
-from modalhash.methods.rlh.codes import Model, Problem, Schedule, Source, learn_codes
+from modalhash.methods.rlh.codes import Model, RelevanceProblem, Schedule, Source, learn_codes
 from modalhash.methods.rlh.label_space import LabelSpace, Relevance, unit_label_rows
 from modalhash.methods.rlh.own_codes import learn_own_codes
 from modalhash.methods.rlh.posteriors import Folds, LabelRegression, regress_labels
@@ -275,12 +275,14 @@ class RLH(CrossModalHasher):
             report(f"posteriors: {name}", 1, 1)
         return space, parts
 
-    def _problem(self, space: LabelSpace, parts: dict[str, LabelRegression], seed: int) -> Problem:
+    def _problem(self, space: LabelSpace, parts: dict[str, LabelRegression], seed: int) -> RelevanceProblem:
         """Return the sources of steps 1 and 3: posteriors of every modality, and label patterns."""
         seeds = [seed, sum(part.folds.key for part in parts.values())]
         rows, counts = space.sample(self.n_posteriors, np.random.default_rng([*seeds, 0]))
         labels = Source.of(space.coordinates(rows) * np.float32(space.scale), rows, counts)
-        return Problem([part.source for part in parts.values()], labels, Relevance(space.patterns, self.graded), seeds)
+        return RelevanceProblem(
+            [part.source for part in parts.values()], labels, Relevance(space.patterns, self.graded), seeds
+        )
 
     def _learn_functions(
         self, name: str, part: LabelRegression, B: Array, inverse: Callable[[], Array], ridge: float, report: Reporter
@@ -332,7 +334,7 @@ class RLH(CrossModalHasher):
         return data
 
     def _check_labels(self, X: Any, Y: Any, pairs: Any) -> Training:
-        if isinstance(X, Items):
+        if isinstance(X, TrainingItems):
             X, Y, pairs = X.X, X.Y if Y is None else Y, X.pairs if pairs is None else pairs
         if not (isinstance(Y, Mapping) and Y and all(sparse.issparse(values) for values in Y.values())):
             return super()._check(X, Y, pairs)
@@ -371,7 +373,7 @@ class LabelCodes:
         return B
 
 
-def average_functions(phi: Parts, functions: list[Array]) -> Array:
+def average_functions(phi: FeatureRows, functions: list[Array]) -> Array:
     """Return the sum of hash functions of the same features, each scaled to a mean projection of 1."""
     if len(functions) == 1:
         return functions[0]

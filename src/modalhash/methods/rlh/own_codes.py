@@ -20,9 +20,9 @@ from modalhash.methods.rlh.codes import (
     FIRST_GAIN,
     FIRST_OFFSET,
     Adam,
-    Kind,
     Model,
-    Problem,
+    PairKind,
+    RelevanceProblem,
     cross_kinds,
     falling_rate,
     pair_errors,
@@ -53,7 +53,7 @@ class OwnCodes:
         return smooth_codes(self.functions[m, :-1], self.functions[m, -1], S, alpha)
 
 
-def learn_own_codes(problem: Problem, model: Model, steps: int, sharpness: float) -> list[tuple[Array, Array]]:
+def learn_own_codes(problem: RelevanceProblem, model: Model, steps: int, sharpness: float) -> list[tuple[Array, Array]]:
     """Return A and b of each modality, starting from those of step 1; with 0 steps, those of step 1."""
     n, cross = len(problem.modalities), cross_kinds(len(problem.modalities))
     own = OwnCodes(n, len(cross), model.k, model.r)
@@ -64,12 +64,18 @@ def learn_own_codes(problem: Problem, model: Model, steps: int, sharpness: float
         done = (step + 1) / steps
         alpha = FIRST_SHARPNESS + (sharpness - FIRST_SHARPNESS) * done
         turn = step % len(cross)
-        adam(own.values, gradient(problem, own, B, cross[turn], turn, alpha, rng), falling_rate(RATE, done))
+        adam(own.values, own_gradient(problem, own, B, cross[turn], turn, alpha, rng), falling_rate(RATE, done))
     return [(functions[:-1].copy(), functions[-1].copy()) for functions in own.functions]
 
 
-def gradient(
-    problem: Problem, own: OwnCodes, B: Array, cross: Kind, number: int, alpha: float, rng: np.random.Generator
+def own_gradient(
+    problem: RelevanceProblem,
+    own: OwnCodes,
+    B: Array,
+    cross: PairKind,
+    number: int,
+    alpha: float,
+    rng: np.random.Generator,
 ) -> Array:
     """Return the derivative of the objective on a drawn batch, laid out like ``own.values``.
 

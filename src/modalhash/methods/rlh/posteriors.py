@@ -36,7 +36,7 @@ from modalhash._typing import Array, Matrix
 from modalhash.blocks import (
     BLOCK_BYTES,
     MIN_BLOCK_BYTES,
-    Parts,
+    FeatureRows,
     RemoteItems,
     _deflated_square,
     ordered_sum,
@@ -109,7 +109,7 @@ class Folds:
         """Whether features are cut into blocks fold by fold; not where few items have labels and folds are small."""
         return 2 * self.n >= len(self.order) or self.size > SMALL_FOLD
 
-    def features(self, X: Matrix, feature_map: FeatureMap, memory: int | None) -> Parts:
+    def features(self, X: Matrix, feature_map: FeatureMap, memory: int | None) -> FeatureRows:
         """Learn the feature map and return the features of all items in the order of the folds."""
         rows = X.ordered(self.order) if isinstance(X, RemoteItems) else _in_order(X, self.order)
         if not self.are_runs:
@@ -141,7 +141,7 @@ class LabelRegression:
 
     folds: Folds
     feature_map: FeatureMap
-    phi: Parts  # rows in the order of the folds
+    phi: FeatureRows  # rows in the order of the folds
     member: Array  # pattern of every row of phi; −1 without labels
     gram: Array  # G
     W: Array  # learned from all labelled items
@@ -160,7 +160,7 @@ class LabelRegression:
 
 
 def regress_labels(
-    phi: Parts,
+    phi: FeatureRows,
     feature_map: FeatureMap,
     folds: Folds,
     member: Array,
@@ -198,7 +198,7 @@ def solve_folds(gram: list[Array], cross: list[Array], ridge: float) -> tuple[Ar
     return G, np.stack(list(weights))
 
 
-def out_of_fold(phi: Parts, member: Array, folds: Folds, weights: Array, count: int) -> tuple[Array, Array]:
+def out_of_fold(phi: FeatureRows, member: Array, folds: Folds, weights: Array, count: int) -> tuple[Array, Array]:
     """Return out-of-fold posteriors of up to about ``count`` labelled items, and their patterns."""
     n = folds.n
     if n <= count and 2 * n >= len(member):
@@ -209,8 +209,8 @@ def out_of_fold(phi: Parts, member: Array, folds: Folds, weights: Array, count: 
     return np.concatenate(list(parts)), np.concatenate([member[rows] for rows in slices])
 
 
-def fold_sums(phi: Parts, member: Array, space: LabelSpace, folds: Folds) -> tuple[list[Array], list[Array]]:
-    """Return φᵀφ and φᵀT of every fold, in float64, from one pass over the blocks; see :meth:`Parts.gram`."""
+def fold_sums(phi: FeatureRows, member: Array, space: LabelSpace, folds: Folds) -> tuple[list[Array], list[Array]]:
+    """Return φᵀφ and φᵀT of every fold, in float64, from one pass over the blocks; see :meth:`FeatureRows.gram`."""
     Q = phi._leading()
     slices = list(row_slices(folds.n, folds.size))
     results: Iterable[tuple[Any, ...]]
@@ -226,7 +226,7 @@ def fold_sums(phi: Parts, member: Array, space: LabelSpace, folds: Folds) -> tup
     return gram, cross
 
 
-def gram_without_labels(phi: Parts, member: Array) -> Array:
+def gram_without_labels(phi: FeatureRows, member: Array) -> Array:
     """Return φᵀφ of the items without labels."""
     Q = phi._leading()
     total, mixed, square = phi.total(_squares_without_labels, per_item=(member,), shared=(Q,))
@@ -259,7 +259,7 @@ def _sums_of_block(block: Array, member: Array, space: LabelSpace, Q: Array) -> 
     return *_deflated_square(block, Q), products
 
 
-def _sums_of_rows(phi: Parts, rows: slice, member: Array, space: LabelSpace, Q: Array) -> tuple[Any, ...]:
+def _sums_of_rows(phi: FeatureRows, rows: slice, member: Array, space: LabelSpace, Q: Array) -> tuple[Any, ...]:
     return _sums_of_block(phi.take(np.arange(rows.start, rows.stop)), member[rows], space, Q)
 
 
@@ -275,7 +275,7 @@ def _posteriors_of_block(block: Array, fold: Array, W: Array) -> Array:
     return np.concatenate([block[fold == f] @ W[f] for f in range(first, last + 1)])
 
 
-def _posteriors_of_rows(phi: Parts, rows: slice, W: Array) -> Array:
+def _posteriors_of_rows(phi: FeatureRows, rows: slice, W: Array) -> Array:
     parts = row_slices(rows.stop - rows.start, max(1, STRIP_VALUES // phi.width))
     found = [phi.take(np.arange(rows.start + part.start, rows.start + part.stop)) @ W for part in parts]
     return np.concatenate([np.zeros((0, W.shape[1]), dtype=W.dtype), *found])
