@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli._common import EXIT_ERROR, is_user_error, say
-from modalhash.cli._signals import clean_stops
+from modalhash.cli.common import EXIT_ERROR, clean_stops, is_user_error, say
 from modalhash.cli.experiment import (
     Datasets,
     DryRun,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.experiments import Results, seconds_table
 from reproduction.document import Figure
 from reproduction.published import load_all

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.evaluation import Table
 
 

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from modalhash._imports import require
-from modalhash._typing import Array
+from modalhash.core.imports import require
+from modalhash.core.typing import Array
 from modalhash.evaluation.figures import COLOURS, INK, STYLE, Panel, draw_curves, figure_size
 from modalhash.experiments import Sweep
 from reproduction.document import Figure

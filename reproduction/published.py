@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from modalhash.core.validation import check_choice
 from modalhash.experiments import Grid, make_grid
-from modalhash.validation import check_choice
 from reproduction.paper_data import INPUTS
 
 FOLDER = Path(__file__).parent / "experiments"

@@ -12,7 +12,7 @@ from modalhash import __version__
 from modalhash.evaluation import PairedTest
 from modalhash.experiments import Results, environments
 from modalhash.experiments.results import kind_of
-from modalhash.registry import info
+from modalhash.methods.registry import info
 from reproduction import figures
 from reproduction.claims import (
     BEATS,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from modalhash.experiments import Results, read_study
-from modalhash.experiments import Study as GridStudy
-from modalhash.registry import info
+from modalhash.experiments import Results, Study as GridStudy, read_study
+from modalhash.methods.registry import info
 from reproduction.paper_data import SOURCES, Source
 from reproduction.published import Experiment
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 from dask_cluster import dask_cluster  # noqa: F401  (a fixture for all)
-from modalhash.encoders import quality
+from modalhash.encoders import lookup as quality
 from modalhash.index import prefer_kernels
 
 os.environ["MODALHASH_QUIET"] = "1"  # lines of progress come by the clock; for processes that tests start, too

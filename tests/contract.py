@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modalhash.registry import METHODS, Method, get, info
+from modalhash.methods.registry import METHODS, Method, get, info
 
 OUTSIDE = "toy_method:ClassCodes"
 """The example of docs/methods.md: a method outside the package keeps the same contract."""

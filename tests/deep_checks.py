@@ -13,7 +13,7 @@ from contract import block_data
 from modalhash import load
 from modalhash.evaluation import mean_average_precision
 from modalhash.methods.dcmh import PairBatch
-from modalhash.registry import info, name_of
+from modalhash.methods.registry import info, name_of
 
 SMALL = {"hidden": 32, "batch_size": 24, "learning_rate": 0.01, "max_epochs": 8, "random_state": 0}
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from modalhash.base import CrossModalHasher, Training
-from modalhash.codes import pack_signs
-from modalhash.features import Linear
-from modalhash.progress import Reporter
-from modalhash.randomness import root_seed
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import Linear
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import root_seed
+from modalhash.methods.base import CrossModalHasher, Training
 
 
 class ClassMeans(CrossModalHasher):

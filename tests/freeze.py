@@ -192,7 +192,7 @@ def _keys(value: Any, path: str = "") -> Iterator[str]:
 def names_of_parts() -> list[str]:
     """Return the names by which saved models and engines refer to methods and encoders."""
     from modalhash.encoders.lookup import ENCODERS
-    from modalhash.registry import METHODS
+    from modalhash.methods.registry import METHODS
 
     methods = [f"method {name} {method.path}" for name, method in METHODS.items()]
     return methods + [f"encoder {name} {path}" for name, path in ENCODERS.items()]
@@ -201,8 +201,8 @@ def names_of_parts() -> list[str]:
 def codes() -> list[str]:
     """Return digests of the learned and the hashed codes of every method that can be imported here."""
     from contract import block_data, make
-    from modalhash.codes import pack_signs
-    from modalhash.registry import METHODS
+    from modalhash.core.codes import pack_signs
+    from modalhash.methods.registry import METHODS
 
     warnings.simplefilter("ignore")
     found = []

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from modalhash.base import CrossModalHasher
-from modalhash.codes import pack_signs
-from modalhash.features import Linear
-from modalhash.linalg import ridge_regression
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import Linear
+from modalhash.core.linalg import ridge_regression
+from modalhash.methods.base import CrossModalHasher
 
 
 class FixedCodes(CrossModalHasher):

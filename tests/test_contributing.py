@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 from example_method import ClassMeans
-from modalhash.registry import Method
+from modalhash.methods.registry import Method
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

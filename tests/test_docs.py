@@ -15,7 +15,7 @@ from typer.main import get_command
 
 import modalhash
 from modalhash.cli import app
-from modalhash.registry import METHODS
+from modalhash.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 REPORTS = (
@@ -83,7 +83,19 @@ def test_commands_are_found_in_pages():
 
 
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
-PACKAGES = ("data", "distributed", "encoders", "engine", "evaluation", "experiments", "index", "serve", "store")
+PACKAGES = (
+    "core",
+    "data",
+    "distributed",
+    "encoders",
+    "engine",
+    "evaluation",
+    "experiments",
+    "index",
+    "methods",
+    "serve",
+    "store",
+)
 
 
 def described_names():

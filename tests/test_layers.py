@@ -1,6 +1,6 @@
-"""Dependencies point one way, between rooms and inside them, and importing is cheap.
+"""Dependencies point one way, between rooms and inside them; names are unique; importing is cheap.
 
-A room is a package of modalhash, or a module at its top.
+A room is a package of modalhash.
 """
 
 from __future__ import annotations
@@ -18,133 +18,125 @@ import modalhash
 
 SOURCE = Path(modalhash.__file__).parent
 MAY_IMPORT = {  # a room -> the other rooms it may know, every one of which it does
-    "audit": set(),
-    "_archives": set(),
-    "_config": set(),
-    "_decoding": {"_typing"},
-    "_files": set(),
-    "_imports": set(),
-    "_lazy": set(),
-    "_parallel": set(),
-    "_typing": set(),
-    "progress": set(),
-    "codes": {"_typing"},
-    "kernels": {"_typing"},
-    "linalg": {"_typing"},
-    "blocks": {"_parallel", "_typing"},
-    "frames": {"_imports", "_typing"},
-    "origins": {"_typing"},
-    "validation": {"_typing", "blocks", "frames", "origins"},
-    "randomness": {"_typing", "blocks"},
-    "features": {"_typing", "blocks", "randomness", "validation"},
-    "kernel_choice": {"_parallel", "_typing", "features", "linalg", "randomness", "validation"},
-    "items": {"_typing", "validation"},
-    "distributed": {"_imports", "_lazy", "_typing", "base", "blocks", "validation"},  # base for types only
-    "registry": {"_imports", "base"},  # base for types only
-    "persistence": {"_config", "_files", "_typing", "base", "distributed", "features", "registry", "validation"},  # base for types only
-    "base": {"_typing", "blocks", "codes", "distributed", "evaluation", "features", "items", "persistence", "progress", "validation"},
-    "methods": {"_imports", "_parallel", "_typing", "base", "blocks", "codes", "evaluation", "features", "items", "kernel_choice", "linalg", "progress", "randomness", "validation"},
-    "data": {"_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "frames", "origins", "progress", "validation"},
-    "evaluation": {"_imports", "_lazy", "_typing", "blocks", "codes", "kernels", "validation"},
-    "encoders": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_typing", "blocks", "data", "kernels", "progress", "validation"},
-    "index": {"_files", "_lazy", "_parallel", "_typing", "codes", "kernels", "validation"},
-    "store": {"_imports", "_lazy", "_typing", "codes", "validation"},
-    "client": {"index", "validation"},
-    "engine": {"_archives", "_config", "_decoding", "_files", "_imports", "_lazy", "_parallel", "_typing", "base", "blocks", "codes", "data", "encoders", "evaluation", "features", "frames", "index", "linalg", "persistence", "progress", "randomness", "registry", "store", "validation"},
-    "experiments": {"_config", "_files", "_imports", "_lazy", "_typing", "data", "evaluation", "progress", "registry", "validation"},
-    "serve": {"_archives", "_decoding", "_files", "_imports", "_lazy", "audit", "engine", "store"},
-}  # fmt: skip
+    "core": set(),
+    "distributed": {"core", "methods"},  # methods for types only
+    "methods": {"core", "distributed", "evaluation"},
+    "evaluation": {"core"},
+    "data": {"core"},
+    "encoders": {"core", "data"},
+    "index": {"core"},
+    "store": {"core"},
+    "engine": {"core", "data", "encoders", "evaluation", "index", "methods", "store"},
+    "experiments": {"core", "data", "evaluation", "methods"},
+    "serve": {"core", "data", "engine", "index", "store"},
+}
 TOPMOST = "cli"  # knows every room, and no room knows it
+ENGINE_FLOORS = ["items", "search", "storage reports", "training bulk"]  # sub-packages of engine, from the ground up
 FLOORS = {  # a room -> its modules from the ground up; a module knows only those on lower floors
+    "cli": [
+        "common",
+        "datasets experiment items maintenance methods options search serve sync",
+        "check demo evaluate train tune",
+    ],
+    "core": [
+        "archives files imports parallel progress typing",
+        "bit_kernels blocks codes frames linalg pictures row_sources",
+        "randomness validation",
+        "features",
+        "kernel_choice",
+    ],
     "data": [
-        "_checks _errors _root labels pictures principal_components",
-        "dataset formats._found formats.table_format limits shards",
-        "formats._child formats._variables formats.arrow formats.excel formats.matlab formats.npz scenarios sets._official synthetic",
-        "_layouts formats.foreign formats.hdf5 write",
-        "_assemble formats.table_files",
+        "checks picture_features read_error",
+        "dataset feature_files formats.tables formats.variables read_limits",
+        "formats.arrow formats.excel formats.matlab formats.npz formats.sandbox_worker layouts scenarios",
+        "formats.hdf5 formats.sandbox write",
+        "formats.table_files",
         "formats.manifest",
         "feature_tables",
-        "_read sets.nuswide",
-        "catalog sets.wiki",
-        "sets._features_file sets.iapr sets.openmoji",
-        "sets.iapr255 sets.mirflickr",
+        "reading",
+        "catalog",
+        "sets._official sets.iapr sets.openmoji synthetic",
+        "sets.iapr255 sets.mirflickr sets.nuswide sets.wiki",
     ],
-    "distributed": ["cluster", "parts", "arrays"],
+    "distributed": [
+        "cluster",
+        "feature_rows",
+        "arrays",
+    ],
     "encoders": [
-        "_efficientnet _gist_kernels _nouns _picture_kernels _row_cache _torch_file _transformers base names quality",
-        "_pictures _weights encode lookup precomputed text",
-        "_word_senses huggingface image picture_reader",
+        "encoder image_kernels names",
+        "encode lookup picture_files precomputed text",
+        "huggingface image word_neighbours",
         "semantic",
         "combined neural",
     ],
     "engine": [
-        "_code_length _filter_check _urls code_use feature_cache folder_names item_files meaning named_labels reliability same_pictures source_items words",
-        "picture_folders picture_text query refinement source_lines",
-        "exif photo_tables photo_words",
-        "sources",
-        "code_files feedback label_check listing ordering tar_samples",
-        "confidence encoding",
-        "_training_cost answer encode_run expected folder",
-        "picture_prints place",
-        "archive index_snapshot ingest splitting",
-        "checkup",
-        "learning near_duplicates relabelling",
-        "training",
-        "folder_sync retraining source_check unique_hits",
+        "audit items.item items.urls search.refinement search.reliability storage.feature_cache training.code_length",
+        "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
+        "items.sources search.photo_words search.text_match",
+        "bulk.inputs search.confidence training.label_check",
+        "bulk.task reports.expected_quality search.hits storage.folder",
+        "bulk.driver reports.page search.near_duplicates storage.index_snapshot storage.ingest storage.location training.learning",
+        "storage.backup storage.folder_sync storage.relabel storage.verify training.train",
+        "training.check training.retrain",
         "engine",
-        "report",
     ],
     "evaluation": [
-        "ranking significance tables",
-        "precision protocol trec",
-        "curves runs",
+        "ranking significance",
+        "measures protocol",
         "result",
-        "figures measures",
-        "retrieval",
-        "databases",
+        "figures retrieval trec",
     ],
     "experiments": [
-        "environment parameters provenance timing",
-        "comparison inputs",
-        "config tuning",
-        "cells measure",
-        "results",
+        "provenance timing",
+        "grid_inputs",
+        "config",
+        "cells comparison measure",
+        "results tuning",
         "grid_report run",
     ],
     "index": [
-        "_kernel_use _sections base",
-        "_layout",
-        "_bucket_kernels _changing_tables _cluster_kernels _hit_kernels _numpy_search _planes _vector_kernels sharded",
-        "_chunk_kernels",
-        "_kernels",
-        "_scan vectors",
-        "_group_tables",
-        "clusters multi_index",
+        "interface kernels.dispatch kernels.dots",
+        "layout sharded",
+        "kernels.bitsliced kernels.buckets kernels.hit_lists kernels.numpy_search kernels.shells",
+        "kernels.chunks vectors",
+        "kernels.scans",
+        "scan",
+        "rebuild",
+        "clusters radius",
         "hamming",
         "snapshot",
     ],
+    "methods": [
+        "_factors amsh.codes amsh.functions registry rlh.label_space",
+        "persistence rlh.codes",
+        "base rlh.posteriors",
+        "_deep _labels amsh.estimator batch cca_itq chance cmfh cre dch fddh fsh itq label_oracle rlh.estimator rucmh sapmh scratch seph smfh srlch ucmh wash",
+        "aadah alech dcmh edmh fcmh fmh gsph scm sdmch ucch",
+        "prdh tech",
+    ],
     "serve": [
-        "batching clients monitoring",
-        "access_tokens seats settings",
-        "connections errors schemas",
-        "http media openapi pages searcher uploads",
+        "client errors monitoring",
+        "auth media",
+        "limits worker_state",
+        "http schemas searcher",
         "service",
-        "routes_duplicates routes_items routes_search routes_state",
+        "routes_items routes_search routes_state",
         "app",
         "server",
         "workers",
     ],
     "store": [
-        "filters",
-        "_filter_sql _postgres_copy _postgres_filters base",
-        "_labels _postgres_connections _words",
-        "_postgres_words _sqlite_schema",
-        "_sqlite_rows",
-        "_sqlite_open",
-        "sqlite",
-        "postgres",
+        "filters postgres.rows",
+        "postgres.conditions records sqlite.conditions",
+        "postgres.connection sqlite.words",
+        "postgres.words sqlite.schema",
+        "postgres.schema sqlite.rows",
+        "sqlite.connection",
+        "sqlite.store",
+        "postgres.store",
     ],
-}
+}  # fmt: skip
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
     for path in sorted(SOURCE.rglob("*.py"))
@@ -200,12 +192,25 @@ def test_modules_know_only_lower_floors(room):
                 assert floor[below] < floor[module], f"{room}.{module} must not know {known}"
 
 
+def test_sub_packages_of_the_engine_know_only_lower_floors():
+    floor = {name: level for level, names in enumerate(ENGINE_FLOORS) for name in names.split()}
+    assert len(ENGINE_FLOORS) <= 4
+    assert floor.keys() == {name.split(".")[1] for name in PACKAGES if name.startswith("engine.")}
+    for module, path in MODULES.items():
+        _, _, own = module.partition("engine.")
+        if (home := own.split(".")[0]) in floor and "." in own:
+            known = {name.split(".")[1] for name in imports(path, for_types=False) if name.startswith("engine.")}
+            above = {name for name in known - {home} if floor.get(name, len(floor)) >= floor[home]}
+            assert not above, f"{module} must not know {above}"
+
+
 def test_rooms_know_each_other_by_exported_names():
-    """A module imports another room's package, not what is inside; methods have no package to speak of."""
+    """A module imports another room's package, not what is inside; what is in core and methods has its own name."""
     for name, path in MODULES.items():
         room = name.split(".")[0]
-        inside = {known for known in imports(path) if "." in known and known.split(".")[0] not in {room, "methods"}}
-        assert inside <= {"data.pictures", "data.scenarios"}, f"{name} imports {inside}"
+        inside = {known for known in imports(path) if "." in known}
+        inside = {known for known in inside if known.split(".")[0] not in {room, "core", "methods"}}
+        assert inside <= {"data.picture_features", "data.scenarios", "serve.client"}, f"{name} imports {inside}"
 
 
 def test_no_cycles():
@@ -216,9 +221,29 @@ def test_no_cycles():
         pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
 
 
+SAME_MODULES = {
+    "codes": "packed in core, learned in amsh and rlh",
+    "estimator": "of amsh and rlh",
+    **dict.fromkeys(("conditions", "connection", "rows", "schema", "store", "words"), "of sqlite and postgres"),
+    **dict.fromkeys(("check", "train"), "of the engine, and the command"),
+}
+SAME_CLASSES = {"Hit", "Item"}  # of the engine, and their counterparts in the HTTP API
+
+
 def test_no_two_modules_share_a_name():
     names = Counter(name.split(".")[-1] for name in MODULES)
-    assert {name for name, n in names.items() if n > 1} <= {"base", "codes", "estimator"}  # of AMSH and RLH
+    assert {name for name, n in names.items() if n > 1} == SAME_MODULES.keys()
+
+
+def test_no_two_classes_share_a_name():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values()]
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name for name, n in names.items() if n > 1} == SAME_CLASSES
+
+
+def test_the_top_level_is_short():
+    entries = {path.name for path in SOURCE.iterdir() if not path.name.startswith("__")} - {"py.typed"}
+    assert len(entries) <= 12
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -1,10 +1,10 @@
 import numpy as np
 
-from modalhash.base import CrossModalHasher
-from modalhash.codes import pack_signs
-from modalhash.features import Linear
-from modalhash.linalg import ridge_regression
-from modalhash.randomness import root_seed
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import Linear
+from modalhash.core.linalg import ridge_regression
+from modalhash.core.randomness import root_seed
+from modalhash.methods.base import CrossModalHasher
 
 
 class ClassCodes(CrossModalHasher):

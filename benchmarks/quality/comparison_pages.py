@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from dot_plots import draw_methods
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.data import NAMED
 from modalhash.evaluation import Spread, Table
 from modalhash.evaluation.significance import SIGNIFICANT
 from modalhash.experiments import Results, Row, Study, environments, load_grid, pack, read_studies
 from modalhash.experiments.results import kind_of
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))  # for the grid of the reproduction

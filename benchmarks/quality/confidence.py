@@ -33,21 +33,22 @@ import numpy as np
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from modalhash import Engine, registry
-from modalhash._files import write_atomically
-from modalhash.codes import pack_signs
+from modalhash import Engine
+from modalhash.core.codes import pack_signs
+from modalhash.core.files import write_atomically
 from modalhash.data import Split, load_dataset, write_openmoji
 from modalhash.engine import (
     Bin,
     QueryBatch,
     SearchOptions,
     calibration_error,
-    confidence,
     pooled,
     reliability_bins,
     reliability_svg,
 )
-from modalhash.engine.refinement import learn_refinement
+from modalhash.engine.search import confidence
+from modalhash.engine.search.refinement import learn_refinement
+from modalhash.methods import registry
 from rlh_choices import DATA, folds
 
 ROOT = Path(__file__).parents[2]

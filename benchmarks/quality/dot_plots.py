@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from modalhash.experiments import Row, Study
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 LOOKS = {  # of a database: marker, colour (also told apart by those who see few colours), filled
     "learned": ("o", "#0072b2", False),

@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from modalhash._files import write_atomically
-from modalhash._typing import Array
-from modalhash.codes import pack_signs
+from modalhash.core.codes import pack_signs
+from modalhash.core.files import write_atomically
+from modalhash.core.typing import Array
 from modalhash.data.catalog import data_root
 from modalhash.data.sets import openmoji
 from modalhash.encoders import ImageEncoder, TfidfEncoder, encode_items, get_encoder, read_picture
-from modalhash.engine.near_duplicates import (
+from modalhash.engine.search.near_duplicates import (
     DUPLICATE_RADIUS,
     DUPLICATE_THRESHOLD,
     Group,
@@ -42,8 +42,8 @@ from modalhash.engine.near_duplicates import (
     share_of_words,
     words_in,
 )
-from modalhash.engine.refinement import learn_refinement
-from modalhash.engine.same_pictures import PRINT, SIDE, find_same, print_of
+from modalhash.engine.search.picture_prints import PRINT, SIDE, find_same, print_of
+from modalhash.engine.search.refinement import learn_refinement
 
 RESULTS = Path(__file__).parents[1] / "results" / "duplicates.json"
 THRESHOLDS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995)

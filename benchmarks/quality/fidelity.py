@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.data import load_dataset
 from modalhash.evaluation import mean_average_precision
-from modalhash.registry import get
+from modalhash.methods.registry import get
 
 VARIANTS = {
     ("AMSH", "unpaired"): ("amsh", {"intra": 1e-3, "inter": 1e-3, "init": "pca", "accelerated": False}),

@@ -26,12 +26,13 @@ from typing import Any
 import numpy as np
 
 from modalhash import RLH
-from modalhash.codes import pack_signs, unpack_signs
+from modalhash.core.codes import pack_signs, unpack_signs
 from modalhash.encoders import Encoder
 from modalhash.encoders.text import TfidfEncoder, words_of
-from modalhash.engine import SearchOptions, feedback, refinement
-from modalhash.engine.ordering import CODE_WEIGHT
-from modalhash.engine.query import SearchRequest
+from modalhash.engine import SearchOptions
+from modalhash.engine.search import refinement, text_match as feedback
+from modalhash.engine.search.ordering import CODE_WEIGHT
+from modalhash.engine.search.query import SearchRequest
 from modalhash.store import Record, SqliteStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

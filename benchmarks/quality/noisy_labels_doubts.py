@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from modalhash._files import write_atomically
-from modalhash._typing import Array
+from modalhash.core.files import write_atomically
+from modalhash.core.typing import Array
 from modalhash.data import noisy_labels, paired
 from modalhash.experiments import load_grid
 from modalhash.methods.wash import WASH

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.evaluation import Spread
 from modalhash.experiments import Results, Study, load_grid, read_studies
 

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.data import Dataset, Split, SplitData, load_dataset
 from modalhash.evaluation import evaluate_databases
-from modalhash.registry import get
+from modalhash.methods.registry import get
 
 RESULTS = Path(__file__).parents[1] / "results" / "paired_choices.json"
 DATA: dict[str, tuple[tuple[str, str], dict[str, str], tuple[int, ...]]] = {  # modalities, options, folds

@@ -7,9 +7,9 @@ and German, and by captions. A photo is right for a keyword if it has it: keywor
 much of what photos show, so that an eye finds more hits right than these figures say. A caption has to find its photo.
 
 ``--choose`` takes 3,000 training photos instead of the 1,962 test photos: by it the recipe of the space of names
-(modalhash.encoders.names), the weight of meanings (modalhash.engine.ordering) and the curve of confidence where nothing
-is labelled (modalhash.engine.confidence) were chosen, and that curve is fitted again. Without it results are written
-to benchmarks/results/photos.json, from which docs/measurements/photos.md is made.
+(modalhash.encoders.names), the weight of meanings (modalhash.engine.search.ordering) and the curve of confidence where
+nothing is labelled (modalhash.engine.search.confidence) were chosen, and that curve is fitted again. Without it
+results are written to benchmarks/results/photos.json, from which docs/measurements/photos.md is made.
 """
 
 from __future__ import annotations

@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 
 from modalhash import AMSH, Engine
-from modalhash._files import write_atomically
-from modalhash._typing import Array
-from modalhash.codes import unpack_signs
+from modalhash.core.codes import unpack_signs
+from modalhash.core.files import write_atomically
+from modalhash.core.typing import Array
 from modalhash.data import SplitData, load_dataset
-from modalhash.engine import SearchOptions, SearchRequest, ordering, refinement
-from modalhash.engine.answer import MAX_TIES, shortlist_size
-from modalhash.evaluation.precision import precision_sums
+from modalhash.engine import SearchOptions, SearchRequest
+from modalhash.engine.search import ordering, refinement
+from modalhash.engine.search.hits import MAX_TIES, shortlist_size
+from modalhash.evaluation.measures import precision_sums
 from modalhash.methods.rlh import RLH
 from modalhash.store import Comparison
 from rlh_choices import DATA, folds

@@ -24,10 +24,11 @@ from unittest import mock
 
 import numpy as np
 
-from modalhash import AMSH, RLH, kernel_choice
-from modalhash._files import write_atomically
+from modalhash import AMSH, RLH
+from modalhash.core import kernel_choice
+from modalhash.core.files import write_atomically
 from modalhash.data import Dataset, Split, SplitData, load_dataset, unpaired, with_split
-from modalhash.engine._code_length import count_collisions
+from modalhash.engine.training.code_length import count_collisions
 from modalhash.evaluation import evaluate_databases
 from modalhash.experiments import code_digest
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.data import missing_labels
 from modalhash.evaluation import evaluate_databases
 from modalhash.methods import rlh

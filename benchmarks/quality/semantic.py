@@ -36,12 +36,19 @@ from scipy import sparse
 from sklearn.preprocessing import normalize
 
 from modalhash import AMSH, RLH
-from modalhash.codes import pack_signs, unpack_signs
+from modalhash.core.codes import pack_signs, unpack_signs
 from modalhash.data import label_matrix, read, write_openmoji
 from modalhash.data.sets.openmoji import emoji_list, names
-from modalhash.encoders import _word_senses, combined, encode_items, fit_encoder, get_encoder, semantic
+from modalhash.encoders import (
+    combined,
+    encode_items,
+    fit_encoder,
+    get_encoder,
+    semantic,
+    word_neighbours as _word_senses,
+)
 from modalhash.encoders.text import TfidfEncoder, words_of
-from modalhash.engine.refinement import learn_refinement
+from modalhash.engine.search.refinement import learn_refinement
 from modalhash.evaluation import mean_average_precision
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))

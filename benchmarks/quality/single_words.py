@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from modalhash import AMSH
-from modalhash.codes import pack_signs, unpack_signs
+from modalhash.core.codes import pack_signs, unpack_signs
 from modalhash.data import label_matrix, read, write_openmoji
 from modalhash.encoders import encode_items, get_encoder
 from modalhash.encoders.text import TfidfEncoder, words_of

@@ -33,13 +33,14 @@ from scipy import sparse
 from sklearn.preprocessing import normalize
 
 from modalhash import Engine
-from modalhash.codes import pack_signs, unpack_signs
+from modalhash.core.codes import pack_signs, unpack_signs
 from modalhash.data.sets.openmoji import emoji_list, names
-from modalhash.encoders import _word_senses, get_encoder
+from modalhash.encoders import get_encoder, word_neighbours as _word_senses
 from modalhash.encoders.text import words_of
-from modalhash.engine import SearchOptions, feedback, refinement
-from modalhash.engine.ordering import CODE_WEIGHT
-from modalhash.engine.query import SearchRequest
+from modalhash.engine import SearchOptions
+from modalhash.engine.search import refinement, text_match as feedback
+from modalhash.engine.search.ordering import CODE_WEIGHT
+from modalhash.engine.search.query import SearchRequest
 from modalhash.store import Record, SqliteStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

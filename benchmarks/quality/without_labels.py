@@ -36,9 +36,9 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.preprocessing import normalize
 
 from modalhash import AMSH
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.data import SplitData, load_dataset, unpaired
-from modalhash.engine.named_labels import WORD, find_named_labels
+from modalhash.engine.search.photo_words import WORD, find_named_labels
 from modalhash.evaluation import evaluate_databases, mean_average_precision
 from modalhash.methods.chance import Chance
 from modalhash.methods.itq import ITQ

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from modalhash import Engine
-from modalhash._files import write_atomically
+from modalhash.core.files import write_atomically
 from modalhash.data import load_dataset
-from modalhash.engine import words as fusion
-from modalhash.store import _words as index
+from modalhash.engine.search import text_match as fusion
+from modalhash.store.sqlite import words as index
 
 RESULTS = Path(__file__).parents[1] / "results" / "words_choices.json"
 DATA = {"openmoji": {}, "iapr-tc12": {"text": "de"}}

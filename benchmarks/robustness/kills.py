@@ -51,10 +51,13 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from modalhash import Engine, _files
+from modalhash import Engine
 from modalhash.cli import app
-from modalhash.cli._common import user_errors
-from modalhash.engine import backup_engine, ingest, restore_engine, training, verify_engine
+from modalhash.cli.common import user_errors
+from modalhash.core import files as _files
+from modalhash.engine import backup_engine, restore_engine, verify_engine
+from modalhash.engine.storage import ingest
+from modalhash.engine.training import train as training
 from record import RESULTS, commit, write
 
 CHANGING = (
@@ -131,7 +134,7 @@ def command(*arguments: str, codes: tuple[int, ...] = (0,)) -> Run:
         def tell_portions() -> Iterator[Any]:
             yield lambda progress: acknowledge() if progress.stage == "add" else None
 
-        sys.modules["modalhash.cli.add"].progress_bars = tell_portions  # type: ignore[attr-defined]
+        sys.modules["modalhash.cli.items"].progress_bars = tell_portions  # type: ignore[attr-defined]
         filled = [argument.format(work=place.work, source=place.source) for argument in arguments]
         try:
             COMMANDS.main(filled, prog_name="modalhash")

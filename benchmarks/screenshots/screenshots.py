@@ -214,8 +214,7 @@ def main() -> None:
         photograph(args, args.url, sync_playwright)
         return
     if args.readme:
-        from terminal import PICTURE as PRINTED
-        from terminal import record_demo, save_picture
+        from terminal import PICTURE as PRINTED, record_demo, save_picture
 
         print("The demonstration is trained, which takes a minute or more.", flush=True)
         save_picture(record_demo(args.demo), args.readme / PRINTED)

@@ -13,9 +13,9 @@ import argparse
 
 import numpy as np
 
-from modalhash.codes import pack_signs
+from modalhash.core.codes import pack_signs
 from modalhash.engine import DUPLICATE_RADIUS, DUPLICATE_THRESHOLD
-from modalhash.engine.near_duplicates import group_vectors
+from modalhash.engine.search.near_duplicates import group_vectors
 from modalhash.index import HammingIndex
 from record import write
 from speed_rows import peak_megabytes, row, show, timed

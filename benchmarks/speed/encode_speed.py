@@ -24,7 +24,7 @@ from distributed import LocalCluster
 from modalhash import Engine
 from modalhash.data import data_root
 from modalhash.engine import Item
-from modalhash.engine.code_files import CodeRow, codes_as_bytes, engine_identity
+from modalhash.engine.storage.code_files import CodeRow, codes_as_bytes, engine_identity
 from record import write
 from speed_rows import best, in_turn, timed
 

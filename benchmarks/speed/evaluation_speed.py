@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from modalhash.codes import unpack_signs
+from modalhash.core.codes import unpack_signs
 from modalhash.evaluation import Protocol, average_precision, mean_average_precision, measure, rank
 from record import write
 from speed_rows import in_turn, middle, ratio_spread, row, show, timed

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.engine import SearchOptions, SearchRequest, refresh
-from modalhash.engine.answer import search_requests
+from modalhash.engine.search.hits import search_requests
 from modalhash.index import HammingIndex
 from modalhash.store import Filter, Record, SqliteStore
 from record import write

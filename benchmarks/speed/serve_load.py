@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from modalhash import Engine
-from modalhash.engine.folder import ITEMS
+from modalhash.engine.storage.folder import ITEMS
 from modalhash.store import Record, SqliteStore
 from record import write
 from speed_rows import row, show

@@ -27,15 +27,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 import training_memory
 from modalhash import AMSH, RLH
-from modalhash._parallel import worker_threads
-from modalhash.blocks import FeatureRows
+from modalhash.core.blocks import FeatureRows
+from modalhash.core.features import AnchorKernel, Linear
+from modalhash.core.linalg import RidgeFactor
+from modalhash.core.parallel import worker_threads
 from modalhash.data import twin
 from modalhash.evaluation import mean_average_precision
-from modalhash.features import AnchorKernel, Linear
-from modalhash.linalg import RidgeFactor
-from modalhash.methods.amsh.codes import Weights, step_1_threads, update_B, update_E, update_P, update_V
+from modalhash.methods.amsh.codes import Start, Weights, step_1_threads, update_B, update_E, update_P, update_V
 from modalhash.methods.amsh.functions import learn_functions
-from modalhash.methods.amsh.start import Start
 from record import RESULTS, write
 from reference import amsh as textbook
 from speed_rows import best, in_turn, middle, ratio_spread, rounded, row, show, timed

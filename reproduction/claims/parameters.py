@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from modalhash._typing import Array
+from modalhash.core.typing import Array
 from modalhash.experiments import Sweep
 from reproduction.claims import DROP, FLAT, Rule, claim
 from reproduction.document import Claims

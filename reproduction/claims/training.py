@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from modalhash._typing import Array
+from modalhash.core.typing import Array
 from reproduction.claims import Rule, claim
 from reproduction.document import Claims
 from reproduction.study import OURS, Evidence, Study

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from modalhash.evaluation import PairedTest
 from modalhash.evaluation.significance import SIGNIFICANT
-from modalhash.registry import info
+from modalhash.methods.registry import info
 from reproduction.document import Entry, GroupedTable, signed
 from reproduction.paper_data import SOURCES
 from reproduction.published import Experiment

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from modalhash import __version__
 from modalhash.cli import app
-from modalhash.registry import METHODS
+from modalhash.methods.registry import METHODS
 
 
 def run(*arguments):

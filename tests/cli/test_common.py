@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from modalhash.cli import _common
-from modalhash.cli._common import Commands, key_any, key_values, open_dataset, problems_as_json
+from modalhash.cli import common as _common
+from modalhash.cli.common import Commands, key_any, key_values, open_dataset, problems_as_json
 from modalhash.data import Dataset, write_npz
 from modalhash.store import StoreBusyError
 

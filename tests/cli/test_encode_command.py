@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from little_world import make_world
 from modalhash import Engine
 from modalhash.cli import app
-from modalhash.cli._common import rate_and_time_left
-from modalhash.progress import Progress
+from modalhash.cli.common import rate_and_time_left
+from modalhash.core.progress import Progress
 
 pytest.importorskip("pyarrow")
 

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from little_world import BAD_LINES, make_bad_manifest, make_world
-from modalhash._config import DIGEST
 from modalhash.cli import app
+from modalhash.core.files import DIGEST
 
 
 def run(*arguments, input=None):

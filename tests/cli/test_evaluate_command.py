@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from modalhash.cli import app
-from modalhash.cli._common import file_mapping
-from modalhash.cli._data_options import ScenarioName
+from modalhash.cli.common import file_mapping
+from modalhash.cli.options import ScenarioName
 from modalhash.data import Dataset, Split
 from shared_data import shared_data
 
@@ -37,7 +37,7 @@ def toy(split=True):
 def run(monkeypatch):
     def invoke(*options, dataset=None):
         monkeypatch.setattr(
-            "modalhash.cli._data_options.open_dataset", lambda name, root=None, mapping=None: dataset or toy()
+            "modalhash.cli.options.open_dataset", lambda name, root=None, mapping=None: dataset or toy()
         )
         return CliRunner().invoke(app, ["evaluate", "toy", "--bits", "8", *options], env={"COLUMNS": "150"})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from modalhash.cli import _common
-from modalhash.cli._progress import EVERY, QUIET, ProgressLines
-from modalhash.progress import Progress
+from modalhash.cli import common as _common
+from modalhash.cli.common import EVERY, QUIET, ProgressLines
+from modalhash.core.progress import Progress
 
 
 class Clock:

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from little_world import make_world
-from modalhash._imports import install_line
 from modalhash.cli import app
+from modalhash.core.imports import install_line
 
 for package in ("fastapi", "uvicorn", "python_multipart"):
     pytest.importorskip(package, reason=f"{package} is not installed (extra serve)")
@@ -116,6 +116,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(engine, options, message):
 
 def test_a_missing_extra_is_named(engine, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastapi", None)
+    for name in [name for name in sys.modules if name.startswith("modalhash.serve")]:
+        monkeypatch.delitem(sys.modules, name)
     done = run("serve", engine)
     assert done.exit_code == 2
     assert install_line("serve") in done.stderr

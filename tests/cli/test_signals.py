@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from modalhash import cli
-from modalhash.cli._signals import Terminated, clean_stops
+from modalhash.cli.common import Terminated, clean_stops
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 
@@ -28,7 +28,7 @@ class Stopped(TfidfEncoder):
 METHOD = """
 import os, threading
 from pathlib import Path
-from modalhash.base import CrossModalHasher
+from modalhash.methods.base import CrossModalHasher
 
 class Stops(CrossModalHasher):
     \"\"\"Sends its worker's parent a signal, and would not end by itself.\"\"\"

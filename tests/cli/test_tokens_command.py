@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from little_world import make_world
-from modalhash.audit import AuditLog, command_line_user
 from modalhash.cli import app
+from modalhash.engine import AuditLog, command_line_user
 
 pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
 
@@ -17,7 +17,7 @@ def run(*arguments):
 
 
 def test_tokens_are_made_listed_rotated_and_removed(tmp_path):
-    from modalhash.serve.access_tokens import Tokens
+    from modalhash.serve.auth import Tokens
 
     file = tmp_path / "tokens.txt"
     first = run("tokens", "add", file, "alice", "--role", "write", "--days", 30).stdout.strip()

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from little_world import make_world
-from modalhash._imports import install_line
 from modalhash.cli import app
+from modalhash.core.imports import install_line
 from tiny_models import write_clip
 
 

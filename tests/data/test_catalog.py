@@ -13,8 +13,8 @@ from data_files import parts
 from scipy.io import savemat
 from typer.testing import CliRunner
 
-from modalhash._imports import MissingExtraError, install_line
 from modalhash.cli.datasets import app
+from modalhash.core.imports import MissingExtraError, install_line
 from modalhash.data import (
     NAMED,
     NamedDataset,

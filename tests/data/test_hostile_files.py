@@ -18,7 +18,7 @@ from scipy.io import savemat
 
 from broken_sparse import BROKEN, whole
 from modalhash.data import ReadError, ReadLimits, read
-from modalhash.data.formats import _child, foreign
+from modalhash.data.formats import sandbox as foreign, sandbox_worker as _child
 
 N = 12
 LABELS = one_hot(np.arange(N) % 3, 3)
@@ -266,7 +266,7 @@ def test_a_bomb_needs_consent(tmp_path, name, write, monkeypatch):
     path = tmp_path / name
     write(path)
     assert path.stat().st_size < 60_000
-    monkeypatch.setattr("modalhash.data.limits.LEAST_MEMORY", 1_000_000)
+    monkeypatch.setattr("modalhash.data.read_limits.LEAST_MEMORY", 1_000_000)
     with pytest.raises(ReadError, match=r"more than the limit of 1.0 MB .*--read-memory \d+MB, or MODALHASH_READ_M"):
         read(path)
     assert read(path, limits=ReadLimits(memory="10MB")).features["image"].shape == (N, ZEROS // N)
@@ -307,7 +307,7 @@ def test_sizes_that_are_not_declared_are_bounded_too(tmp_path):
 def test_the_system_bounds_the_memory_of_the_process():
     pytest.importorskip("resource")
     code = (
-        "from modalhash.data.formats._child import _limit; import numpy; "
+        "from modalhash.data.formats.sandbox_worker import _limit; import numpy; "
         "numpy.ones(10**8, dtype='u1'); _limit({'seconds': 9, 'memory': 10**6}); numpy.ones(4 * 10**8, dtype='u1')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -365,7 +365,7 @@ VARIABLE = {"name": "XAll", "shape": [N, 2], "kind": "numbers", "value": None}
 )
 def test_what_the_process_sends_is_checked(tmp_path, monkeypatch, reply):
     (tmp_path / "a.npz").write_bytes(b"PK")
-    monkeypatch.setattr(foreign._Reader, "for_request", lambda request: Sent(json.dumps(reply).encode()))
+    monkeypatch.setattr(foreign._ReaderProcess, "for_request", lambda request: Sent(json.dumps(reply).encode()))
     with pytest.raises(ReadError, match=r"a\.npz.*(sent nonsense|more than the limit)"):
         read(tmp_path / "a.npz")
 
@@ -373,7 +373,7 @@ def test_what_the_process_sends_is_checked(tmp_path, monkeypatch, reply):
 def test_a_process_that_ended_meanwhile_is_replaced(tmp_path):
     savemat(tmp_path / "a.mat", {"XAll": np.ones((N, 2)), "LAll": LABELS})
     read(tmp_path / "a.mat")
-    (worker,) = foreign._Reader._idle
+    (worker,) = foreign._ReaderProcess._idle
     worker._kill()
     assert read(tmp_path / "a.mat").sizes == {"image": N}
 
@@ -382,12 +382,12 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the current folder')")
     savemat(tmp_path / "a.mat", {"XAll": np.ones((N, 2)), "LAll": LABELS})
     monkeypatch.chdir(tmp_path)
-    foreign._Reader.stop_idle()
+    foreign._ReaderProcess.stop_idle()
     assert read("a.mat").sizes == {"image": N}
 
 
 def test_the_reading_process_is_light():
-    code = "import sys; import modalhash.data.formats._child; print(' '.join(sys.modules))"
+    code = "import sys; import modalhash.data.formats.sandbox_worker; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"scipy", "sklearn", "numba", "joblib", "threadpoolctl", "h5py"}
 
@@ -400,7 +400,7 @@ import os, sys
 del os.fork
 if "resource" in sys.argv:
     sys.modules["resource"] = None
-from modalhash.data.formats import _child, npz
+from modalhash.data.formats import sandbox_worker as _child, npz
 load = npz.load
 def odd(path, name, budget):
     if name == "XAll" and path.stem == "crash":
@@ -415,11 +415,11 @@ _child.main()
 
 @pytest.fixture
 def without_fork(monkeypatch):
-    foreign._Reader.stop_idle()
+    foreign._ReaderProcess.stop_idle()
     monkeypatch.setattr(foreign, "_PROGRAM", ("-c", WITHOUT_FORK))
     monkeypatch.delattr("os.killpg")
     yield
-    foreign._Reader.stop_idle()
+    foreign._ReaderProcess.stop_idle()
 
 
 def test_without_fork_the_process_itself_reads(tmp_path, without_fork):
@@ -427,11 +427,11 @@ def test_without_fork_the_process_itself_reads(tmp_path, without_fork):
     savemat(tmp_path / "b.mat", {"XAll": np.ones((N, 3)), "LAll": LABELS})
     (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
     assert read(tmp_path / "a.npz").features["image"].shape == (N, 2)
-    (worker,) = foreign._Reader._idle
+    (worker,) = foreign._ReaderProcess._idle
     with pytest.raises(ReadError, match=r"cut\.npz: cannot be read as a NumPy file"):
         read(tmp_path / "cut.npz")
     assert read(tmp_path / "b.mat").features["image"].shape == (N, 3)
-    assert foreign._Reader._idle == [worker], "one process reads all of them"
+    assert foreign._ReaderProcess._idle == [worker], "one process reads all of them"
 
 
 def test_without_fork_a_crash_or_a_hang_is_an_error_and_the_next_file_is_read(tmp_path, without_fork):

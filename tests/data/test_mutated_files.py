@@ -8,8 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from data_files import one_hot, write_v73
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy import sparse
 from scipy.io import savemat
 

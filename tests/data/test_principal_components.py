@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn.decomposition import PCA
 
 from modalhash.data import Dataset, read, with_split, write_npz
-from modalhash.data.principal_components import PrincipalComponents
-from modalhash.experiments.inputs import digest_of
+from modalhash.data.dataset import PrincipalComponents
+from modalhash.experiments.grid_inputs import digest_of
 
 
 def words(n=80, width=12) -> sparse.csr_array:

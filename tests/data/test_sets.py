@@ -231,6 +231,6 @@ def test_a_picture_of_official_files_that_takes_too_long(tmp_path, monkeypatch):
 
     Image.effect_noise((300, 300), 90).convert("RGB").save(tmp_path / "im1.jpg", progressive=True)
     assert features_of_files([tmp_path / "im1.jpg"])["gist"].any()
-    monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", -1.0)
+    monkeypatch.setattr("modalhash.core.pictures.MAX_SECONDS", -1.0)
     with pytest.raises(ReadError, match=r"im1\.jpg: .*not decoded in"):
         features_of_files([tmp_path / "im1.jpg"])

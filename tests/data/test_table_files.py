@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from modalhash._imports import install_line
+from modalhash.core.imports import install_line
 from modalhash.data import ReadError, ReadLimits, TableFormat, manifest_columns, manifest_lines, read, table_format
-from modalhash.data.formats import _child
+from modalhash.data.formats import sandbox_worker as _child
 from modalhash.data.formats.table_files import open_table
 
 

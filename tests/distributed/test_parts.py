@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from modalhash.distributed.parts import BlockCache
-from modalhash.features import AnchorKernel
+from modalhash.core.features import AnchorKernel
+from modalhash.distributed.feature_rows import BlockCache
 
 BLOCK = 10 * 20 * 4
 

@@ -17,7 +17,7 @@ import pytest
 from pictures import as_bytes, scene
 
 from modalhash import Engine
-from modalhash._imports import MissingExtraError, install_line
+from modalhash.core.imports import MissingExtraError, install_line
 from modalhash.encoders import (
     EncoderFileError,
     ItemError,

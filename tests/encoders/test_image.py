@@ -7,10 +7,10 @@ import pytest
 from pictures import as_bytes, scene
 from PIL import Image
 
-from modalhash.data.pictures import edge_histogram, picture_features
+from modalhash.data.picture_features import edge_histogram, picture_features
 from modalhash.encoders import ImageEncoder
-from modalhash.encoders._gist_kernels import LANES, mean_responses, twiddles
 from modalhash.encoders.image import DECODED_TOGETHER, DIRECTIONS, GIST_GRID, SCALES, _even_contrast, features_of, gist
+from modalhash.encoders.image_kernels import LANES, mean_responses, twiddles
 from reference import gist as reference
 
 GRADIENTS, STRUCTURE, COLOUR = slice(0, 512), slice(512, 1024), slice(1024, 1249)

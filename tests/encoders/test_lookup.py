@@ -10,7 +10,7 @@ from pictures import as_bytes, scene
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from modalhash._config import DIGEST
+from modalhash.core.files import DIGEST
 from modalhash.encoders import (
     ENCODERS,
     Encoder,

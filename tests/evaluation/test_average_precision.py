@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from slow_ranking import average_precision as slow
-from slow_ranking import distances, mean_over_orders, random_case, tied_orders
+from hypothesis import given, settings, strategies as st
+from slow_ranking import average_precision as slow, distances, mean_over_orders, random_case, tied_orders
 
 from modalhash.evaluation import mean_average_precision, rank
-from modalhash.evaluation.precision import average_precision, harmonic_difference
+from modalhash.evaluation.measures import average_precision, harmonic_difference
 
 NORMALISERS = ("relevant", "retrieved", "smaller")
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no label")

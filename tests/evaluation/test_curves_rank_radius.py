@@ -3,11 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import slow_ranking as slow
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from modalhash.evaluation import by_radius, by_rank, rank
-from modalhash.evaluation.curves import Curve
+from modalhash.evaluation.measures import Curve
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no label")
 

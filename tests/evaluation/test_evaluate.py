@@ -143,7 +143,7 @@ def test_excluded_items_are_as_if_absent(ties, cutoff):
     rng = np.random.default_rng(2)
     query_codes, query_labels, codes, labels = slow.random_case(rng, 6, 30, 6, single=True)
     excluded = np.array([3, -1, 29, 0, -1, 7])
-    from modalhash.evaluation.precision import average_precision
+    from modalhash.evaluation.measures import average_precision
 
     rules = {"ties": ties, "cutoff": cutoff, "normaliser": "retrieved"}
     got = average_precision(rank(query_codes, query_labels, codes, labels, excluded=excluded), **rules)

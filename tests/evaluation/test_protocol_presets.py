@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import slow_ranking as slow
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from modalhash.evaluation import PRESETS, Protocol, measure, rank
 from modalhash.evaluation.protocol import CHOICES

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from little_grids import GRID, little_grid
 
-from modalhash import registry
 from modalhash.data import generate
 from modalhash.experiments import Estimates, Results, compare_methods, describe_plan, make_plan, spoken
 from modalhash.experiments.comparison import make_model, prepared
 from modalhash.experiments.run import _seconds_left
 from modalhash.experiments.timing import describe_work, nearest_to_mean, time_small_fits, with_fewer_items
+from modalhash.methods import registry
 from slow_method import SlowCodes
 
 SLOW, STEADY, UNEVEN, FAILING = (f"slow_method:{name}Codes" for name in ("Slow", "Steady", "Uneven", "Failing"))

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from modalhash import registry
 from modalhash.data import Split, generate, with_split
 from modalhash.experiments import Dimension, Tuning, search_space
-from modalhash.registry import METHODS
+from modalhash.methods import registry
+from modalhash.methods.registry import METHODS
 
 pytest.importorskip("optuna")
 METHOD = "seedless_method:FixedCodes"
@@ -167,7 +167,7 @@ def test_without_a_split_the_first_seeds_queries_are_left_out(data, tmp_path):
 
 
 def test_every_fold_fits_its_own_principal_components(data, tmp_path, monkeypatch):
-    from modalhash.data.principal_components import PrincipalComponents
+    from modalhash.data.dataset import PrincipalComponents
 
     tuning = Tuning(replace(data, components={"image": 5}), METHOD, tmp_path / "a.journal", n_bits=8, folds=3)
     rows = []

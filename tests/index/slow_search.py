@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from modalhash.codes import n_bytes, pack
+from modalhash.core.codes import n_bytes, pack
 from modalhash.index import HammingIndex, Hits
-from modalhash.index._layout import PackedRows, chunks_for, pack_words, to_chunks
+from modalhash.index.layout import PackedRows, chunks_for, pack_words, to_chunks
 
 
 def draw_codes(rng, n, n_bits, density=0.5):

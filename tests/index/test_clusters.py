@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from slow_search import brute_force, change_alike, check, finish_builds, same, table_of
 
-from modalhash.codes import pack
-from modalhash.index import HammingIndex, _changing_tables, clusters
-from modalhash.index._layout import CHUNK, DistinctCodes, pack_words
+from modalhash.core.codes import pack
+from modalhash.index import HammingIndex, clusters, rebuild as _changing_tables
 from modalhash.index.clusters import ShellTables
+from modalhash.index.layout import CHUNK, DistinctCodes, pack_words
 
 N_BITS = (33, 63, 64, 65, 100, 128, 130, 256, 321)
 

@@ -6,13 +6,12 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from slow_search import brute_force, check, draw_codes
 
-from modalhash.codes import n_bytes, pack
-from modalhash.index import HammingIndex, _layout
-from modalhash.index._layout import CHUNK
+from modalhash.core.codes import n_bytes, pack
+from modalhash.index import HammingIndex, layout as _layout
+from modalhash.index.layout import CHUNK
 
 N_BITS = (1, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 128, 130, 200, 256, 321, 520)
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from slow_search import table_of
 
-from modalhash.codes import pack
-from modalhash.index import _kernels
-from modalhash.index._chunk_kernels import MAX_SUM, chunk_below, codes_below
-from modalhash.index._layout import CHUNK, NO_STARTS, pack_words, to_chunks
-from modalhash.kernels import compiled
+from modalhash.core.bit_kernels import compiled
+from modalhash.core.codes import pack
+from modalhash.index.kernels import scans as _kernels
+from modalhash.index.kernels.chunks import MAX_SUM, chunk_below, codes_below
+from modalhash.index.layout import CHUNK, NO_STARTS, pack_words, to_chunks
 
 N_BITS = (1, 7, 9, 16, 17, 32, 33, 64, 65, 128, 129, 192, 250, 256, 300, 520)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from modalhash.index import _layout
-from modalhash.index._layout import DistinctCodes, GroupRows, PackedRows, number_rows, pack_words, word_type
+from modalhash.index import layout as _layout
+from modalhash.index.layout import DistinctCodes, GroupRows, PackedRows, number_rows, pack_words, word_type
 
 
 def test_growth_is_amortised(rng):

@@ -8,23 +8,20 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from slow_search import table_of
 
-from modalhash.codes import pack
-from modalhash.index import (
-    HammingIndex,
-    VectorTable,
-    _hit_kernels,
-    _kernel_use,
-    _kernels,
-    _numpy_search,
-    prefer_kernels,
+from modalhash.core.codes import pack
+from modalhash.index import HammingIndex, VectorTable, prefer_kernels
+from modalhash.index.kernels import (
+    dispatch as _kernel_use,
+    dots as vector_kernels,
+    hit_lists as _hit_kernels,
+    numpy_search as _numpy_search,
+    scans as _kernels,
 )
-from modalhash.index import _vector_kernels as vector_kernels
-from modalhash.index._layout import CHUNK, MIN_NUMBERED, NO_STARTS, number_rows, pack_words
-from modalhash.index._scan import scan_with_ties
+from modalhash.index.layout import CHUNK, MIN_NUMBERED, NO_STARTS, number_rows, pack_words
+from modalhash.index.scan import scan_with_ties
 
 N_BITS = (1, 7, 16, 17, 32, 33, 64, 65, 128, 250, 255, 256, 300)
 

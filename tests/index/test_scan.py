@@ -14,8 +14,8 @@ from modalhash.index import HammingIndex
 
 @pytest.mark.parametrize("n_queries", [1, 3, 300])
 def test_threads_change_nothing(rng, monkeypatch, n_queries):
-    monkeypatch.setattr("modalhash.index._scan.MIN_BYTES_FOR_THREADS", 0)
-    monkeypatch.setattr("modalhash.index._scan.QUERY_TILE", 37)
+    monkeypatch.setattr("modalhash.index.scan.MIN_BYTES_FOR_THREADS", 0)
+    monkeypatch.setattr("modalhash.index.scan.QUERY_TILE", 37)
     codes, queries = draw_codes(rng, 3000, 24, 0.1), draw_codes(rng, n_queries, 24)
     groups = rng.integers(0, 2, 3000)
     alone, threads = HammingIndex(24, n_threads=1), HammingIndex(24, n_threads=3)
@@ -30,7 +30,7 @@ def test_threads_change_nothing(rng, monkeypatch, n_queries):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_threads_of_its_own(rng, monkeypatch):
-    monkeypatch.setattr("modalhash.index._scan.MIN_BYTES_FOR_THREADS", 0)
+    monkeypatch.setattr("modalhash.index.scan.MIN_BYTES_FOR_THREADS", 0)
     codes = draw_codes(rng, 3000, 24)
     index = HammingIndex(24, n_threads=2)
     index.add(np.arange(3000), codes)

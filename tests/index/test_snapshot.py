@@ -8,9 +8,16 @@ import zlib
 import numpy as np
 import pytest
 
-from modalhash.index import HammingIndex, Snapshot, SnapshotError, VectorTable, freeze, write_snapshot
-from modalhash.index import _sections as sections
-from modalhash.index._layout import MIN_NUMBERED
+from modalhash.index import (
+    HammingIndex,
+    Snapshot,
+    SnapshotError,
+    VectorTable,
+    freeze,
+    snapshot as sections,
+    write_snapshot,
+)
+from modalhash.index.layout import MIN_NUMBERED
 
 WIDTH = 128
 

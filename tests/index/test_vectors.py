@@ -104,8 +104,8 @@ def test_a_shortlist_has_whole_ties(n_bits, k, most):
 
 def test_a_misleading_sample_changes_nothing():
     """The rows that a scan samples first are the only near ones: there are not k of them."""
-    from modalhash.index._kernels import MAX_SAMPLED
-    from modalhash.index._layout import CHUNK
+    from modalhash.index.kernels.scans import MAX_SAMPLED
+    from modalhash.index.layout import CHUNK
 
     n = 16 * MAX_SAMPLED * CHUNK
     rng = np.random.default_rng(0)

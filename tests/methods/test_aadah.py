@@ -9,7 +9,7 @@ from contract import block_data
 from deep_checks import check_deep, small
 from modalhash.methods import aadah
 from modalhash.methods.aadah import AADAH, attended, distances, triplet_loss
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from contract import block_data, make
-from modalhash.linalg import RidgeFactor, balanced_procrustes, sign, unit_rows
+from modalhash.core.linalg import RidgeFactor, balanced_procrustes, sign, unit_rows
 from modalhash.methods import alech
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 METHOD = info("alech")
 WEIGHTS = {"alpha": 0.01, "beta": 0.5, "eta": 0.1}

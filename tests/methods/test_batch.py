@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from contract import block_data, make
-from modalhash.linalg import balanced_procrustes, sign, unit_rows
+from modalhash.core.linalg import balanced_procrustes, sign, unit_rows
 from modalhash.methods import batch
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 METHOD = info("batch")
 

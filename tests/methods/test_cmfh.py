@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from modalhash.codes import pack_signs
+from modalhash.core.codes import pack_signs
 from modalhash.methods import cmfh
 from modalhash.methods.cmfh import CMFH
 

@@ -7,13 +7,13 @@ import pytest
 from scipy import sparse
 
 from contract import block_data, make
-from modalhash.codes import unpack_signs
+from modalhash.core.codes import unpack_signs
+from modalhash.core.linalg import canonical_directions
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods._cca import canonical_directions
 from modalhash.methods.cca_itq import CCAITQ
 from modalhash.methods.chance import Chance
 from modalhash.methods.label_oracle import LabelOracle, balanced_class_codes
-from modalhash.registry import METHODS, info
+from modalhash.methods.registry import METHODS, info
 
 
 def score(model, data, query="image", database="text"):

@@ -9,7 +9,7 @@ from contract import block_data
 from modalhash.evaluation import mean_average_precision
 from modalhash.methods import cre
 from modalhash.methods.cre import CRE
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 VARIANTS = [
     {},

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contract import block_data
-from modalhash.codes import pack_signs, unpack_signs
-from modalhash.features import AnchorKernel, Linear
-from modalhash.linalg import RidgeFactor, ridge_regression, sign
+from modalhash.core.codes import pack_signs, unpack_signs
+from modalhash.core.features import AnchorKernel, Linear
+from modalhash.core.linalg import RidgeFactor, ridge_regression, sign
 from modalhash.methods.dch import DCH, discrete_codes, objective, relaxed_codes
-from modalhash.registry import info
+from modalhash.methods.registry import info
 from strategies import labels
 
 PAIRED = info("dch")

@@ -13,10 +13,10 @@ from scipy import sparse
 from contract import block_data
 from deep_checks import check_deep, loss_of, random_batch, small, word_data
 from modalhash import load
-from modalhash._imports import MissingExtraError, install_line
+from modalhash.core.imports import MissingExtraError, install_line
 from modalhash.methods._deep import DeepData, learning_rates, scaled, scaling
 from modalhash.methods.dcmh import DCMH, LikelihoodLearner, likelihood_gradient
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from scipy import sparse
 
 from contract import block_data, make
+from modalhash.core.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
 from modalhash.evaluation import mean_average_precision
-from modalhash.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
 from modalhash.methods import edmh
-from modalhash.registry import info
+from modalhash.methods.registry import info
 from strategies import problems, weights
 
 METHOD = info("edmh")

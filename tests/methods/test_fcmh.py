@@ -7,11 +7,10 @@ import pytest
 from scipy import sparse
 
 from contract import block_data, make
-from modalhash.linalg import orthogonal_procrustes, sign
+from modalhash.core.linalg import CentredFeatures, orthogonal_procrustes, sign
 from modalhash.methods import fcmh
-from modalhash.methods._centred import CentredFeatures
-from modalhash.methods._robust_kmeans import robust_kmeans
-from modalhash.registry import info
+from modalhash.methods.fcmh import robust_kmeans
+from modalhash.methods.registry import info
 
 METHOD = info("fcmh")
 ALPHA, BETA, GAMMA = (0.3, 0.2), (2.0, 3.0), 0.1

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from contract import block_data, make
-from modalhash.linalg import orthogonal_procrustes, sign
+from modalhash.core.linalg import orthogonal_procrustes, sign
 from modalhash.methods import fddh
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 METHOD = info("fddh")
 

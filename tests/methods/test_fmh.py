@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from scipy import sparse
 
 from contract import block_data, make
+from modalhash.core.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
 from modalhash.evaluation import mean_average_precision
-from modalhash.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
 from modalhash.methods import fmh
-from modalhash.methods._label_views import squared_products
-from modalhash.registry import info
+from modalhash.methods._labels import squared_products
+from modalhash.methods.registry import info
 from strategies import problems, weights
 
 METHOD = info("fmh")

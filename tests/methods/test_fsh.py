@@ -9,7 +9,7 @@ from contract import block_data
 from modalhash.evaluation import mean_average_precision
 from modalhash.methods import fsh
 from modalhash.methods.fsh import FSH
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 
 def features(rng, n=40, m=12):

@@ -9,13 +9,13 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from contract import block_data, make
-from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel
-from modalhash.linalg import unit_rows
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import AnchorKernel
+from modalhash.core.linalg import unit_rows
 from modalhash.methods import gsph as step1
-from modalhash.methods._logistic import logistic_regressions
-from modalhash.methods.amsh.start import label_patterns
-from modalhash.registry import METHODS
+from modalhash.methods.amsh.codes import label_patterns
+from modalhash.methods.registry import METHODS
+from modalhash.methods.seph import logistic_regressions
 from strategies import problems
 
 METHOD = METHODS["gsph"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from modalhash.codes import unpack_signs
+from modalhash.core.codes import unpack_signs
 from modalhash.methods import itq
 from modalhash.methods.itq import ITQ
 from shared_space import TOPICS, vectors

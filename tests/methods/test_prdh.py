@@ -7,7 +7,7 @@ import pytest
 from contract import block_data
 from deep_checks import check_deep, loss_of, random_batch, small
 from modalhash.methods.prdh import PRDH, decorrelation_gradient, within_gradient
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 

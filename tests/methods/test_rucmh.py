@@ -7,10 +7,9 @@ import pytest
 
 from contract import block_data
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods import rucmh
-from modalhash.methods import rucmh as steps
+from modalhash.methods import rucmh, rucmh as steps
+from modalhash.methods.registry import info
 from modalhash.methods.rucmh import RUCMH
-from modalhash.registry import info
 
 PAIRED = block_data(info("batch"))
 """Row k of both modalities is one item."""

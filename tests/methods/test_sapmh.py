@@ -6,23 +6,25 @@ import numpy as np
 import pytest
 
 from contract import block_data
-from modalhash.base import Training
+from modalhash.core.features import AnchorKernel
+from modalhash.core.linalg import sign
 from modalhash.evaluation import mean_average_precision
-from modalhash.features import AnchorKernel
-from modalhash.linalg import sign
-from modalhash.methods import _apmh
-from modalhash.methods._sapmh_authors import authors_U, authors_W
-from modalhash.methods._sapmh_codes import (
+from modalhash.methods import sapmh
+from modalhash.methods.base import Training
+from modalhash.methods.registry import info
+from modalhash.methods.sapmh import (
+    SAPMH,
+    UAPMH,
+    PartialState,
     SAPMHWeights,
     Similarity,
-    State,
+    authors_U,
+    authors_W,
     balanced_step,
     code_target,
     update_B,
     update_W,
 )
-from modalhash.methods.sapmh import SAPMH, UAPMH
-from modalhash.registry import info
 
 PAIRED = block_data(info("batch"))
 """Row k of both modalities is one item."""
@@ -40,9 +42,9 @@ def problem(rng, n_pairs, k=6, r=4, n=(40, 30)):
     pairs = np.repeat(np.arange(n_pairs)[:, None], 2, axis=1) if n_pairs else None
     data = Training(X, Y, pairs, r)
     maps = {name: AnchorKernel(12, centred=False, dtype="float64", random_state=0) for name in X}
-    layout = _apmh.lay_out(data, maps)
+    layout = sapmh.lay_out(data, maps)
     H, B = rng.standard_normal((layout.size, k)), sign(rng.standard_normal((layout.size, r)))
-    return data, maps, layout, State(H, B, rng.standard_normal((k, r)))
+    return data, maps, layout, PartialState(H, B, rng.standard_normal((k, r)))
 
 
 def dense(layout, state, maps, data, S, w):
@@ -81,11 +83,11 @@ def test_the_layout_faces_each_item_with_its_row(rng, n_pairs):
 @pytest.mark.parametrize("n_pairs", [0, 10, 30])
 def test_no_round_raises_the_objective_and_the_trace_is_it(rng, n_pairs):
     data, maps, layout, state = problem(rng, n_pairs)
-    S, w = Similarity(_apmh.shared_labels(data, layout, "SAPMH")), SAPMHWeights(0.01, 1e-3, 0.02)
+    S, w = Similarity(sapmh.shared_labels(data, layout, "SAPMH")), SAPMHWeights(0.01, 1e-3, 0.02)
     for view in layout.views.values():
         view.ridge = 0.02
-        _apmh.update_U(view, state.H)
-        _apmh.update_mu(view)
+        sapmh.update_U(view, state.H)
+        sapmh.update_mu(view)
     matrix = 2 * S.L @ S.L.T - S.offset
     before = dense(layout, state, maps, data, matrix, w)
     for _ in range(15):
@@ -97,14 +99,14 @@ def test_no_round_raises_the_objective_and_the_trace_is_it(rng, n_pairs):
 
 def test_h_w_and_b_are_the_minimisers(rng):
     data, maps, layout, state = problem(rng, 10)
-    S, w = Similarity(_apmh.shared_labels(data, layout, "SAPMH")), SAPMHWeights(0.01, 1e-3, 0.02)
+    S, w = Similarity(sapmh.shared_labels(data, layout, "SAPMH")), SAPMHWeights(0.01, 1e-3, 0.02)
     matrix = 2 * S.L @ S.L.T - S.offset
     for view in layout.views.values():
-        _apmh.update_U(view, state.H)
-        _apmh.update_mu(view)
+        sapmh.update_U(view, state.H)
+        sapmh.update_mu(view)
     layout.proximal = 0.0
     right, gram = code_target(state.B, S, w)
-    H = _apmh.update_H(layout, state.H, right @ state.W.T, state.W @ gram @ state.W.T, w.ridge)
+    H = sapmh.update_H(layout, state.H, right @ state.W.T, state.W @ gram @ state.W.T, w.ridge)
     slope = 2 * (w.ridge * H + H @ state.W @ gram @ state.W.T - right @ state.W.T)
     for name, view in layout.views.items():
         slope[view.rows] += 2 * view.mu * (H[view.rows] @ view.U - maps[name].map(data.X[name])) @ view.U.T
@@ -120,15 +122,15 @@ def test_h_w_and_b_are_the_minimisers(rng):
 def test_the_encoder_is_the_iteration_of_the_paper(rng):
     _, maps, layout, state = problem(rng, 0)
     view = layout.views["image"]
-    _apmh.update_U(view, state.H)
+    sapmh.update_U(view, state.H)
     theta, phi = 0.3, maps["image"].map(rng.normal(size=(5, 7)))
     inverse = np.linalg.inv(view.mu * view.U @ view.U.T + theta * state.W @ state.W.T)
     b = np.zeros((5, 4))
     for _ in range(10):
         h = (view.mu * phi @ view.U.T + theta * b @ state.W.T) @ inverse
         b = sign(h @ state.W)
-    P, Q = _apmh.encoder(view, state.W, theta, np.zeros((6, 6)), 0.0)
-    np.testing.assert_allclose(_apmh.encode(phi, P, Q), h @ state.W, atol=1e-8)
+    P, Q = sapmh.encoder(view, state.W, theta, np.zeros((6, 6)), 0.0)
+    np.testing.assert_allclose(sapmh.encode(phi, P, Q), h @ state.W, atol=1e-8)
 
 
 def score(model, data, database=None):
@@ -181,7 +183,7 @@ def test_the_authors_slips(rng):
     Ht, phi = H[text.rows], maps["text"].map(data.X["text"])
     np.testing.assert_allclose(text.U, np.linalg.solve(Ht.T @ weight @ Ht + 0.5 * np.eye(6), Ht.T @ weight @ phi))
     assert text.residual == pytest.approx(np.linalg.norm(phi - Ht @ text.U))
-    S, w, B = Similarity(_apmh.shared_labels(data, layout, "SAPMH"), 1.0), SAPMHWeights(0.1, 0.01), state.B
+    S, w, B = Similarity(sapmh.shared_labels(data, layout, "SAPMH"), 1.0), SAPMHWeights(0.1, 0.01), state.B
     right = H.T @ (0.1 * B + 0.01 * S.times(B))
     expected = np.linalg.solve(H.T @ H, right) @ np.linalg.inv(0.1 * np.eye(4) + 0.3 * B.T @ B)  # μ, not ρ
     np.testing.assert_allclose(authors_W(H, B, S, w, 0.3), expected, rtol=1e-6, atol=1e-10)

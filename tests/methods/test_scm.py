@@ -7,13 +7,11 @@ import pytest
 from scipy import linalg, sparse
 
 from contract import block_data, make
-from modalhash.codes import unpack_signs
-from modalhash.linalg import sign, unit_rows
+from modalhash.core.codes import unpack_signs
+from modalhash.core.linalg import CentredFeatures, ridged_cholesky, sign, unit_rows
+from modalhash.core.progress import Reporter
 from modalhash.methods import scm
-from modalhash.methods._cca import ridged_cholesky
-from modalhash.methods._centred import CentredFeatures
-from modalhash.progress import Reporter
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 METHOD = info("scm")
 

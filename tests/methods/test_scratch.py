@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from contract import block_data
-from modalhash.codes import unpack_signs
-from modalhash.linalg import orthogonal_procrustes, sign
+from modalhash.core.codes import unpack_signs
+from modalhash.core.linalg import orthogonal_procrustes, sign
+from modalhash.methods.registry import info
 from modalhash.methods.scratch import SCRATCH, Regression, SCRATCHWeights, latent, objective, rotation
-from modalhash.registry import info
 from strategies import labels
 
 PAIRED = info("scratch")

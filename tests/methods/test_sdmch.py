@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 from contract import block_data, make
-from modalhash.linalg import sign
+from modalhash.core.linalg import sign
 from modalhash.methods import sdmch
-from modalhash.registry import METHODS
+from modalhash.methods.registry import METHODS
 
 METHOD = METHODS["sdmch"]
 

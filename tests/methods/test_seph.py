@@ -7,11 +7,11 @@ import pytest
 from scipy.special import expit
 
 from contract import block_data, make
-from modalhash.codes import pack_signs
-from modalhash.linalg import unit_rows
+from modalhash.core.codes import pack_signs
+from modalhash.core.linalg import unit_rows
 from modalhash.methods import seph
-from modalhash.methods.amsh.start import label_patterns
-from modalhash.registry import METHODS
+from modalhash.methods.amsh.codes import label_patterns
+from modalhash.methods.registry import METHODS
 
 METHOD = METHODS["seph"]
 

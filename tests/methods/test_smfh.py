@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from scipy import linalg, sparse
 
-from modalhash.features import Linear
-from modalhash.linalg import unit_rows
-from modalhash.methods import _smfh_liu as liu
-from modalhash.methods import _smfh_tang as tang
+from modalhash.core.features import Linear
+from modalhash.core.linalg import unit_rows
+from modalhash.methods import smfh
 from modalhash.methods._factors import SparseRows, cross, fit_rows
-from modalhash.methods._smfh_graph import Graph, neighbours
-from modalhash.methods.smfh import SMFH
+from modalhash.methods.smfh import SMFH, Graph, neighbours
 
 
 def pairs(rng, n=150, c=5):
@@ -66,10 +64,10 @@ def test_an_item_is_not_its_own_neighbour_even_among_equal_items(rng):
 
 
 def tang_state(rng, X, L):
-    w = tang.TangWeights((0.3, 0.7), coupling=5.0, graph=0.5, ridge=0.1)
+    w = smfh.TangWeights((0.3, 0.7), coupling=5.0, graph=0.5, ridge=0.1)
     rows = [fit_rows(Linear(dtype="float64"), values) for values in X]
     P = [rng.random((values.shape[1], 6)) for values in X]
-    return tang.TangState(rows, Graph(X, L, 5), rng.random((len(L), 6)), P, w)
+    return smfh.TangState(rows, Graph(X, L, 5), rng.random((len(L), 6)), P, w)
 
 
 def test_fewer_items_than_features_are_factorised_in_the_space_they_span(rng):
@@ -79,8 +77,8 @@ def test_fewer_items_than_features_are_factorised_in_the_space_they_span(rng):
     draw = np.random.default_rng([2, 0])
     rows = [fit_rows(Linear(dtype="float64"), values) for values in X.values()]
     start = draw.random((40, 6)), [draw.random((values.shape[1], 6)) for values in X.values()]
-    state = tang.TangState(rows, Graph(list(X.values()), L, 5), *start, tang.TangWeights((0.5, 0.5), 100.0, 1.0, 0.01))
-    trace = tang.learn_tang(state, max_iter=9, tol=0, report=lambda *_: None)
+    state = smfh.TangState(rows, Graph(list(X.values()), L, 5), *start, smfh.TangWeights((0.5, 0.5), 100.0, 1.0, 0.01))
+    trace = smfh.learn_tang(state, max_iter=9, tol=0, report=lambda *_: None)
     np.testing.assert_allclose(model.objective_, trace, rtol=1e-7)
     for name, P in zip(X, state.P, strict=True):
         np.testing.assert_allclose(model.projections_[name], P, rtol=1e-5, atol=1e-7 * abs(P).max())
@@ -98,15 +96,15 @@ def tang_objective(state, X, L):
 def test_no_step_of_tang_raises_the_objective(rng):
     X, L = pairs(rng)
     state = tang_state(rng, X, L)
-    tang.update_U_tang(state)
+    smfh.update_U_tang(state)
     value = tang_objective(state, X, L)
     for _ in range(6):
-        for step in (tang.update_S, tang.update_P_tang, tang.update_U_tang):
+        for step in (smfh.update_S, smfh.update_P_tang, smfh.update_U_tang):
             step(state)
             after = tang_objective(state, X, L)
             assert after <= value * (1 + 1e-9)
             value = after
-        assert tang.objective(state) == pytest.approx(value, rel=1e-9)
+        assert smfh.objective(state) == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(state.S.mean(axis=0), 0, atol=1e-9)
 
 
@@ -129,10 +127,10 @@ def test_sparse_rows_are_the_dense_ones(rng, rows):
 def test_a_sweep_of_liu_is_the_sheets(rng):
     (X1, X2), L = pairs(rng)
     X1, X2, S = unit_rows(X1), unit_rows(X2), unit_rows(L)
-    w = liu.LiuWeights((0.3, 0.7), coupling=4.0, graph=2.0, ridge=0.01, orthogonality=0.1, smoothness=0.2)
+    w = smfh.LiuWeights((0.3, 0.7), coupling=4.0, graph=2.0, ridge=0.01, orthogonality=0.1, smoothness=0.2)
     V, U, P = rng.random((150, 6)), [rng.random((d, 6)) for d in (12, 8)], [rng.random((d, 6)) for d in (12, 8)]
     rows = [fit_rows(Linear(centred=False, dtype="float64"), values) for values in (X1, X2)]
-    state = liu.LiuState(rows, S, V, U, P, w)
+    state = smfh.LiuState(rows, S, V, U, P, w)
     lengths = np.linalg.norm(V, axis=0)
     V, U1, U2 = V / lengths, U[0] * lengths, U[1]
     sample = np.sort(rng.choice(150, 60, replace=False))
@@ -158,13 +156,13 @@ def test_a_sweep_of_liu_is_the_sheets(rng):
     value = 0.3 * norm(X1 - V @ U1.T) + 0.7 * norm(X2 - V @ U2.T) + 4 * (norm(V - X1 @ P1) + norm(V - X2 @ P2))
     value += 2 * graph + 0.01 * (norm(P1) + norm(P2))
 
-    liu.update_V(state, sample)
-    liu.update_U_liu(state)
-    liu.normalise(state)
-    liu.update_P_liu(state, sample)
+    smfh.update_V(state, sample)
+    smfh.update_U_liu(state)
+    smfh.normalise(state)
+    smfh.update_P_liu(state, sample)
     for ours, sheets in zip((state.V, *state.U, *state.P), (V, U1, U2, P1, P2), strict=True):
         np.testing.assert_allclose(ours, sheets, rtol=1e-8, atol=1e-10)
-    assert liu.watched(state, sample) == pytest.approx((value, graph), rel=1e-7)
+    assert smfh.watched(state, sample) == pytest.approx((value, graph), rel=1e-7)
 
 
 def test_liu_refuses_or_clips_features_below_zero(rng):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from contract import block_data, make
-from modalhash.codes import unpack_signs
+from modalhash.core.codes import unpack_signs
 from modalhash.methods import srlch
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 METHOD = info("srlch")
 

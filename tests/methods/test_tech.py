@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from contract import block_data, make
-from modalhash.linalg import balanced_procrustes, orthogonal_procrustes, sign, unit_rows
+from modalhash.core.linalg import balanced_procrustes, orthogonal_procrustes, sign, unit_rows
 from modalhash.methods import tech
-from modalhash.registry import METHODS
+from modalhash.methods.registry import METHODS
 
 METHOD = METHODS["tech"]
 WEIGHTS = {"alpha": 0.3, "beta": 0.7, "gamma": 0.2, "eta": 0.4}

@@ -10,10 +10,10 @@ import pytest
 
 from contract import block_data, make
 from modalhash import load
-from modalhash._imports import MissingExtraError, install_line
-from modalhash.codes import unpack_signs
+from modalhash.core.codes import unpack_signs
+from modalhash.core.imports import MissingExtraError, install_line
 from modalhash.methods import ucch
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 torch = pytest.importorskip("torch")
 METHOD = info("ucch")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from contract import block_data, make
-from modalhash.features import Linear
-from modalhash.linalg import unit_rows
+from modalhash.core.features import Linear
+from modalhash.core.linalg import unit_rows
 from modalhash.methods import ucmh
-from modalhash.registry import METHODS
+from modalhash.methods.registry import METHODS
 
 METHOD = METHODS["ucmh"]
 WEIGHTS = ucmh.UCMHWeights(coupling=3.0, graph=7.0, ridge=0.1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from contract import block_data, make
-from modalhash.linalg import RidgeFactor, balanced_procrustes, sign, unit_rows
+from modalhash.core.linalg import RidgeFactor, balanced_procrustes, sign, unit_rows
 from modalhash.methods import wash
-from modalhash.registry import info
+from modalhash.methods.registry import info
 
 METHOD = info("wash")
 N, BITS, CLASSES, BETA, MU, OMEGA, LAM = 60, 9, 7, 0.05, 0.3, 0.2, 0.1

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from modalhash.serve.batching import MicroBatcher, QueueFullError
+from modalhash.serve.searcher import MicroBatcher, QueueFullError
 
 
 class Work:

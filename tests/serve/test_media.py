@@ -119,7 +119,7 @@ def test_heic_is_shown_upright(tmp_path):
 def test_pictures_in_archives(tmp_path):
     import zipfile
 
-    from modalhash._archives import ArchiveMember
+    from modalhash.core.archives import ArchiveMember
     from modalhash.serve.errors import HTTPError
     from modalhash.serve.media import FileGoneError, Thumbnails, make_thumbnail, read_member
 
@@ -157,7 +157,7 @@ def test_a_picture_with_endless_passes_is_not_shown(tmp_path, monkeypatch):
     content = picture((90, 90, 90), (1500, 1500), "JPEG", progressive=True)
     scan = content[content.rindex(b"\xff\xda") : -2]
     (tmp_path / "a.jpg").write_bytes(content[:-2] + scan * 1500 + content[-2:])
-    monkeypatch.setattr("modalhash._decoding.MAX_SECONDS", 0.1)
+    monkeypatch.setattr("modalhash.core.pictures.MAX_SECONDS", 0.1)
     with pytest.raises(HTTPError, match=r"not decoded in 0\.1 s"):
         make_thumbnail(tmp_path / "a.jpg", 64, 10**7)
 

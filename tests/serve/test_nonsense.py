@@ -108,7 +108,7 @@ def test_a_full_disk_is_507_and_changes_nothing(make_client, engine, monkeypatch
         raise OSError(code, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("modalhash._files.os.replace", full)
+        patch.setattr("modalhash.core.files.os.replace", full)
         answer = client.post("/items", files={"image": ("a.png", picture())})
     assert (answer.status_code, "disk" in answer.json()["error"]) == (507, True)
     assert len(engine) == 120
@@ -122,5 +122,5 @@ def test_another_error_of_the_system_is_internal(make_client, monkeypatch):
     def broken(*paths):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("modalhash._files.os.replace", broken)
+    monkeypatch.setattr("modalhash.core.files.os.replace", broken)
     assert client.post("/items", files={"image": ("a.png", picture())}).status_code == 500

@@ -14,7 +14,7 @@ import pytest
 from serve_tools import picture
 
 from little_world import huge_png
-from modalhash.audit import AuditLog
+from modalhash.engine import AuditLog
 from modalhash.serve.schemas import AddResponse, Item, ItemsResponse, RelabelResponse, ValuesResponse
 
 

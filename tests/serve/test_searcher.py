@@ -10,8 +10,8 @@ import pytest
 from serve_tools import Held, ask
 
 from modalhash.engine import SearchOptions
+from modalhash.serve.limits import Limits
 from modalhash.serve.searcher import Searcher, SearchJob, TextQuery
-from modalhash.serve.settings import Limits
 
 
 def test_searches_of_many_clients_share_a_scan(serve, engine, until):

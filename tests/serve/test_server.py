@@ -13,10 +13,9 @@ from contextlib import ExitStack
 import pytest
 from serve_tools import Held, ask, body_of, status_of
 
-from modalhash.serve import Settings, check_exposure
-from modalhash.serve import server as server_module
-from modalhash.serve.seats import ProcessState
+from modalhash.serve import Settings, check_exposure, server as server_module
 from modalhash.serve.server import Acceptor
+from modalhash.serve.worker_state import ProcessState
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 JSON_HEAD = b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"

@@ -10,7 +10,8 @@ import pytest
 from serve_tools import Held, ask
 
 from little_world import make_world
-from modalhash import Engine, _files
+from modalhash import Engine
+from modalhash.core import files as _files
 from modalhash.engine import EngineError
 from modalhash.serve import Settings
 from modalhash.serve.errors import HTTPError

@@ -88,7 +88,7 @@ def start_bodies(opened, server, n, sent=b"{", length=100):
 @only_linux
 @pytest.mark.parametrize("limits", [{"bodies_per_address": 4}, {"requests_per_address": 4}, {"requests": 8}])
 def test_slow_bodies_of_one_address_keep_nobody_out(serve, until, monkeypatch, limits):
-    monkeypatch.setattr("modalhash.serve.uploads.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("modalhash.serve.service.SLOW_SECONDS", 0.0)
     with serve(limits={"requests": 8, **limits}) as server, ExitStack() as opened:
         start_bodies(opened, server, 8)
         metrics = server.config.app.state.service.metrics
@@ -98,7 +98,7 @@ def test_slow_bodies_of_one_address_keep_nobody_out(serve, until, monkeypatch, l
 
 
 def test_the_slowest_body_is_dropped_first(serve, until, monkeypatch):
-    monkeypatch.setattr("modalhash.serve.uploads.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("modalhash.serve.service.SLOW_SECONDS", 0.0)
     with serve(limits={"bodies_per_address": 2}) as server, ExitStack() as opened:
         (slow,) = start_bodies(opened, server, 1, b"{")
         (quick,) = start_bodies(opened, server, 1, b" " * 900, 1000)

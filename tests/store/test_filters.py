@@ -6,8 +6,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from modalhash.store import And, Comparison, Filter, FilterError, Not, Or, all_of, any_value
 

@@ -26,8 +26,8 @@ from modalhash.store import (
     StoreUncertainError,
     drop_schema,
 )
-from modalhash.store import postgres as module
-from modalhash.store._postgres_connections import Connections, shown_url
+from modalhash.store.postgres import store as module
+from modalhash.store.postgres.connection import Connections, shown_url
 
 PAGE = Path(__file__).parents[2] / "docs" / "postgres.md"
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'modalhash'"
@@ -36,7 +36,7 @@ CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_
 class TestPostgresStore(StoreContract):
     @pytest.fixture
     def open_store(self, postgres, schema, monkeypatch):
-        monkeypatch.setattr("modalhash.store.postgres._PAGE_ROWS", 35)  # so that reading takes several pages
+        monkeypatch.setattr("modalhash.store.postgres.store._PAGE_ROWS", 35)  # so that reading takes several pages
         return lambda n_bits=None, timeout=60.0: PostgresStore(
             postgres.url, schema=schema, n_bits=n_bits, timeout=timeout
         )
@@ -82,7 +82,7 @@ def test_a_follower_misses_nothing_of_writers_that_overlap(postgres, schema, sto
 
 
 def test_old_removals_are_forgotten(store, monkeypatch):
-    monkeypatch.setattr("modalhash.store.postgres._KEPT_REMOVALS", 5)
+    monkeypatch.setattr("modalhash.store.postgres.store._KEPT_REMOVALS", 5)
     store.add([record(f"{n:02}") for n in range(40)])
     index = HammingIndex(16)
     start = refresh(index, store)
@@ -140,7 +140,7 @@ def test_the_server_is_asked_about_a_confirmation_that_was_cut_off(store, monkey
     begin = Connections._begin
     monkeypatch.setattr(Connections, "_begin", lambda self: _LostCommit(begin(self), reached=reached))
     if not answers:
-        monkeypatch.setattr("modalhash.store._postgres_connections.ASK_SECONDS", 0.0)
+        monkeypatch.setattr("modalhash.store.postgres.connection.ASK_SECONDS", 0.0)
     if error is None:
         assert store.add([record("a")]).tolist() == [1]
     else:

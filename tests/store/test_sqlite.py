@@ -17,7 +17,7 @@ import pytest
 from store_contract import StoreContract, record, texts
 
 from modalhash.store import Filter, Record, Revision, SqliteStore, StoreError, StoreFullError
-from modalhash.store._sqlite_schema import APPLICATION_ID, UNRELEASED_ID
+from modalhash.store.sqlite.schema import APPLICATION_ID, UNRELEASED_ID
 
 HERE = Path(__file__).parent
 
@@ -36,7 +36,7 @@ def store(path):
 class TestSqliteStore(StoreContract):
     @pytest.fixture
     def open_store(self, path, monkeypatch):
-        monkeypatch.setattr("modalhash.store.sqlite._PAGE_ROWS", 7)  # so that reading takes several pages
+        monkeypatch.setattr("modalhash.store.sqlite.store._PAGE_ROWS", 7)  # so that reading takes several pages
         return lambda n_bits=None, timeout=60.0: SqliteStore(path, n_bits=n_bits, timeout=timeout)
 
     @pytest.fixture
@@ -53,7 +53,7 @@ class TestSqliteStore(StoreContract):
 
 
 def test_codes_come_in_pages(store, monkeypatch):
-    monkeypatch.setattr("modalhash.store.sqlite._PAGE_ROWS", 7)
+    monkeypatch.setattr("modalhash.store.sqlite.store._PAGE_ROWS", 7)
     store.add([record(f"{i:02}") for i in range(40)])
     assert [len(numbers) for numbers, _, _ in store.codes()] == [7] * 5 + [5]
 
@@ -63,7 +63,7 @@ def test_codes_come_in_pages(store, monkeypatch):
 
 @pytest.mark.parametrize("few", [0, 3, 200_000])
 def test_labels_are_combined_alike_whether_few_or_many_items_have_them(store, monkeypatch, few):
-    monkeypatch.setattr("modalhash.store._labels._FEW", few)
+    monkeypatch.setattr("modalhash.store.sqlite.conditions._FEW", few)
     store.add([record(f"{n:02}", labels=[name for name, step in zip("abc", (2, 3, 7), strict=True) if n % step == 0])
                for n in range(50)])  # fmt: skip
     for where, expected in {
@@ -94,7 +94,7 @@ def test_a_filter_by_labels_reads_no_items(store):
 @pytest.fixture
 def without_words(monkeypatch):
     """An SQLite without FTS5, until the monkeypatch is undone."""
-    monkeypatch.setattr("modalhash.store._words.has_words", lambda connection: False)
+    monkeypatch.setattr("modalhash.store.sqlite.words.has_words", lambda connection: False)
     return monkeypatch
 
 
@@ -127,7 +127,7 @@ def test_without_fts5_there_is_a_warning_and_all_else_works(path, without_words)
     with SqliteStore(path) as store:
         assert store.words("dinosaur").tolist() == [1]
         store.add([record("c", text="a dinosaur")])
-    without_words.setattr("modalhash.store._words.has_words", lambda connection: False)
+    without_words.setattr("modalhash.store.sqlite.words.has_words", lambda connection: False)
     with SqliteStore(path) as store:
         store.remove(texts("a"))
         store.add([record("d", text="a dinosaur")])
@@ -156,7 +156,7 @@ def test_the_fields_that_are_searched_can_change(path):
 
 
 def test_a_word_that_very_many_items_have_is_not_ranked_by(store, monkeypatch):
-    monkeypatch.setattr("modalhash.store._words.MAX_RANKED", 12)
+    monkeypatch.setattr("modalhash.store.sqlite.words.MAX_RANKED", 12)
     store.add([record(f"{n:02}", text="a boat" if n < 14 else "a ship") for n in range(100)])
     store.add([record("x", text="a boat with a dinosaur, boat boat")])
     assert store.words("a boat with a dinosaur").tolist() == [101]
@@ -296,7 +296,7 @@ def test_many_changed_items_are_counted(path):
 
 
 def test_old_removals_are_forgotten_and_whoever_is_behind_compares(path, monkeypatch):
-    monkeypatch.setattr("modalhash.store.sqlite._KEPT_REMOVALS", 3)
+    monkeypatch.setattr("modalhash.store.sqlite.store._KEPT_REMOVALS", 3)
     with SqliteStore(path, n_bits=16) as store:
         store.add([record(str(i)) for i in range(1, 13)])
         start = store.revision()
@@ -410,7 +410,7 @@ def test_interrupt_leaves_nothing(store, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("modalhash.store.sqlite.to_row", interrupted)
+        patch.setattr("modalhash.store.sqlite.store.to_row", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.add([record("a")])
     assert store.count() == 0

@@ -14,7 +14,7 @@ from typing import Any
 from fuzzing import seeds
 from fuzzing.target import BrokenPromise, Target
 from modalhash.data import ReadError, ReadLimits, read
-from modalhash.data.formats import _child, foreign
+from modalhash.data.formats import sandbox as foreign, sandbox_worker as _child
 
 MEMORY = 64 * 2**20
 
@@ -192,7 +192,7 @@ class Picture(Target):
 
     def run(self, data: bytes) -> str | None:
         from modalhash.encoders import ItemError
-        from modalhash.encoders._pictures import read_picture
+        from modalhash.encoders.picture_files import read_picture
         from modalhash.serve.errors import HTTPError
         from modalhash.serve.media import check_picture, make_thumbnail
 

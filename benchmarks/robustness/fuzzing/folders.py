@@ -18,11 +18,11 @@ from typing import Any
 from fuzzing.target import BrokenPromise, Target
 from modalhash.encoders import EncoderFileError, load_encoder
 from modalhash.engine import restore_engine
-from modalhash.engine.confidence import ConfidenceError, load_confidence
-from modalhash.engine.folder import EngineError, read_parts
-from modalhash.engine.refinement import RefinementError, load_refinement
+from modalhash.engine.search.confidence import ConfidenceError, load_confidence
+from modalhash.engine.search.refinement import RefinementError, load_refinement
+from modalhash.engine.storage.folder import EngineError, read_parts
 from modalhash.experiments import Results, pack, unpack
-from modalhash.persistence import ModelFileError, load
+from modalhash.methods.persistence import ModelFileError, load
 from modalhash.store import SqliteStore, StoreError
 
 JSON_TOKENS = [
@@ -145,7 +145,7 @@ class ConfidenceFile(_Copy):
     )  # fmt: skip
 
     def seeds(self) -> list[bytes]:
-        from modalhash.engine.confidence import FILE
+        from modalhash.engine.search.confidence import FILE
 
         self.file = self.engine / FILE
         content = {

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from fuzzing import seeds
 from fuzzing.target import BrokenPromise, Target
-from modalhash._config import config_bytes, read_config
-from modalhash.audit import AuditLog
+from modalhash.core.files import config_bytes, read_config
 from modalhash.data import ReadError, ReadLimits, read
-from modalhash.engine.folder import EngineError
-from modalhash.engine.source_items import Problem
-from modalhash.engine.sources import read_batches
+from modalhash.engine.audit import AuditLog
+from modalhash.engine.items.item import Problem
+from modalhash.engine.items.sources import read_batches
+from modalhash.engine.storage.folder import EngineError
 from modalhash.evaluation import Protocol
 from modalhash.experiments import KEYS, load_grid
 from modalhash.store import Filter, FilterError, SqliteStore
@@ -231,7 +231,7 @@ class TokenFile(Target):
         ]
 
     def run(self, data: bytes) -> str | None:
-        from modalhash.serve.access_tokens import Tokens, parse_tokens, read_tokens, write_tokens
+        from modalhash.serve.auth import Tokens, parse_tokens, read_tokens, write_tokens
 
         path = self.folder / "tokens"
         path.write_bytes(b"")

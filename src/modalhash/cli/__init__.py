@@ -8,35 +8,21 @@ import typer
 
 from modalhash import __version__
 from modalhash.cli import (
-    add,
-    ask,
-    backup,
     check,
-    compare,
     datasets,
     demo,
-    duplicates,
-    encode_to,
     evaluate,
     experiment,
-    export,
-    info,
+    items,
+    maintenance,
     methods,
-    relabel,
-    remove,
-    restore,
-    retrain,
     search,
     serve,
-    split,
     sync,
-    tokens,
     train,
     tune,
-    verify,
 )
-from modalhash.cli._common import Commands, say
-from modalhash.cli._signals import Terminated, clean_stops
+from modalhash.cli.common import Commands, Terminated, clean_stops, say
 
 app = typer.Typer(
     name="modalhash",
@@ -62,7 +48,7 @@ def root(
 ) -> None:
     """Short binary codes for photos, texts and other modalities that were never paired.
 
-    Start with [bold]modalhash demo[/bold]: it trains AMSH on two modalities and
+    Start with [bold]modalhash demo[/bold]: it trains on two modalities and
     measures how well items of one find items of the other. Then make a search
     engine of your own with [bold]modalhash train[/bold].
     """
@@ -72,28 +58,28 @@ ENGINE = "A search engine of your own"
 app.command()(demo.demo)
 app.command(rich_help_panel=ENGINE)(check.check)
 app.command(rich_help_panel=ENGINE)(train.train)
-app.command(rich_help_panel=ENGINE)(add.add)
+app.command(rich_help_panel=ENGINE)(items.add)
 app.command(rich_help_panel=ENGINE)(sync.sync)
-app.command(rich_help_panel=ENGINE)(encode_to.encode)
-app.command(rich_help_panel=ENGINE)(remove.remove)
-app.command(rich_help_panel=ENGINE)(relabel.relabel)
-app.command(rich_help_panel=ENGINE)(retrain.retrain)
+app.command(rich_help_panel=ENGINE)(items.encode)
+app.command(rich_help_panel=ENGINE)(items.remove)
+app.command(rich_help_panel=ENGINE)(items.relabel)
+app.command(rich_help_panel=ENGINE)(train.retrain)
 app.command(rich_help_panel=ENGINE)(search.search)
-app.command(rich_help_panel=ENGINE)(duplicates.duplicates)
+app.command(rich_help_panel=ENGINE)(items.duplicates)
 app.command(rich_help_panel=ENGINE)(serve.serve)
-app.command(rich_help_panel=ENGINE)(ask.ask)
-app.command(rich_help_panel=ENGINE)(split.split)
-app.add_typer(tokens.app, name="tokens", rich_help_panel=ENGINE)
-app.command(rich_help_panel=ENGINE)(export.export)
-app.command(rich_help_panel=ENGINE, cls=info.InfoCommand)(info.info)
-app.command(rich_help_panel=ENGINE)(verify.verify)
-app.command(rich_help_panel=ENGINE)(backup.backup)
-app.command(rich_help_panel=ENGINE)(restore.restore)
+app.command(rich_help_panel=ENGINE)(serve.ask)
+app.command(rich_help_panel=ENGINE)(maintenance.split)
+app.add_typer(serve.tokens, name="tokens", rich_help_panel=ENGINE)
+app.command(rich_help_panel=ENGINE)(items.export)
+app.command(rich_help_panel=ENGINE, cls=maintenance.InfoCommand)(maintenance.info)
+app.command(rich_help_panel=ENGINE)(maintenance.verify)
+app.command(rich_help_panel=ENGINE)(maintenance.backup)
+app.command(rich_help_panel=ENGINE)(maintenance.restore)
 app.command()(methods.methods)
 app.add_typer(datasets.app, name="datasets")
 app.command()(evaluate.evaluate)
 app.command()(tune.tune)
-app.command()(compare.compare)
+app.command()(evaluate.compare)
 app.add_typer(experiment.app, name="experiment")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from modalhash.cli._common import (
+from modalhash.cli.common import (
     AsJson,
     Encoding,
     Field,
@@ -19,6 +19,7 @@ from modalhash.cli._common import (
     Workers,
     bits_or_auto,
     describe_problem,
+    describe_seconds,
     import_from_here,
     key_any,
     key_values,
@@ -28,8 +29,7 @@ from modalhash.cli._common import (
     progress_bars,
     table_format,
 )
-from modalhash.cli._progress import describe_seconds
-from modalhash.cli._training_options import (
+from modalhash.cli.options import (
     Bits,
     Download,
     EncoderNames,

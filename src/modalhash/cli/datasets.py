@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modalhash.cli._common import (
+from modalhash.cli.common import (
     AsJson,
     Commands,
     Map,

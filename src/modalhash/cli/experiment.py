@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modalhash.cli._common import Commands, ReadMemory, ReadSeconds, check_drawing, import_from_here, say
-from modalhash.cli._signals import Terminated
+from modalhash.cli.common import Commands, ReadMemory, ReadSeconds, Terminated, check_drawing, import_from_here, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,7 +151,7 @@ def report(
 
     modalhash experiment report grid.toml --latex --curves figures --output report.tex
     """
-    from modalhash._files import write_atomically
+    from modalhash.core.files import write_atomically
     from modalhash.experiments import Results, environments, quality_tables, read_studies, seconds_table
 
     if curves is not None:
@@ -186,7 +185,7 @@ def report(
 
 def draw_study(study: Study, against: str, folder: Path, *, latex: bool, shown_in: Path | None) -> list[str]:
     """Draw the curves of a data set into a file of the folder; return the lines of the report that show it."""
-    from modalhash._files import write_atomically
+    from modalhash.core.files import write_atomically
     from modalhash.experiments import curve_figure
 
     kind = "pdf" if latex else "svg"
@@ -212,7 +211,7 @@ def pack_results(
     ] = True,
 ) -> None:
     """Put a folder of results into one small file, e.g. to commit it."""
-    from modalhash._files import write_atomically
+    from modalhash.core.files import write_atomically
     from modalhash.experiments import pack
 
     if not file.name.endswith(".json.xz"):

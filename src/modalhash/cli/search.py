@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from modalhash.cli._common import (
+from modalhash.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
     EngineFolder,
@@ -118,7 +118,8 @@ def search(
 
     ls *.jpg | modalhash search engine --modality image --want text
     """
-    from modalhash.engine import Filter, SearchOptions
+    from modalhash.engine import SearchOptions
+    from modalhash.store import Filter
 
     options = SearchOptions(
         k=k,

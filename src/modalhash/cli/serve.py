@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from select import select
@@ -15,11 +17,167 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash.cli._common import EngineFolder, ReadOnly, Trust, open_engine, say
+from modalhash.cli.common import EXIT_INCOMPLETE, AsJson, EngineFolder, ReadOnly, Trust, open_engine, printable, say
 
 if TYPE_CHECKING:
     from modalhash.engine import Engine
     from modalhash.serve import Settings
+
+
+# -- ``modalhash tokens``: the file of tokens that a service lets in, each with a name and a role.
+
+tokens = typer.Typer(no_args_is_help=True, help="Make, rotate, list and remove the tokens of a service.")
+TokenFile = Annotated[Path, typer.Argument(metavar="FILE", help="Holds digests only; `modalhash serve --tokens FILE`.")]
+Name = Annotated[str, typer.Argument(help="Whose token it is; the audit log names it.")]
+
+
+class RoleName(StrEnum):
+    """What the holder of a token may do."""
+
+    read = "read"
+    write = "write"
+    admin = "admin"
+
+
+@tokens.command()
+def add(
+    file: TokenFile,
+    name: Name,
+    role: Annotated[
+        RoleName, typer.Option(help="Search; also add and remove; also see the audit log.")
+    ] = RoleName.read,
+    days: Annotated[float | None, typer.Option(min=0.001, help="How long it is valid; for ever by default.")] = None,
+) -> None:
+    """Make a token and print it: the file keeps only its digest, so it cannot be shown again.
+
+    [bold]Examples[/bold]
+
+    modalhash tokens add tokens.txt alice --role write --days 365
+    """
+    from modalhash.serve import make_token, read_tokens, write_tokens
+
+    tokens = read_tokens(file) if file.exists() else []
+    if any(token.name == name for token in tokens):
+        raise ValueError(f"{name!r} has a token already; rotate it, or remove it first")
+    secret, token = make_token(name, role.value, days=days)
+    write_tokens(file, [*tokens, token])
+    typer.echo(secret)
+
+
+@tokens.command()
+def rotate(
+    file: TokenFile,
+    name: Name,
+    overlap_days: Annotated[
+        float, typer.Option(min=0, help="How long the old token stays valid; 0 ends it at once.")
+    ] = 1.0,
+) -> None:
+    """Make a new token for a name and print it; the old one ends after some time. A service that runs follows."""
+    from modalhash.serve import read_tokens, rotate as rotated, write_tokens
+
+    secret, tokens = rotated(read_tokens(file), name, overlap_days=overlap_days)
+    write_tokens(file, tokens)
+    typer.echo(secret)
+
+
+@tokens.command()
+def remove(file: TokenFile, name: Name) -> None:
+    """End all tokens of a name, and the page's cookies that stand for them, at once."""
+    from modalhash.serve import read_tokens, write_tokens
+
+    tokens = read_tokens(file)
+    left = [token for token in tokens if token.name != name]
+    if len(left) == len(tokens):
+        raise ValueError(f"{file} has no token of {name!r}")
+    write_tokens(file, left)
+    say(f"{len(tokens) - len(left)} removed; {len(left)} left")
+
+
+@tokens.command("list")
+def list_tokens(file: TokenFile) -> None:
+    """List names, roles and until when tokens are valid, separated by tabs."""
+    from modalhash.serve import read_tokens
+
+    for token in read_tokens(file):
+        until = "" if token.until is None else token.until.isoformat(timespec="seconds")
+        typer.echo(f"{token.name}\t{token.role.name}\t{until}")
+
+
+# -- ``modalhash ask``: a search in several services at once.
+
+
+def ask(
+    query: Annotated[str | None, typer.Argument(help="Words to search for.")] = None,
+    at: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A service, e.g. http://10.0.0.1:8000; repeated for each.")
+    ] = None,
+    image: Annotated[Path | None, typer.Option(help="Search by a picture.")] = None,
+    want: Annotated[
+        list[str] | None, typer.Option(help="Modality to look in, e.g. image; repeated, or all by default.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=200, help="How many hits.")] = 20,
+    radius: Annotated[int | None, typer.Option(min=0, help="All hits within this distance instead.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only items with this label; may be repeated.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only items that pass a filter.")] = None,
+    refine: Annotated[
+        bool, typer.Option("--refine/--no-refine", help="Order hits by their vectors, or by the codes alone.")
+    ] = True,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Answer also if a service is down, and say which; exit code 1 then.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds within which a service has to answer.")] = 10.0,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="MODALHASH_TOKEN", help="The token of the services; better set the variable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search several services as one: each holds a share of the items (see [b]modalhash split[/b]).
+
+    Lines with tabs are printed: distance, modality, id, text or URL of the
+    picture, labels, service. A service that does not answer is an error,
+    unless [b]--partial[/b] allows an answer without it.
+
+    Exit code: 0; 1 if services are missing in the answer; 2 for an error.
+
+    [bold]Examples[/bold]
+
+    modalhash ask "red boat" --at http://10.0.0.1:8000 --at http://10.0.0.2:8000
+
+    modalhash ask --image photo.jpg --want text -k 5 --at http://10.0.0.1:8000 --partial
+    """
+    from modalhash.serve.client import ShardedClient
+
+    if (query is None) == (image is None):
+        raise ValueError("expected words, or --image; one of them")
+    if not at:
+        raise ValueError("expected services: --at URL, once for each")
+    with ShardedClient(at, token=token, timeout=timeout, missing="partial" if partial else "error") as client:
+        answer = client.search(
+            text=query,
+            image=None if image is None else image.read_bytes(),
+            k=k,
+            radius=radius,
+            want=want or None,
+            labels=label or (),
+            where=where,
+            refine=refine,
+        )
+    if answer.message is not None:
+        say(answer.message, colour="yellow")
+    if as_json:
+        found = {"hits": answer.hits, "searched": answer.searched, "missing": list(answer.missing)}
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        for hit in answer.hits:
+            labels = ", ".join(map(str, hit["labels"]))
+            content = hit.get("text") or hit.get("media") or ""
+            cells = (str(hit["distance"]), hit["modality"], hit["id"], content, labels, hit["shard"])
+            typer.echo("\t".join(map(printable, cells)))
+    if answer.partial:
+        say(f"without {', '.join(answer.missing)}, which did not answer: nearer items may be missing", colour="yellow")
+        raise typer.Exit(EXIT_INCOMPLETE)
+
 
 MEGABYTES = 10
 MEGAPIXELS = 40

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modalhash.cli._common import (
+from modalhash.cli.common import (
     EXIT_INCOMPLETE,
     MAX_PROBLEMS,
     AsJson,

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modalhash import registry
-from modalhash.cli._common import Quiet, key_values, progress_bars, say
-from modalhash.cli._data_options import DataOptions
-from modalhash.cli._method_options import Params, by_method, method_parameters, names_in
-from modalhash.cli._option_groups import with_option_groups
-from modalhash.cli._signals import Terminated
+from modalhash.cli.common import Quiet, Terminated, key_values, progress_bars, say
+from modalhash.cli.options import DataOptions, Params, by_method, method_parameters, names_in, with_option_groups
+from modalhash.methods import registry
 
 if TYPE_CHECKING:
+    from modalhash.core.progress import Progress
     from modalhash.experiments import Tuned
-    from modalhash.progress import Progress
 
 HEADER = "# Found by `modalhash tune"
 """How a file begins that this command wrote, and may replace."""
@@ -99,7 +96,7 @@ def tune(
 
     modalhash train items.csv -o engine --params wiki-rlh.toml
     """
-    from modalhash._imports import require
+    from modalhash.core.imports import require
 
     require("optuna", extra="tune", why="modalhash tune")
     names = names_in(search.method)

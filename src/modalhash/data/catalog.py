@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -27,12 +28,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from modalhash.data._errors import ReadError
-from modalhash.data._read import ARRAY_SUFFIXES, read
-from modalhash.data._root import data_root
+from modalhash.core.progress import Callback
 from modalhash.data.dataset import Dataset
+from modalhash.data.read_error import ReadError
+from modalhash.data.reading import ARRAY_SUFFIXES, read
 from modalhash.data.write import npz_path, write_arrays, write_npz
-from modalhash.progress import Callback
+
+# -- The folder that holds the data sets.
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """Return the folder that holds the data sets: the argument, ``$MODALHASH_DATA``, or ``./data``."""
+    return Path(root or os.environ.get("MODALHASH_DATA") or "data")
+
 
 PROVENANCE = "provenance.json"
 """A file in the folder of a data set with entries for its provenance, such as ``{"kind": "original"}``."""
@@ -259,7 +267,7 @@ def convert(
     out
         path of the ``.npz`` to write; a conversion that fails writes nothing
     progress
-        called with a :class:`modalhash.progress.Progress` while features of pictures are computed
+        called with a :class:`modalhash.core.progress.Progress` while features of pictures are computed
     **options
         of the converter, see its module in :mod:`modalhash.data.sets`
     """

@@ -14,14 +14,59 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
-from modalhash._files import write_atomically
-from modalhash._typing import Array, Matrix
-from modalhash.data._checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
-from modalhash.data._errors import ReadError
-from modalhash.data.principal_components import PrincipalComponents
-from modalhash.origins import Origin, TracedFeatures
+from modalhash.core.files import write_atomically
+from modalhash.core.row_sources import Origin, TracedFeatures
+from modalhash.core.typing import Array, Matrix
+from modalhash.data.checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
+from modalhash.data.read_error import ReadError
+
+# -- Principal components of a feature matrix, fitted on the training items of a split.
+
+
+@dataclass(frozen=True, eq=False)
+class PrincipalComponents:
+    """A mean and orthonormal axes, by descending variance.
+
+    The axes are eigenvectors of the covariance matrix, which a sparse matrix yields without becoming dense. Their
+    signs are fixed by making the largest entry of each axis positive.
+
+    Examples
+    --------
+    >>> found = PrincipalComponents.fit(np.array([[0.0, 0.0], [2.0, 0.1], [4.0, 0.0]]), 1)
+    >>> found.transform(np.array([[3.0, 0.0]])).round(3)
+    array([[1.]], dtype=float32)
+    """
+
+    mean: Array
+    axes: Array
+    """``(features, components)``."""
+
+    @classmethod
+    def fit(cls, X: Matrix, n_components: int, where: str = "features") -> PrincipalComponents:
+        """Fit to the rows of ``X``; ``where`` is named in errors."""
+        n, width = X.shape
+        if not 1 <= n_components <= min(n - 1, width):
+            raise ValueError(
+                f"{where}: {n_components} principal components of {n} training items with {width} features; "
+                f"expected at most {max(0, min(n - 1, width))}"
+            )
+        values = X.astype(np.float64)
+        gram = values.T @ values
+        mean: Array = np.asarray(values.mean(axis=0)).ravel()
+        covariance = (gram.toarray() if sparse.issparse(gram) else gram) / n - np.outer(mean, mean)
+        _, axes = linalg.eigh(covariance, subset_by_index=[width - n_components, width - 1])
+        axes = axes[:, ::-1]
+        largest = np.abs(axes).argmax(axis=0)
+        axes = axes * np.sign(axes[largest, np.arange(n_components)])
+        return cls(mean, axes)
+
+    def transform(self, X: Matrix) -> Array:
+        """Return the components of rows, as float32."""
+        components: Array = X @ self.axes - self.mean @ self.axes
+        return components.astype(np.float32)
+
 
 KINDS = ("original", "recomputed features", "substitute", "twin", "generated")
 """What ``provenance["kind"]`` may say of a data set, compared with the one that publications report on."""

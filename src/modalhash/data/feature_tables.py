@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._files import sha256_of
-from modalhash._typing import Array
-from modalhash.data._errors import ReadError
+from modalhash.core.files import sha256_of
+from modalhash.core.frames import BINARY, NUMBER, PICTURE, VECTOR, Frame, is_frame
+from modalhash.core.row_sources import Origin
+from modalhash.core.typing import Array
+from modalhash.data.checks import label_matrix, label_names, parse_labels
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.formats._found import text_array
 from modalhash.data.formats.manifest import LINE_FIELDS, manifest_lines, parse_part, table_format
 from modalhash.data.formats.table_files import TABLE_FILES, column_list, open_table
-from modalhash.data.formats.table_format import SEPARATORS, TableFormat
-from modalhash.data.labels import label_matrix, label_names, parse_labels
-from modalhash.data.limits import ReadLimits
-from modalhash.frames import BINARY, NUMBER, PICTURE, VECTOR, Frame, is_frame
-from modalhash.origins import Origin
+from modalhash.data.formats.tables import SEPARATORS, TableFormat
+from modalhash.data.formats.variables import text_array
+from modalhash.data.read_error import ReadError
+from modalhash.data.read_limits import ReadLimits
 
 CELLS = "cells"
 """The kind of a column whose cells may be anything: of Excel, and of text tables."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from modalhash._typing import Array
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice, check_int, check_number
 from modalhash.data.dataset import Dataset, Split
-from modalhash.validation import check_choice, check_int, check_number
 
 
 def paired(dataset: Dataset) -> Dataset:

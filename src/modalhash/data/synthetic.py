@@ -22,12 +22,12 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtri
 
-from modalhash._typing import Array, Matrix
-from modalhash.blocks import row_slices
-from modalhash.data._errors import ReadError
-from modalhash.data._root import data_root
+from modalhash.core.blocks import row_slices
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.data.catalog import data_root
 from modalhash.data.dataset import Dataset, Split
-from modalhash.validation import check_choice, check_int, check_number
+from modalhash.data.read_error import ReadError
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._files import write_atomically
-from modalhash.data._checks import padded_bytes
+from modalhash.core.files import write_atomically
+from modalhash.data.checks import padded_bytes
 from modalhash.data.dataset import Dataset
 from modalhash.data.formats.npz import LENGTHS
 

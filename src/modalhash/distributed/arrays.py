@@ -2,7 +2,7 @@
 
 Dask arrays are told by their protocol (``__dask_graph__``): nothing of Dask is imported for who has none. A fit reads
 the chunks of an array three times: to check them, to hash their rows, and to place the rows on workers, where they
-then stay in groups of blocks (:mod:`modalhash.distributed.parts`).
+then stay in groups of blocks (:mod:`modalhash.distributed.feature_rows`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from uuid import uuid4
 
 import numpy as np
 
-from modalhash._imports import require
-from modalhash._typing import Array
-from modalhash.blocks import PlacedRows, RemoteItems, block_groups
+from modalhash.core.blocks import PlacedRows, RemoteItems, block_groups
+from modalhash.core.imports import require
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_features, check_form, check_magnitude
 from modalhash.distributed.cluster import Cluster
-from modalhash.distributed.parts import BlockCache, DaskParts, total_of
-from modalhash.validation import check_features, check_form, check_magnitude
+from modalhash.distributed.feature_rows import BlockCache, DaskParts, total_of
 
 if TYPE_CHECKING:
-    from modalhash.base import CrossModalHasher
+    from modalhash.methods.base import CrossModalHasher
 
 SAMPLE_SIZE = 64
 """Rows, spread over all, that are brought here for a look at what was learned."""

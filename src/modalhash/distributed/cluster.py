@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
-from modalhash._imports import require
+from modalhash.core.imports import require
 
 T = TypeVar("T")
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from modalhash._archives import ArchiveMember, archive_entries, is_archive, read_members
-from modalhash._typing import Array, Matrix
-from modalhash.blocks import row_slices
-from modalhash.encoders.base import Encoder, ItemError, fit_encoder
-from modalhash.progress import Callback, Reporter
-from modalhash.validation import check_int, check_sparse
+from modalhash.core.archives import ArchiveMember, archive_entries, is_archive, read_members
+from modalhash.core.blocks import row_slices
+from modalhash.core.progress import Callback, Reporter
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_int, check_sparse
+from modalhash.encoders.encoder import Encoder, ItemError, fit_encoder
 
 if TYPE_CHECKING:
     from modalhash.data import Dataset
@@ -88,7 +88,7 @@ def encode_items(
         by default one per core for encoders that gain by it (``encoder.parallel``), otherwise one. They are threads,
         or processes from 2,000 items on
     progress
-        called with a :class:`modalhash.progress.Progress` after every batch
+        called with a :class:`modalhash.core.progress.Progress` after every batch
     stage
         how progress calls this work; ``"encode: NAME"`` by default
     strict
@@ -175,7 +175,7 @@ def encode_dataset(
     files
         folder or archive (zip, tar) in which the raw items are names of files; None where they are texts or paths
     progress
-        called with a :class:`modalhash.progress.Progress` after every batch
+        called with a :class:`modalhash.core.progress.Progress` after every batch
 
     Raises
     ------

@@ -15,22 +15,40 @@ import json
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from modalhash._decoding import MAX_PIXELS
-from modalhash._imports import require
-from modalhash._typing import Array
-from modalhash.blocks import row_slices
-from modalhash.encoders._pictures import read_whole_picture
-from modalhash.encoders._transformers import quiet
-from modalhash.encoders.base import EncoderBase, ItemError, State
+from modalhash.core.blocks import row_slices
+from modalhash.core.imports import require
+from modalhash.core.pictures import MAX_PIXELS
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_int
+from modalhash.encoders.encoder import EncoderBase, ItemError, State
+from modalhash.encoders.picture_files import read_whole_picture
 from modalhash.encoders.text import words_of
-from modalhash.validation import check_int
+
+# -- The package transformers, without what it prints.
+
+
+@contextmanager
+def quiet(transformers: Any) -> Iterator[None]:
+    """Keep transformers from drawing bars and from telling what it reads: progress goes through one callback."""
+    log = transformers.utils.logging
+    shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if shown:
+            log.enable_progress_bar()
+
 
 MODELS_VARIABLE = "MODALHASH_MODELS"
 """Names a folder in which models are looked for that are not where they were, e.g. on another machine."""

@@ -6,7 +6,7 @@ Vision 42, 2001). The picture, local contrast evened out, passes a bank of Gabor
 the Fourier domain; the mean response in each field of a 4×4 grid is a feature. A coarse filter lets only low
 frequencies through, so its response is computed on a coarser grid: the inverse transform of the middle of the
 spectrum, which loses nothing of it. Pictures are smaller here, and cut differently, than those that the GIST of
-published data sets is made of; :func:`modalhash.data.pictures.gist` follows the convention of the latter.
+published data sets is made of; :func:`modalhash.data.picture_features.gist` follows the convention of the latter.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from scipy import fft
 
-from modalhash._decoding import MAX_PIXELS
-from modalhash._typing import Array
-from modalhash.data.pictures import CELLS, GRID, N_EDGES, ORIENTATIONS, edge_histogram, moments_of
-from modalhash.encoders._pictures import read_picture
-from modalhash.encoders.base import EncoderBase, State
-from modalhash.validation import check_choice, check_int
+from modalhash.core.pictures import MAX_PIXELS
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice, check_int
+from modalhash.data.picture_features import CELLS, GRID, N_EDGES, ORIENTATIONS, edge_histogram, moments_of
+from modalhash.encoders.encoder import EncoderBase, State
+from modalhash.encoders.picture_files import read_picture
 
 GIST_SIZE, GIST_PAD, GIST_GRID = 64, 8, 4
 SCALES, DIRECTIONS = 4, 8
@@ -117,8 +117,8 @@ def features_of(pixels: Array, parts: Sequence[str] = DEFAULT_PARTS) -> Array:
 
 
 def _gradients(grey: Array) -> Array:
-    """Return what :func:`modalhash.data.pictures.gradient_histogram` does before it is scaled to length 1."""
-    from modalhash.encoders._picture_kernels import edge_sums, gradients
+    """Return what :func:`modalhash.data.picture_features.gradient_histogram` does before it is scaled to length 1."""
+    from modalhash.encoders.image_kernels import edge_sums, gradients
 
     down, across = np.empty_like(grey), np.empty_like(grey)
     gradients(grey, down, across)
@@ -128,8 +128,8 @@ def _gradients(grey: Array) -> Array:
 
 
 def _colours(values: Array) -> Array:
-    """Return what :func:`modalhash.data.pictures.colour_moments` does."""
-    from modalhash.encoders._picture_kernels import colour_sums
+    """Return what :func:`modalhash.data.picture_features.colour_moments` does."""
+    from modalhash.encoders.image_kernels import colour_sums
 
     sums = np.empty((3, GRID, GRID, 3))
     colour_sums(values, sums)
@@ -155,7 +155,7 @@ def gist(grey: Array) -> Array:
 
 def _even_contrast(grey: Array) -> Array:
     """Brightness less its surroundings', divided by their spread, with an edge around: shadow and sun look alike."""
-    from modalhash.encoders._gist_kernels import even_contrast, twiddles
+    from modalhash.encoders.image_kernels import even_contrast, twiddles
 
     size = grey.shape[0] + 2 * GIST_PAD
     out = np.empty((size, size), dtype=np.float32)
@@ -165,7 +165,7 @@ def _even_contrast(grey: Array) -> Array:
 
 def _responses(spectrum: Array, step: int) -> Array:
     """Mean response by filter and field, of the filters that are sampled at every ``step``-th pixel."""
-    from modalhash.encoders._gist_kernels import mean_responses, twiddles
+    from modalhash.encoders.image_kernels import mean_responses, twiddles
 
     size = spectrum.shape[0] // step
     parts = spectrum.view(np.float32).reshape(*spectrum.shape, 2)
@@ -185,7 +185,7 @@ class _Workspace(threading.local):
 
     def array(self, size: int) -> Array:
         if size not in self.arrays:
-            from modalhash.encoders._gist_kernels import LANES
+            from modalhash.encoders.image_kernels import LANES
 
             self.arrays[size] = np.empty((size + 2, size, 2, LANES), dtype=np.float32)
         return self.arrays[size]

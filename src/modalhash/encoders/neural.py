@@ -7,26 +7,329 @@ Apache-2.0.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import pickletools
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from modalhash._decoding import MAX_PIXELS
-from modalhash._imports import require
-from modalhash._typing import Array, Matrix
-from modalhash.encoders._efficientnet import FEATURES, SIZE, efficientnet_graph
-from modalhash.encoders._pictures import read_picture
-from modalhash.encoders._torch_file import read_torch_file
-from modalhash.encoders._transformers import quiet
-from modalhash.encoders._weights import WeightsEncoder
-from modalhash.encoders.base import State, digest_of
+from modalhash.core.imports import require
+from modalhash.core.pictures import MAX_PIXELS
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_int
+from modalhash.encoders.encoder import State, WeightsEncoder, digest_of
+from modalhash.encoders.huggingface import quiet
 from modalhash.encoders.names import NAMES, is_installed, photo_vectors
+from modalhash.encoders.picture_files import read_picture
 from modalhash.encoders.semantic import UniversalSentenceEncoder, names_space
 from modalhash.encoders.text import words_of
-from modalhash.validation import check_int
+
+# -- Tensors out of a file that ``torch.save`` wrote before version 1.6, without torch and without unpickling.
+#
+# Such a file is five pickles in a row (a magic number, a version, facts on the machine, the tensors, the keys of their
+# storages), and then the storages: each its number of values in 8 bytes, and the values. Unpickling runs whatever a
+# file names. Here the operations of the pickles are only read, by the standard library's ``pickletools``: names of
+# functions stay names, their calls stay tuples, and nothing is imported or called.
+
+MAGIC = 0x1950A86A20F9469CFC6C
+TENSOR = "torch._utils _rebuild_tensor_v2"
+STORAGES: dict[str, np.dtype[Any]] = {"torch FloatStorage": np.dtype("<f4"), "torch LongStorage": np.dtype("<i8")}
+
+
+class _Call(NamedTuple):
+    """A call that was noted, not made."""
+
+    function: str
+    arguments: tuple[Any, ...]
+
+
+class _Reference(NamedTuple):
+    """What a pickle points to outside itself: a storage."""
+
+    content: tuple[Any, ...]
+
+
+def read_torch_file(data: bytes) -> dict[str, Array]:
+    """Return the tensors of a file, by name.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole file: a dict of names and dense tensors on the processor, as ``model.state_dict()`` gives.
+
+    Raises
+    ------
+    ValueError
+        For whatever else it is, with the reason.
+    """
+    file = BytesIO(data)
+    try:
+        magic, _version, _machine, tensors, keys = (_read_pickle(file) for _ in range(5))
+        if magic != MAGIC or not isinstance(tensors, dict):
+            raise ValueError("it does not begin as such a file does")
+        found = {name: _tensor_place(name, value) for name, value in tensors.items()}
+        kinds = {place.key: place.dtype for place in found.values()}
+        storages = _read_storages(file, keys, kinds)
+        return {name: place.cut_from(storages) for name, place in found.items()}
+    except (ValueError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"not a file of tensors that torch.save wrote: {error}") from error
+
+
+class _StoredTensor(NamedTuple):
+    """Where the values of a tensor lie."""
+
+    key: str
+    dtype: np.dtype[Any]
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def cut_from(self, storages: Mapping[str, Array]) -> Array:
+        """Return the tensor as an array of its own."""
+        values = storages[self.key]
+        last = self.offset + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
+        if min((self.offset, *self.shape, *self.strides)) < 0 or last >= len(values):
+            raise ValueError(f"a tensor of shape {self.shape} goes beyond its {len(values)} values")
+        steps = [step * self.dtype.itemsize for step in self.strides]
+        view = np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, steps, writeable=False)
+        return np.array(view, order="C")
+
+
+def _tensor_place(name: Any, value: Any) -> _StoredTensor:
+    if not (isinstance(name, str) and isinstance(value, _Call) and value.function == TENSOR):
+        raise ValueError(f"{name!r} is no tensor")
+    storage, offset, shape, strides = value.arguments[:4]
+    kind, key = map(str, storage.content[1:3]) if isinstance(storage, _Reference) else ("nothing", "")
+    if kind not in STORAGES:
+        raise ValueError(f"{name!r} has values of {kind!r}; expected one of {', '.join(STORAGES)}")
+    return _StoredTensor(key, STORAGES[kind], int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
+
+
+def _read_storages(file: BytesIO, keys: list[str], kinds: Mapping[str, np.dtype[Any]]) -> dict[str, Array]:
+    storages = {}
+    for key in keys:
+        dtype, size = kinds[key], int.from_bytes(file.read(8), "little")
+        content = file.read(size * dtype.itemsize)
+        if len(content) != size * dtype.itemsize:
+            raise ValueError("it is truncated")
+        storages[key] = np.frombuffer(content, dtype)
+    return storages
+
+
+def _read_pickle(file: BytesIO) -> Any:
+    """Return what one pickle holds, where it is of nothing but plain values, calls and references."""
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
+
+    def since_mark() -> list[Any]:
+        start = marks.pop()
+        values = stack[start:]
+        del stack[start:]
+        return values
+
+    def set_items(values: list[Any]) -> None:
+        stack[-1].update(zip(values[::2], values[1::2], strict=True))
+
+    def call() -> Any:
+        arguments, function = stack.pop(), stack.pop()
+        return {} if function == "collections OrderedDict" and arguments == () else _Call(str(function), arguments)
+
+    def last(n: int) -> tuple[Any, ...]:
+        values = tuple(stack[-n:])
+        del stack[-n:]
+        return values
+
+    push: dict[str, Callable[[Any], Any]] = {
+        **dict.fromkeys(("BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "GLOBAL"), lambda value: value),
+        **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda number: memo[number]),
+        "EMPTY_DICT": lambda _: {},
+        "EMPTY_LIST": lambda _: [],
+        "EMPTY_TUPLE": lambda _: (),
+        "NONE": lambda _: None,
+        "NEWTRUE": lambda _: True,
+        "NEWFALSE": lambda _: False,
+        "TUPLE": lambda _: tuple(since_mark()),
+        "TUPLE1": lambda _: last(1),
+        "TUPLE2": lambda _: last(2),
+        "TUPLE3": lambda _: last(3),
+        "REDUCE": lambda _: call(),
+        "BINPERSID": lambda _: _Reference(stack.pop()),
+    }
+    argument: Any
+    for operation, argument, _ in pickletools.genops(file):
+        name = operation.name
+        if name in push:
+            stack.append(push[name](argument))
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name in ("SETITEMS", "SETITEM"):
+            set_items(since_mark() if name == "SETITEMS" else list(last(2)))
+        elif name in ("APPENDS", "APPEND"):
+            values = since_mark() if name == "APPENDS" else list(last(1))
+            stack[-1].extend(values)
+        elif name == "BUILD":
+            stack.pop()  # attributes of the dict, which has versions of layers there
+        elif name not in ("PROTO", "STOP"):
+            raise ValueError(f"the pickle operation {name} is not expected in it")
+    return stack.pop()
+
+
+# -- EfficientNet-Lite0 as an ONNX graph made from its weights, up to the layer before the classes.
+#
+# Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019.
+# Lite0 leaves out squeeze-and-excitation and has ReLU6 for swish. What is constant is computed here, once: a batch
+# normalisation after a convolution is a factor and a summand of it.
+#
+# =========================  =================================
+# input ``pixels``           uint8 ``(n, 224, 224, 3)``
+# output ``features``        float32 ``(n, 1280)`` of length 1
+# =========================  =================================
+
+SIZE, FEATURES = 224, 1280
+EPSILON = 1e-3
+"""Of the batch normalisations."""
+MEAN, SCALE = 127, 128
+"""Of the pixels, as in training."""
+OPSET, IR_VERSION = 17, 8
+"""Of ONNX: old enough for every onnxruntime of the last years."""
+
+
+class _BlockStage(NamedTuple):
+    """Blocks in a row that differ in nothing but the step of the first one."""
+
+    blocks: int
+    kernel: int
+    step: int
+
+
+STAGES = [
+    _BlockStage(1, 3, 1),
+    _BlockStage(2, 3, 2),
+    _BlockStage(2, 5, 2),
+    _BlockStage(3, 3, 2),
+    _BlockStage(3, 5, 1),
+    _BlockStage(4, 5, 2),
+    _BlockStage(1, 3, 1),
+]
+"""How many blocks, of which kernel and step. Numbers of channels are told by the shapes of the weights."""
+
+
+def efficientnet_graph(weights: Mapping[str, Array]) -> bytes:
+    """Return the network as an ONNX model, from tensors with the names that ``efficientnet-lite-pytorch`` gives."""
+    graph = _Graph(weights)
+    here = graph.normalised("pixels")
+    here = graph.convolution(here, "_conv_stem", "_bn0", kernel=3, step=2)
+    number = 0
+    for stage in STAGES:
+        for i in range(stage.blocks):
+            here = graph.block(here, f"_blocks.{number}.", kernel=stage.kernel, step=stage.step if i == 0 else 1)
+            number += 1
+    here = graph.convolution(here, "_conv_head", "_bn1")
+    graph.pooled(here, "features")
+    return graph.to_bytes()
+
+
+class _Graph:
+    """Nodes and constants, as they come."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self._onnx = require("onnx", extra="photos", why="the encoder 'efficientnet-lite0'")
+        self._weights = weights
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def normalised(self, pixels: str) -> str:
+        """Channels first, and pixels as in training."""
+        first = self._add("Transpose", [pixels], perm=[0, 3, 1, 2])
+        numbers = self._add("Cast", [first], to=self._onnx.TensorProto.FLOAT)
+        centred = self._add("Sub", [numbers, self._constant(np.float32(MEAN))])
+        return self._add("Mul", [centred, self._constant(np.float32(1 / SCALE))])
+
+    def block(self, inputs: str, at: str, *, kernel: int, step: int) -> str:
+        """Mobile inverted bottleneck: more channels, a kernel per channel, fewer channels, added to what came."""
+        here = inputs
+        if f"{at}_expand_conv.weight" in self._weights:
+            here = self.convolution(here, f"{at}_expand_conv", f"{at}_bn0")
+        here = self.convolution(here, f"{at}_depthwise_conv", f"{at}_bn1", kernel=kernel, step=step, by_channel=True)
+        here = self.convolution(here, f"{at}_project_conv", f"{at}_bn2", bounded=False)
+        return self._add("Add", [here, inputs]) if step == 1 and self._keeps_channels(at) else here
+
+    def _keeps_channels(self, at: str) -> bool:
+        expand = self._weights.get(
+            f"{at}_expand_conv.weight"
+        )  # (out, in, 1, 1); one kernel per channel where there is none
+        channels = len(self._weights[f"{at}_depthwise_conv.weight"]) if expand is None else expand.shape[1]
+        return bool(channels == len(self._weights[f"{at}_project_conv.weight"]))
+
+    def convolution(
+        self,
+        inputs: str,
+        layer: str,
+        normalisation: str,
+        *,
+        kernel: int = 1,
+        step: int = 1,
+        by_channel: bool = False,
+        bounded: bool = True,
+    ) -> str:
+        """A convolution with its batch normalisation, and ReLU6 if ``bounded``. As many pixels as came, by step."""
+        weight = self._weights[f"{layer}.weight"].astype(np.float64)
+        gain, shift, mean, variance = (
+            self._weights[f"{normalisation}.{name}"].astype(np.float64)
+            for name in ("weight", "bias", "running_mean", "running_var")
+        )
+        factor = gain / np.sqrt(variance + EPSILON)
+        out = self._add(
+            "Conv",
+            [
+                inputs,
+                self._constant((weight * factor[:, None, None, None]).astype(np.float32)),
+                self._constant((shift - mean * factor).astype(np.float32)),
+            ],
+            kernel_shape=[kernel, kernel],
+            strides=[step, step],
+            group=len(weight) if by_channel else 1,
+            auto_pad="SAME_UPPER",
+        )
+        if not bounded:
+            return out
+        return self._add("Clip", [out, self._constant(np.float32(0)), self._constant(np.float32(6))])
+
+    def pooled(self, inputs: str, name: str) -> None:
+        """The mean over the pixels, of length 1."""
+        means = self._add("Flatten", [self._add("GlobalAveragePool", [inputs])])
+        self._nodes.append(self._onnx.helper.make_node("LpNormalization", [means], [name], axis=1, p=2))
+
+    def to_bytes(self) -> bytes:
+        """Return the file."""
+        helper, types = self._onnx.helper, self._onnx.TensorProto
+        graph = helper.make_graph(
+            self._nodes,
+            "efficientnet-lite0",
+            [helper.make_tensor_value_info("pixels", types.UINT8, ["n", SIZE, SIZE, 3])],
+            [helper.make_tensor_value_info("features", types.FLOAT, ["n", FEATURES])],
+            self._constants,
+        )
+        opset = helper.make_opsetid("", OPSET)
+        model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
+        return bytes(model.SerializeToString())
+
+    def _add(self, operation: str, inputs: list[str], **attributes: Any) -> str:
+        name = f"v{len(self._nodes)}"
+        self._nodes.append(self._onnx.helper.make_node(operation, inputs, [name], **attributes))
+        return name
+
+    def _constant(self, values: Any) -> str:
+        name = f"c{len(self._constants)}"
+        self._constants.append(self._onnx.numpy_helper.from_array(np.asarray(values), name))
+        return name
+
 
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Of the file with the weights, which is not read if it is another one."""

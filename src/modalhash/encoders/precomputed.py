@@ -9,9 +9,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from modalhash._typing import Matrix
-from modalhash.encoders.base import EncoderBase, ItemError, State
-from modalhash.validation import check_int, check_sparse
+from modalhash.core.typing import Matrix
+from modalhash.core.validation import check_int, check_sparse
+from modalhash.encoders.encoder import EncoderBase, ItemError, State
 
 
 class Precomputed(EncoderBase):

@@ -24,10 +24,10 @@ from scipy.sparse.linalg import norm
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l2
 
-from modalhash._typing import Array
-from modalhash.blocks import row_slices
-from modalhash.encoders.base import EncoderBase, ItemError, State
-from modalhash.validation import check_int, check_number, check_sparse
+from modalhash.core.blocks import row_slices
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_int, check_number, check_sparse
+from modalhash.encoders.encoder import EncoderBase, ItemError, State
 
 WORD = re.compile(
     # all but white space and punctuation; \w would cut words of Hindi or Thai at their vowel signs, and drop emoji

@@ -15,18 +15,43 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from modalhash._archives import ArchiveMember, find_member
-from modalhash._typing import Matrix
-from modalhash.codes import n_bytes
+from modalhash.core.archives import ArchiveMember, find_member
+from modalhash.core.codes import n_bytes
+from modalhash.core.progress import Callback
+from modalhash.core.typing import Matrix
+from modalhash.core.validation import check_choice, check_int, check_number
 from modalhash.data import TableFormat
-from modalhash.engine._filter_check import check_filter
-from modalhash.engine.answer import ConfidenceScorer, Hit, search_requests
-from modalhash.engine.checkup import remove_leftovers
-from modalhash.engine.code_files import engine_identity
-from modalhash.engine.encode_run import EncodedSource, encode_source
-from modalhash.engine.encoding import Coder
-from modalhash.engine.feature_cache import FeatureCache
-from modalhash.engine.folder import (
+from modalhash.engine.bulk.driver import EncodedSource, encode_source
+from modalhash.engine.bulk.inputs import PART_SIZE
+from modalhash.engine.bulk.task import Coder
+from modalhash.engine.items.item import ItemFiles, OnProblem, Problem, ProblemCollector
+from modalhash.engine.items.photos import Reader, reader_of, searching_text
+from modalhash.engine.search.hits import ConfidenceScorer, Hit, search_requests
+from modalhash.engine.search.near_duplicates import (
+    DUPLICATE_RADIUS,
+    DUPLICATE_THRESHOLD,
+    DuplicateFinder,
+    DuplicateGroup,
+    SameHits,
+    answer_unique,
+)
+from modalhash.engine.search.ordering import Ranker
+from modalhash.engine.search.photo_words import TEXT, PhotoWords
+from modalhash.engine.search.picture_prints import PrintKeeper
+from modalhash.engine.search.query import (
+    OptionValues,
+    QueryBatch,
+    SearchOptions,
+    SearchRequest,
+    check_filter,
+    encode_contents,
+    encode_features,
+    encode_records,
+    the_only_argument,
+)
+from modalhash.engine.storage.code_files import engine_identity
+from modalhash.engine.storage.feature_cache import FeatureCache
+from modalhash.engine.storage.folder import (
     EngineError,
     EngineFiles,
     Generation,
@@ -36,41 +61,16 @@ from modalhash.engine.folder import (
     read_parts,
     recover_engine,
 )
-from modalhash.engine.folder_sync import FolderSync, Synced
-from modalhash.engine.index_snapshot import SnapshotKeeper, SnapshotOwner, freeze_engine, open_snapshot
-from modalhash.engine.ingest import NOT_SHARED, Added, Ingester, ItemCoder
-from modalhash.engine.item_files import ItemFiles
-from modalhash.engine.listing import PART_SIZE
-from modalhash.engine.near_duplicates import (
-    DUPLICATE_RADIUS,
-    DUPLICATE_THRESHOLD,
-    DuplicateFinder,
-    DuplicateGroup,
-)
-from modalhash.engine.ordering import Ranker
-from modalhash.engine.photo_words import TEXT, PhotoWords
-from modalhash.engine.picture_prints import PrintKeeper
-from modalhash.engine.picture_text import Reader, reader_of, searching_text
-from modalhash.engine.place import SQLITE, StoreLocation, sweep_unfinished
-from modalhash.engine.query import (
-    OptionValues,
-    QueryBatch,
-    SearchOptions,
-    SearchRequest,
-    encode_contents,
-    encode_features,
-    encode_records,
-    the_only_argument,
-)
-from modalhash.engine.relabelling import LabelCoder, Relabelled, Relabeller
-from modalhash.engine.retraining import RetrainOverrides, retrain_engine
-from modalhash.engine.source_items import OnProblem, Problem, ProblemCollector
-from modalhash.engine.training import train_engine
-from modalhash.engine.unique_hits import SameHits, answer_unique
+from modalhash.engine.storage.folder_sync import FolderSync, Synced
+from modalhash.engine.storage.index_snapshot import SnapshotKeeper, SnapshotOwner, freeze_engine, open_snapshot
+from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester, ItemCoder
+from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
+from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
+from modalhash.engine.storage.verify import remove_leftovers
+from modalhash.engine.training.retrain import RetrainOverrides, retrain_engine
+from modalhash.engine.training.train import train_engine
 from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
-from modalhash.progress import Callback
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
-from modalhash.validation import check_choice, check_int, check_number
 
 TEXT_NOT_SEARCHED = (
     "this engine does not search the text in pictures, because its searched_fields do not name picture_text; what is "

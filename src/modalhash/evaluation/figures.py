@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._imports import require
-from modalhash._typing import Array
+from modalhash.core.imports import require
+from modalhash.core.typing import Array
 from modalhash.evaluation.result import Result
 
 INK, FAINT = "#1c1c1c", "#dedede"

@@ -1,73 +1,262 @@
-"""All measures of one ranking, under one protocol."""
+r"""Average precision from histograms, for every way of ordering items at the same distance.
+
+A distance holds ``g`` items of which ``q`` are relevant; ``s`` items and ``R`` relevant ones are
+nearer. With its relevant items first (optimistic) or last (pessimistic) the precisions at them add up
+to a difference of harmonic numbers; over all orders (expected) to
+
+.. math:: \sum_{i=1}^{g} \frac{q}{g} \cdot \frac{R + 1 + (i-1)\frac{q-1}{g-1}}{s+i}
+
+because a relevant item is at position ``i`` with probability ``q/g`` and then the ``i − 1`` positions before
+hold ``(i−1)(q−1)/(g−1)`` others on average: again harmonic numbers. Nothing is sorted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass
+from math import lgamma
+from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.evaluation.curves import by_radius, by_rank
-from modalhash.evaluation.precision import average_precision
-from modalhash.evaluation.protocol import Protocol
-from modalhash.evaluation.ranking import Ranking
-from modalhash.evaluation.result import Direction
-from modalhash.validation import check_int
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_choice
+from modalhash.evaluation.ranking import TIES, Ranking, rank
 
-USUAL_RANKS = (10, 100, 1000)
+QUERIES_AT_ONCE = 1024  # keeps the work space at a few megabytes however many queries there are
 
 
-def measure(
-    ranking: Ranking,
-    protocol: Protocol,
-    query: str = "queries",
-    database: str = "database",
+def average_precision(
+    ranking: Ranking, *, ties: str = "expected", cutoff: int | None = None, normaliser: str = "relevant"
+) -> Array:
+    """Return the average precision of each query, in float64; 0 for a query without relevant items.
+
+    Parameters
+    ----------
+    ranking : Ranking
+        Of the queries, from :func:`modalhash.evaluation.ranking.rank`.
+    ties : {"expected", "stable", "optimistic", "pessimistic"}
+        The order of items at the same distance.
+    cutoff : int, optional
+        Only the first ``cutoff`` ranks count; None for the whole database.
+    normaliser : {"relevant", "retrieved", "smaller"}
+        What the sum of precisions is divided by: the relevant items in the database, those up to the
+        cut-off, or the smaller of cut-off and relevant items.
+    """
+    depth = ranking.n_items if cutoff is None else cutoff
+    if ties == "stable":
+        sums, hits, _, _ = ranking.stable_ranks(cutoff=depth)
+        return _divide(sums, _divisor(hits, ranking.n_relevant, depth, normaliser))
+    if ties == "expected" and normaliser == "retrieved" and depth < ranking.n_items:
+        return np.array([_expected_ratio(row.astype(np.float64), depth) for row in ranking.histograms])
+    out = np.empty(ranking.n_queries)
+    for start in range(0, len(out), QUERIES_AT_ONCE):
+        rows = slice(start, start + QUERIES_AT_ONCE)
+        sums, hits = precision_sums(ranking.histograms[rows], ties, depth)
+        out[rows] = _divide(sums, _divisor(hits, ranking.n_relevant[rows], depth, normaliser))
+    return out
+
+
+def mean_average_precision(
+    query_codes: Codes,
+    query_labels: Any,
+    database_codes: Codes,
+    database_labels: Any,
     *,
-    at: Iterable[int] | None = None,
-    radius: int = 2,
-) -> Direction:
-    """Return all measures of one ranking."""
+    n_bits: int | None = None,
+    ties: str = "expected",
+) -> float:
+    """Return the mean average precision over the whole ranking; a query without relevant items counts as 0.
+
+    Examples
+    --------
+    >>> codes, labels = np.array([[0], [1], [3]], dtype=np.uint8), np.array([[1, 0], [0, 1], [1, 0]])
+    >>> mean_average_precision(codes[:1], labels[:1], codes[1:], labels[1:])
+    0.5
+    """
+    check_choice(ties, "ties", TIES)
+    ranking = rank(query_codes, query_labels, database_codes, database_labels, n_bits=n_bits)
+    return float(average_precision(ranking, ties=ties).mean())
+
+
+def precision_sums(histograms: Array, ties: str, depth: int) -> tuple[Array, Array]:
+    """Return the sum of the precisions at the relevant items up to rank ``depth``, and the number of those items."""
+    g, q = np.moveaxis(histograms.astype(np.float64), 2, 0)
+    s, R = g.cumsum(axis=1) - g, q.cumsum(axis=1) - q
+    m = np.clip(depth - s, 0, g)  # ranks of each distance inside the cut-off
+    if ties == "expected":
+        sums, hits = _expected(g, q, s, R, m), q * m / np.maximum(g, 1)
+    elif ties == "optimistic":
+        hits = np.minimum(q, m)
+        sums = hits + (R - s) * harmonic_difference(s, s + hits)
+    else:
+        hits = np.maximum(m - (g - q), 0)
+        s = s + g - q
+        sums = hits + (R - s) * harmonic_difference(s, s + hits)
+    return sums.sum(axis=1), hits.sum(axis=1)
+
+
+def harmonic_difference(a: Array, b: Array) -> Array:
+    """Return 1/(a+1) + … + 1/b for whole numbers 0 ≤ a ≤ b, to full relative precision.
+
+    A table of harmonic numbers would lose digits in the difference: the small part is summed, the
+    rest comes from their asymptotic series.
+    """
+    a_small, b_small = (np.minimum(x, _SMALL).astype(np.intp) for x in (a, b))
+    a, b = np.maximum(a, _SMALL), np.maximum(b, _SMALL)
+    return np.asarray(_HARMONIC[b_small] - _HARMONIC[a_small] + np.log1p((b - a) / a) + _tail(b) - _tail(a))
+
+
+_SMALL = 32
+_HARMONIC = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, _SMALL + 1))])
+
+
+def _tail(n: Array) -> Array:
+    """H(n) − ln n − γ, to 1e-16 from n = 32 on."""
+    x = 1 / n**2
+    return np.asarray(0.5 / n - x * (1 / 12 - x * (1 / 120 - x * (1 / 252 - x / 240))))
+
+
+def _expected(g: Array, q: Array, s: Array, R: Array, m: Array) -> Array:
+    difference = harmonic_difference(s, s + m)
+    others = (q - 1) / np.maximum(g - 1, 1)
+    return np.asarray(q / np.maximum(g, 1) * ((R + 1) * difference + others * (m - (s + 1) * difference)))
+
+
+def _divisor(hits: Array, n_relevant: Array, depth: int, normaliser: str) -> Array:
+    if normaliser == "retrieved":
+        return hits
+    return n_relevant if normaliser == "relevant" else np.minimum(n_relevant, depth)
+
+
+def _divide(sums: Array, divisors: Array) -> Array:
+    return np.divide(sums, divisors, out=np.zeros(len(sums)), where=divisors > 0)
+
+
+def _expected_ratio(histogram: Array, depth: int) -> float:
+    """Expectation of (sum of precisions) / (relevant items retrieved) for one query.
+
+    Both depend on how many relevant items of the distance that the cut-off splits come before it:
+    that number is hypergeometric, and given it their positions are again uniform.
+    """
+    g, q = histogram.T
+    depth = min(depth, int(g.sum()))  # a query with an excluded item sees one item less
+    split = int(np.searchsorted(g.cumsum(), depth))
+    s, R = g[:split].sum(), q[:split].sum()
+    ranks = depth - s
+    before = precision_sums(histogram[None, :split], "expected", depth)[0][0]
+    h, probability = _hypergeometric(int(g[split]), int(q[split]), int(ranks))
+    one, s, R = np.ones_like(h), np.full_like(h, s), np.full_like(h, R)
+    inside = _expected(ranks * one, h, s, R, ranks * one)
+    return float(probability @ _divide(before + inside, R + h))
+
+
+def _hypergeometric(items: int, relevant: int, drawn: int) -> tuple[Array, Array]:
+    """Possible numbers of relevant items among the drawn ones, and their probabilities."""
+    h = np.arange(max(0, drawn + relevant - items), min(relevant, drawn) + 1)
+    up, down = (relevant - h) * (drawn - h), h * (items - relevant - drawn + h)
+    ratios = np.log(up[:-1]) - np.log(down[1:])  # each probability from the one before
+    first = _log_choose(relevant, h[0]) + _log_choose(items - relevant, drawn - h[0]) - _log_choose(items, drawn)
+    probability = np.exp(first + np.concatenate([[0.0], np.cumsum(ratios)]))
+    return h.astype(np.float64), probability / probability.sum()
+
+
+def _log_choose(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+
+
+# -- Precision and recall by rank and by radius, averaged over the queries, from histograms.
+#
+# The number of relevant items among the first N is, for each query, a line broken where a distance
+# begins: its slope within a distance is q/g over all orders, or 1 and 0 when relevant items come first
+# or last. Slopes of all queries are added up at their breaks, so a curve over every rank costs no more
+# than the histograms, whatever the size of the database.
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Precision and recall at ranks, or within radii."""
+
+    at: Array
+    precision: Array
+    recall: Array
+
+    def thin(self, points: int = 1000) -> Curve:
+        """Return at most about this many points, close together where ranks are small and evenly spread."""
+        n = len(self.at)
+        if n <= points:
+            return self
+        some = [np.geomspace(1, n, points // 2), np.linspace(1, n, points // 2)]
+        index = np.unique(np.concatenate(some).round().astype(np.intp)) - 1
+        return Curve(self.at[index], self.precision[index], self.recall[index])
+
+    def on_recall_grid(self, step: float = 0.001) -> tuple[Array, Array]:
+        """Return recall 0, step, 2·step … and the precision interpolated there, as BATCH's code draws it."""
+        grid = np.arange(0, self.recall[-1] + step / 2, step)
+        recall = np.concatenate([[0.0], self.recall])
+        precision = np.concatenate([self.precision[:1], self.precision])
+        return grid, np.interp(grid, recall, precision)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the curve as plain lists."""
+        return {"at": self.at.tolist(), "precision": self.precision.tolist(), "recall": self.recall.tolist()}
+
+
+def by_rank(ranking: Ranking, *, ties: str = "expected", empty: str = "zero") -> Curve:
+    """Return mean precision and recall among the first N items, for every N from 1 to the whole database."""
+    if ties == "stable":
+        _, _, relevant, shares = ranking.stable_ranks(depth=ranking.n_items)
+    else:
+        relevant, shares = _gains(ranking, ties)
+    ranks = np.arange(1, ranking.n_items + 1)
+    queries = _n_counted(ranking, empty)
+    return Curve(ranks, relevant.cumsum() / ranks / queries, shares.cumsum() / queries)
+
+
+def by_radius(ranking: Ranking, *, average: str = "macro", empty: str = "zero") -> Curve:
+    """Return precision and recall within each Hamming radius; no ties are involved.
+
+    ``"macro"`` averages over the queries, and a query that finds nothing within the radius has
+    precision 0 there; ``"micro"`` divides the items of all queries together.
+    """
+    check_choice(average, "average", ("macro", "micro"))
+    items, relevant = np.moveaxis(ranking.histograms.cumsum(axis=1, dtype=np.int64), 2, 0)
+    radii = np.arange(items.shape[1])
+    if average == "micro":
+        hits = relevant.sum(axis=0)
+        return Curve(radii, _ratio(hits, items.sum(axis=0)), _ratio(hits, ranking.n_relevant.sum()))
+    queries = _n_counted(ranking, empty)
+    precision = _ratio(relevant, items).sum(axis=0) / queries
+    recall = _ratio(relevant, ranking.n_relevant[:, None]).sum(axis=0) / queries
+    return Curve(radii, precision, recall)
+
+
+def _gains(ranking: Ranking, ties: str) -> tuple[Array, Array]:
+    """What each rank adds, over all queries: relevant items, and shares of a query's relevant items."""
     n = ranking.n_items
-    _check_depth(protocol.cutoff, "cutoff", n)
-    ranks = [k for k in USUAL_RANKS if k <= n] if at is None else [check_int(k, "at", at_least=1) for k in at]
-    for k in ranks:
-        _check_depth(k, "at", n)
-    radius = min(check_int(radius, "radius", at_least=0), ranking.histograms.shape[1] - 1)
-    each = _average_precision(ranking, protocol)
-    counted = protocol.counted(ranking.n_relevant)
-    rank_curve = by_rank(ranking, ties=protocol.ties, empty=protocol.empty)
-    radius_curve = by_radius(ranking, empty=protocol.empty)
-    return Direction(
-        query=query,
-        database=database,
-        n_queries=ranking.n_queries,
-        n_items=n,
-        n_empty=int((ranking.n_relevant == 0).sum()),
-        map=protocol.mean(each[counted]),
-        chance=chance_level(ranking, protocol),
-        average_precision=np.where(counted, each, np.nan).astype(np.float32),
-        precision_at={k: float(rank_curve.precision[k - 1]) for k in ranks},
-        recall_at={k: float(rank_curve.recall[k - 1]) for k in ranks},
-        radius=radius,
-        lookup_precision=float(radius_curve.precision[radius]),
-        lookup_recall=float(radius_curve.recall[radius]),
-        by_rank=rank_curve.thin(),
-        by_radius=radius_curve,
-    )
+    bends = np.zeros((2, n + 1))
+    for start in range(0, ranking.n_queries, QUERIES_AT_ONCE):
+        rows = slice(start, start + QUERIES_AT_ONCE)
+        g, q = np.moveaxis(ranking.histograms[rows].astype(np.int64), 2, 0)
+        end = g.cumsum(axis=1)
+        begin = end - g
+        slope = np.ones(g.shape)
+        if ties == "expected":
+            slope = q / np.maximum(g, 1)
+        elif ties == "optimistic":
+            end = begin + q
+        else:
+            begin = end - q
+        share = slope / np.maximum(ranking.n_relevant[rows, None], 1)
+        for line, weight in zip(bends, (slope, share), strict=True):
+            line += np.bincount(begin.ravel(), weight.ravel(), minlength=n + 1)
+            line -= np.bincount(end.ravel(), weight.ravel(), minlength=n + 1)
+    relevant, shares = bends[:, :n].cumsum(axis=1)
+    return relevant, shares
 
 
-def chance_level(ranking: Ranking, protocol: Protocol) -> float:
-    """Return the mAP of a random ranking, exactly: all items tied, in expectation over their order."""
-    random = replace(ranking, histograms=ranking.histograms.sum(axis=1, keepdims=True))
-    each = average_precision(random, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
-    return protocol.mean(each[protocol.counted(ranking.n_relevant)])
+def _n_counted(ranking: Ranking, empty: str) -> int:
+    return max(1, int((ranking.n_relevant > 0).sum())) if empty == "skip" else ranking.n_queries
 
 
-def _average_precision(ranking: Ranking, protocol: Protocol) -> Array:
-    return average_precision(ranking, ties=protocol.ties, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
-
-
-def _check_depth(k: int | None, parameter: str, n: int) -> None:
-    if k is not None and k > n:
-        raise ValueError(f"{parameter} is {k}, but the database has {n} items; take at most {n}")
+def _ratio(part: Array, whole: Array) -> Array:
+    return np.divide(part, whole, out=np.zeros(np.shape(part)), where=np.asarray(whole) > 0)

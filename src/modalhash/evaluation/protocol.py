@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice, check_int
 from modalhash.evaluation.ranking import TIES
-from modalhash.validation import check_choice, check_int
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "ties": TIES,

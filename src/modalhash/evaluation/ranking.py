@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Codes
-from modalhash.codes import check_codes, to_words
-from modalhash.validation import check_int, check_labels
+from modalhash.core.codes import check_codes, to_words
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_int, check_labels
 
 TIES = ("expected", "stable", "optimistic", "pessimistic")
 
@@ -53,8 +53,8 @@ class Ranking:
         return np.asarray(self.histograms[:, :, 1].sum(axis=1, dtype=np.int64))
 
     def stable_ranks(self, *, cutoff: int | None = None, depth: int = 0) -> tuple[Array, Array, Array, Array]:
-        """Rank the relevant items with ties in database order; see :func:`modalhash.kernels.stable_ranks`."""
-        from modalhash import kernels
+        """Rank the relevant items with ties in database order; see :func:`modalhash.core.bit_kernels.stable_ranks`."""
+        from modalhash.core import bit_kernels as kernels
 
         ranks: tuple[Array, Array, Array, Array] = kernels.stable_ranks(
             self.query_codes,
@@ -107,7 +107,7 @@ def rank(
         clean[name] = codes
     labels = check_labels(dict(zip(names, (query_labels, database_labels), strict=True)), clean, unlabelled="allow")
 
-    from modalhash import kernels
+    from modalhash.core import bit_kernels as kernels
 
     query, query_label = _words(query_codes), _words(_pack(labels[names[0]]))
     item, item_label = (np.ascontiguousarray(_words(part).T) for part in (database_codes, _pack(labels[names[1]])))

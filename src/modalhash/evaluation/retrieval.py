@@ -3,17 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Codes
-from modalhash.codes import check_codes
-from modalhash.evaluation.measures import measure
-from modalhash.evaluation.protocol import Protocol
-from modalhash.evaluation.ranking import rank
-from modalhash.evaluation.result import Result
-from modalhash.validation import check_choice
+from modalhash.core.codes import check_codes
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_choice, check_int
+from modalhash.evaluation.measures import average_precision, by_radius, by_rank
+from modalhash.evaluation.protocol import CHOICES, Protocol
+from modalhash.evaluation.ranking import Ranking, rank
+from modalhash.evaluation.result import Direction, Result
+
+# -- All measures of one ranking, under one protocol.
+
+USUAL_RANKS = (10, 100, 1000)
+
+
+def measure(
+    ranking: Ranking,
+    protocol: Protocol,
+    query: str = "queries",
+    database: str = "database",
+    *,
+    at: Iterable[int] | None = None,
+    radius: int = 2,
+) -> Direction:
+    """Return all measures of one ranking."""
+    n = ranking.n_items
+    _check_depth(protocol.cutoff, "cutoff", n)
+    ranks = [k for k in USUAL_RANKS if k <= n] if at is None else [check_int(k, "at", at_least=1) for k in at]
+    for k in ranks:
+        _check_depth(k, "at", n)
+    radius = min(check_int(radius, "radius", at_least=0), ranking.histograms.shape[1] - 1)
+    each = _average_precision(ranking, protocol)
+    counted = protocol.counted(ranking.n_relevant)
+    rank_curve = by_rank(ranking, ties=protocol.ties, empty=protocol.empty)
+    radius_curve = by_radius(ranking, empty=protocol.empty)
+    return Direction(
+        query=query,
+        database=database,
+        n_queries=ranking.n_queries,
+        n_items=n,
+        n_empty=int((ranking.n_relevant == 0).sum()),
+        map=protocol.mean(each[counted]),
+        chance=chance_level(ranking, protocol),
+        average_precision=np.where(counted, each, np.nan).astype(np.float32),
+        precision_at={k: float(rank_curve.precision[k - 1]) for k in ranks},
+        recall_at={k: float(rank_curve.recall[k - 1]) for k in ranks},
+        radius=radius,
+        lookup_precision=float(radius_curve.precision[radius]),
+        lookup_recall=float(radius_curve.recall[radius]),
+        by_rank=rank_curve.thin(),
+        by_radius=radius_curve,
+    )
+
+
+def chance_level(ranking: Ranking, protocol: Protocol) -> float:
+    """Return the mAP of a random ranking, exactly: all items tied, in expectation over their order."""
+    random = replace(ranking, histograms=ranking.histograms.sum(axis=1, keepdims=True))
+    each = average_precision(random, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
+    return protocol.mean(each[protocol.counted(ranking.n_relevant)])
+
+
+def _average_precision(ranking: Ranking, protocol: Protocol) -> Array:
+    return average_precision(ranking, ties=protocol.ties, cutoff=protocol.cutoff, normaliser=protocol.normaliser)
+
+
+def _check_depth(k: int | None, parameter: str, n: int) -> None:
+    if k is not None and k > n:
+        raise ValueError(f"{parameter} is {k}, but the database has {n} items; take at most {n}")
+
 
 DEFAULT = Protocol()
 
@@ -203,3 +264,74 @@ def _check_one_label(labels: tuple[Any, Any], names: tuple[str, str]) -> None:
                 f"{name}: item {wrong[0]} has {int(counts[wrong[0]])} labels; relevance='same-class' needs "
                 "exactly one for every item. Take relevance='shared' for several labels"
             )
+
+
+# -- The three databases next to each other: what a paper reports, and what a builder gets.
+#
+# ``learned``
+#     the training items with the codes that training made from their labels.
+# ``hashed``
+#     the same items with codes from their features alone.
+# ``unseen``
+#     hashed items that training never saw: those of the split's database that are not training items.
+#     Where there are none, the query items themselves: each query is compared with all other query items,
+#     never with the item that has its own id. Nothing is learned at query time, so this leaks nothing; halving
+#     the queries instead would only make the database smaller and the number noisier.
+
+
+def evaluate_databases(
+    model: Any,
+    parts: Any,
+    *,
+    protocol: Protocol | str = DEFAULT,
+    databases: Iterable[str] = CHOICES["database"],
+    directions: Iterable[tuple[str, str]] | None = None,
+    intra: bool = False,
+) -> dict[str, Result]:
+    """Evaluate a model on learned, hashed and unseen databases.
+
+    Parameters
+    ----------
+    model : fitted hasher
+        Fitted on ``parts.training``, in its order.
+    parts : modalhash.data.SplitData
+        Training, query and database items, e.g. ``dataset.parts()``. Relevance is judged by their
+        true labels.
+    protocol : Protocol or str
+        Its ``database`` is replaced by each of ``databases`` in turn.
+    databases : list of {"learned", "hashed", "unseen"}
+        Which to measure.
+    directions, intra
+        As for :func:`modalhash.evaluation.evaluate`.
+
+    Returns
+    -------
+    dict from database to Result
+    """
+    if isinstance(protocol, str):
+        protocol = Protocol.parse(protocol)
+    chosen = None if directions is None else list(directions)
+    results = {}
+    for kind in databases:
+        check_choice(kind, "databases", CHOICES["database"])
+        items, same_id = unseen_items(parts) if kind == "unseen" else (parts.training, "error")
+        results[kind] = evaluate(
+            model,
+            (parts.query.features, parts.query.relevance),
+            (items.features, items.relevance),
+            protocol=protocol.with_database(kind),
+            directions=chosen,
+            intra=intra,
+            query_ids=parts.query.ids,
+            database_ids=items.ids,
+            same_id=same_id,
+        )
+    return results
+
+
+def unseen_items(parts: Any) -> tuple[Any, str]:
+    """Return the unseen database of a split, and what to do about a query that is in it."""
+    rows = {name: np.flatnonzero(~np.isin(ids, parts.training.ids[name])) for name, ids in parts.database.ids.items()}
+    if all(len(row) for row in rows.values()):
+        return parts.database.select(rows), "error"
+    return parts.query, "exclude"

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.validation import check_int, check_number
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_int, check_number
 
 AT_ONCE = 2**20  # random numbers held in memory
 TOSSES_AT_ONCE = 1000  # draws of randomisation_tests held in memory, for all comparisons of one length

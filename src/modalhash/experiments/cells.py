@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from modalhash import registry
 from modalhash.experiments.config import Grid, Row
 from modalhash.experiments.provenance import code_digest
+from modalhash.methods import registry
 
 
 class Point(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from modalhash import registry
-from modalhash._typing import Array
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice
 from modalhash.data import Dataset, Split, SplitData, scenarios, with_split
 from modalhash.evaluation import (
     CHOICES,
@@ -33,9 +33,9 @@ from modalhash.evaluation import (
     render_curves,
     unseen_items,
 )
-from modalhash.experiments.parameters import check_parameters
+from modalhash.experiments.config import check_parameters
 from modalhash.experiments.timing import Prepared, describe_work, nearest_to_mean, time_small_fits
-from modalhash.validation import check_choice
+from modalhash.methods import registry
 
 SCENARIOS = ("paired", "unpaired", "unequal", "semi_paired", "noisy_labels", "missing_labels")
 """What may be done to the training items: each is a function of :mod:`modalhash.data`."""
@@ -278,7 +278,7 @@ def compare_methods(
     Parameters
     ----------
     dataset : with features and labels
-    methods : names as for :func:`modalhash.registry.get`, or a dict from them to parameters
+    methods : names as for :func:`modalhash.methods.registry.get`, or a dict from them to parameters
     bits, seeds : code lengths; the seed draws split, scenario and method alike
     scenario : one of :data:`SCENARIOS`; by default ``"paired"`` if a method needs pairs, else ``"unpaired"``
     protocol : how to measure, for all three databases

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from modalhash import registry
-from modalhash._typing import Array
+from modalhash.core.progress import Progress
+from modalhash.core.typing import Array
 from modalhash.data import Dataset, SplitData, scenarios, with_split
 from modalhash.evaluation import Direction, Protocol, evaluate, evaluate_databases
 from modalhash.experiments.config import Scenario
-from modalhash.progress import Progress
+from modalhash.methods import registry
 
 if TYPE_CHECKING:
     from modalhash.experiments.cells import Cell
-    from modalhash.experiments.inputs import Input
+    from modalhash.experiments.grid_inputs import Input
 
 RECALL = np.linspace(0, 1, 51)
 """The recall at which curves give the precision."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._files import write_atomically
-from modalhash._typing import Array
+from modalhash.core.files import write_atomically
+from modalhash.core.typing import Array
 from modalhash.evaluation import PairedTest, Spread, paired_tests
 from modalhash.experiments.cells import Cell, Point, cells_of
 from modalhash.experiments.comparison import mean_curve

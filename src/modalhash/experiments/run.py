@@ -28,9 +28,9 @@ from threadpoolctl import threadpool_limits
 from modalhash.data import Dataset
 from modalhash.experiments.cells import Cell, cells_of, unique
 from modalhash.experiments.config import Grid
-from modalhash.experiments.environment import THREADS
-from modalhash.experiments.inputs import Input, describe
+from modalhash.experiments.grid_inputs import Input, describe
 from modalhash.experiments.measure import Loader, measure, parts_under, prepare
+from modalhash.experiments.provenance import THREADS
 from modalhash.experiments.results import Results
 from modalhash.experiments.timing import Prepared, describe_work, growth_of, nearest_to_mean, time_small_fits
 
@@ -255,7 +255,7 @@ def _serve(connection: Connection, inputs: Mapping[str, Input], root: Path | Non
     """Measure the cells that come, or time small fits of them, until no more come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from modalhash.experiments.environment import describe_environment
+    from modalhash.experiments.provenance import describe_environment
 
     environment = None
     load = Loader(inputs, root)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from modalhash import registry
+from modalhash.core.progress import Progress
 from modalhash.data import Dataset, Split, SplitData, generate
 from modalhash.evaluation import evaluate_databases
-from modalhash.progress import Progress
+from modalhash.methods import registry
 
 SMALLEST = 128
 """Training items of the smallest sample; a sample also has at least twice as many items as bits."""

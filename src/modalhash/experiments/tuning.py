@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from modalhash import registry
-from modalhash._files import write_atomically
-from modalhash._imports import require
-from modalhash._typing import Array
+from modalhash.core.files import write_atomically
+from modalhash.core.imports import require
+from modalhash.core.progress import Callback, Reporter
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice, check_int
 from modalhash.data import Dataset, SplitData, with_split
 from modalhash.evaluation import Protocol, evaluate_databases
 from modalhash.experiments.comparison import (
@@ -30,11 +31,10 @@ from modalhash.experiments.comparison import (
     prepared,
     split_by,
 )
-from modalhash.experiments.inputs import digest_of
-from modalhash.experiments.parameters import check_parameters
+from modalhash.experiments.config import check_parameters
+from modalhash.experiments.grid_inputs import digest_of
 from modalhash.experiments.timing import describe_work, time_small_fits
-from modalhash.progress import Callback, Reporter
-from modalhash.validation import check_choice, check_int
+from modalhash.methods import registry
 
 if TYPE_CHECKING:
     import optuna
@@ -183,7 +183,7 @@ class Tuning:
     Parameters
     ----------
     dataset : with features and labels; only its training items are used
-    method : name as for :func:`modalhash.registry.get`
+    method : name as for :func:`modalhash.methods.registry.get`
     study : path of the study file (Optuna's journal, lines of JSON). One that is there goes on, if it was made with the
         same data and settings
     space : what to search beside or instead of the method's own space, e.g. ``{"ridge": "log:1e-4:10"}``

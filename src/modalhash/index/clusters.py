@@ -29,13 +29,12 @@ from math import isqrt
 
 import numpy as np
 
-from modalhash._parallel import numba_threads, pool_map
-from modalhash._typing import Array
-from modalhash.index._changing_tables import TableView
-from modalhash.index._group_tables import GroupTables
-from modalhash.index._layout import CHUNK, GroupRows, PackedRows, decode_hits, to_rows, word_type
-from modalhash.index._scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
-from modalhash.index.base import RadiusPart, for_all_queries
+from modalhash.core.parallel import numba_threads, pool_map
+from modalhash.core.typing import Array
+from modalhash.index.interface import RadiusPart, for_all_queries
+from modalhash.index.layout import CHUNK, GroupRows, PackedRows, decode_hits, to_rows, word_type
+from modalhash.index.rebuild import GroupTables, TableView
+from modalhash.index.scan import AnyTable, scan_with_ties, stack_tiles, tiles_of
 
 MIN_ROWS = 2**18  # codes below which a scan takes no longer
 MAX_CLUSTERS = 2048  # or twice the root of the number of codes if that is less
@@ -68,7 +67,7 @@ class ShellTables:
     """
 
     def __init__(self, source: PackedRows, n_bits: int, *, n_threads: int | None = None) -> None:
-        from modalhash.index._cluster_kernels import assign, fill_shells
+        from modalhash.index.kernels.shells import assign, fill_shells
 
         self.source, self._n_bits = source, n_bits
         codes = to_rows(source.words, source.n)
@@ -119,7 +118,7 @@ class ShellTables:
         budget : int, optional
             Codes that a query may be compared with before it is left to the scan, by default an eighth of all.
         """
-        from modalhash.index._cluster_kernels import nearest_in_shells
+        from modalhash.index.kernels.shells import nearest_in_shells
 
         hits, offsets, left_out = nearest_in_shells(
             queries,
@@ -139,7 +138,7 @@ class ShellTables:
 
 def _learn_centres(codes: Array, n: int) -> Array:
     """Return ``n`` centres, (words, n), each the majority of those codes of a sample that are nearest to it."""
-    from modalhash.index._cluster_kernels import assign
+    from modalhash.index.kernels.shells import assign
 
     rng = np.random.default_rng(0)
     sample = codes[np.sort(rng.choice(len(codes), min(len(codes), SAMPLED_PER_CLUSTER * n), replace=False))]

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Codes
-from modalhash.codes import check_codes, n_bytes
-from modalhash.index._group_tables import BackgroundBuilder
-from modalhash.index._layout import FrozenRows, GroupRows, PackedRows, pack_words, to_rows, word_type
-from modalhash.index._scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
-from modalhash.index.base import (
+from modalhash.core.codes import check_codes, n_bytes
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_choice, check_int
+from modalhash.index.clusters import ClusterIndex
+from modalhash.index.interface import (
     PADDING,
     Hits,
     RadiusPart,
@@ -24,9 +23,10 @@ from modalhash.index.base import (
     merge_within,
     padded_hits,
 )
-from modalhash.index.clusters import ClusterIndex
-from modalhash.index.multi_index import MultiIndex
-from modalhash.validation import check_choice, check_int
+from modalhash.index.layout import FrozenRows, GroupRows, PackedRows, pack_words, to_rows, word_type
+from modalhash.index.radius import MultiIndex
+from modalhash.index.rebuild import BackgroundBuilder
+from modalhash.index.scan import AnyTable, merge_ties, scan_nearest, scan_with_ties, scan_within, write_distances
 
 
 class HammingIndex:
@@ -100,7 +100,7 @@ class HammingIndex:
         ids : array-like of int64
             Distinct ids. One that is in the index already raises, and then nothing is added.
         codes : uint8 (n, ceil(n_bits / 8))
-            Codes packed as by :func:`modalhash.codes.pack`.
+            Codes packed as by :func:`modalhash.core.codes.pack`.
         group : int or array-like of int
             A small number per item (or one for all), e.g. that of its modality. Groups are stored apart: a search in
             one of them does not read the others.
@@ -166,7 +166,7 @@ class HammingIndex:
 
         Notes
         -----
-        This is multi-index hashing (:mod:`modalhash.index.multi_index`): codes within the radius share at least one of
+        This is multi-index hashing (:mod:`modalhash.index.radius`): codes within the radius share at least one of
         a few substrings, nearly or exactly, so only items that do are compared. A query with so many of these that a
         scan would be faster (more than a 256th of the group) gets the scan. Later additions and removals are
         respected; once a 32nd of a group has changed, a radius search starts to rebuild its tables in a thread. Until

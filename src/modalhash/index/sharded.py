@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from modalhash._typing import Array, Codes
-from modalhash.index.base import (
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_choice, check_int
+from modalhash.index.interface import (
     PADDING,
     Hits,
     Index,
@@ -28,7 +29,6 @@ from modalhash.index.base import (
     merge_nearest,
     merge_within,
 )
-from modalhash.validation import check_choice, check_int
 
 Shard = TypeVar("Shard")
 Answer = TypeVar("Answer")

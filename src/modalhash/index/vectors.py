@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.index._kernel_use import CALL_WORK, compiled_is_worthwhile
-from modalhash.index._layout import find_sorted
-from modalhash.index.base import check_groups, check_ids, distinct_ids
+from modalhash.core.typing import Array
+from modalhash.index.interface import check_groups, check_ids, distinct_ids
+from modalhash.index.kernels.dispatch import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.layout import find_sorted
 
 MAP_ABOVE = 2**28
 """Bytes of vectors above which they lie in a temporary file that is mapped into memory: the system may then drop pages
@@ -178,9 +178,9 @@ class FoundRows(NamedTuple):
     def dots(self, query: Array, start: int, stop: int) -> Array:
         """Return the inner product of the values ``start`` to ``stop`` of the query and of each row, int32."""
         if compiled_is_worthwhile(CALL_WORK + len(self.rows) * (stop - start)):
-            from modalhash.index._vector_kernels import dots
+            from modalhash.index.kernels.dots import dots
         else:
-            from modalhash.index._numpy_search import dots
+            from modalhash.index.kernels.numpy_search import dots
         products: Array = dots(query[start:stop], self.table, self.rows, start)
         return products
 
@@ -190,9 +190,9 @@ class FoundRows(NamedTuple):
         These are int32 and float64, of the query and of each row; the cosine with zeros is 0. The rows are read once.
         """
         if compiled_is_worthwhile(CALL_WORK + len(self.rows) * stop):
-            from modalhash.index._vector_kernels import dots_and_cosines
+            from modalhash.index.kernels.dots import dots_and_cosines
         else:
-            from modalhash.index._numpy_search import dots_and_cosines
+            from modalhash.index.kernels.numpy_search import dots_and_cosines
         products, cosines = dots_and_cosines(query[:stop], self.table, self.rows, start)
         return products, cosines
 

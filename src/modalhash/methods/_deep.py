@@ -29,15 +29,15 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 
-from modalhash._imports import require
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.blocks import row_slices
-from modalhash.codes import pack_signs
+from modalhash.core.blocks import row_slices
+from modalhash.core.codes import pack_signs
+from modalhash.core.imports import require
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed, row_keys
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number, per_modality
 from modalhash.evaluation import mean_average_precision
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed, row_keys
-from modalhash.validation import check_choice, check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 Hidden = int | Sequence[int]
 """Units of the hidden layer, or of each of several."""

@@ -14,9 +14,9 @@ from typing import Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Matrix
-from modalhash.blocks import FeatureBlocks, row_slices
-from modalhash.features import Linear
+from modalhash.core.blocks import FeatureBlocks, row_slices
+from modalhash.core.features import Linear
+from modalhash.core.typing import Array, Matrix
 
 SPARSE_BELOW = 0.1
 """CSR features with a larger share of values ≠ 0 are faster as dense blocks."""

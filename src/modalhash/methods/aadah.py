@@ -34,10 +34,10 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
+from modalhash.core.randomness import RandomState
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number
 from modalhash.methods._deep import DeepData, DeepHasher, Hidden, Learner, Network, Optimizer, State, layers
-from modalhash.randomness import RandomState
-from modalhash.validation import check_choice, check_int, check_number
 
 LENGTH = 8.0
 """Of the features that attention reads."""

@@ -37,15 +37,15 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import RidgeFactor, balanced_procrustes, principal_directions, sign, squared, unit_rows
-from modalhash.methods._label_similarity import similarity_times, squared_similarity
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, balanced_procrustes, principal_directions, sign, squared, unit_rows
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_int, check_number
+from modalhash.methods._labels import similarity_times, squared_similarity
+from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
 """Of the authors' code, for the first modality (image) and the second (text)."""
@@ -75,7 +75,7 @@ class ALECH(PairedHasher):
     code_weight : λ, weight of the codes beside the similarity in the hash functions
     regularization : η, of label correlations and label predictions
     ridge : of the hash functions, as a share of the trace of φᵀφ. 0 is the authors' pseudo-inverse
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
         the first modality and 1000 for the second

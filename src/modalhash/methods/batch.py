@@ -20,7 +20,7 @@ paper                     here                       is
 :math:`\xi`               ``ridge``
 ========================  =========================  ====================================================
 
-Where this departs from the authors' code, in the V-step (see :func:`modalhash.linalg.balanced_procrustes`):
+Where this departs from the authors' code, in the V-step (see :func:`modalhash.core.linalg.balanced_procrustes`):
 the rank test is relative, an ill-conditioned Z goes through an accurate SVD instead of its Gram matrix,
 and missing directions are drawn orthogonal to the rest and to the mean. sgn(0) = −1 in every sweep,
 theirs only after the last.
@@ -32,14 +32,14 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number, per_modality
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
 """Of the authors' code, for the first modality (image) and the second (text)."""
@@ -64,7 +64,7 @@ class BATCH(PairedHasher):
     feature_weight : η1 and η2, reconstruction of the features; or a dict by modality
     label_weight : η0, reconstruction of the labels
     quantization : ω, how closely codes follow the latent representation
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
         the first modality and 1000 for the second

@@ -23,14 +23,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix
-from modalhash.features import Linear
-from modalhash.linalg import orthogonal_procrustes, sign
-from modalhash.methods._cca import canonical_directions
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number
+from modalhash.core.features import Linear
+from modalhash.core.linalg import canonical_directions, orthogonal_procrustes, sign
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_int, check_number
+from modalhash.methods.base import PairedHasher
 
 
 class CCAITQ(PairedHasher):

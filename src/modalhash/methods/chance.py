@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix
-from modalhash.base import CrossModalHasher, Training
-from modalhash.codes import pack_signs
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed, row_keys
+from modalhash.core.codes import pack_signs
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed, row_keys
+from modalhash.core.typing import Array, Matrix
+from modalhash.methods.base import CrossModalHasher, Training
 
 WORD = 64
 """Bits of one hash."""

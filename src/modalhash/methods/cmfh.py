@@ -39,9 +39,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix
-from modalhash.features import Linear
-from modalhash.linalg import RidgeFactor
+from modalhash.core.features import Linear
+from modalhash.core.linalg import RidgeFactor
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_choice, check_int, check_number
 from modalhash.methods._factors import (
     BLOCK_VALUES,
     OwnSpace,
@@ -52,10 +55,7 @@ from modalhash.methods._factors import (
     projection_residual,
     square,
 )
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_number
+from modalhash.methods.base import PairedHasher
 
 SWEEPS = {"v1": 1000, "v2": 25}
 """v1 has no cap of its own (30 sweeps on Wiki, 256 on IAPR TC-12); v2 does exactly 25."""

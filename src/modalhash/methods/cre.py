@@ -30,13 +30,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import AnchorKernel, FeatureMap, Linear
-from modalhash.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed, row_keys, stream
-from modalhash.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.features import AnchorKernel, FeatureMap, Linear
+from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 
 class CRE(PairedHasher):

@@ -35,14 +35,14 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap, Linear
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import RidgeFactor, ridge_regression, sign
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.features import FeatureMap, Linear
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, ridge_regression, sign
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
 """The random stream of the first codes."""
@@ -63,8 +63,8 @@ class DCH(PairedHasher):
     b_step : "dcc", discrete cyclic coordinate descent (the paper); or "relaxed", the sign of the ridge
         solution, which ignores the features (the public copy)
     kernel : None, the features themselves, centred; "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows
-        that are centred and of length 1, with a bias; a name in :data:`modalhash.kernel_choice.KERNELS`; or "auto",
-        chosen by how well it ranks held-out items; or a dict by modality
+        that are centred and of length 1, with a bias; a name in :data:`modalhash.core.kernel_choice.KERNELS`; or
+        "auto", chosen by how well it ranks held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     bandwidth : σ of the kernel "paper"
     feature_weight : ν and μ; or a dict by modality. At 0 items with the same labels get the same code

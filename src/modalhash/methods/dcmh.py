@@ -39,7 +39,9 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, PerModality
+from modalhash.core.randomness import RandomState
+from modalhash.core.typing import Array, PerModality
+from modalhash.core.validation import check_choice, check_number
 from modalhash.methods._deep import (
     DeepData,
     DeepHasher,
@@ -50,8 +52,6 @@ from modalhash.methods._deep import (
     State,
     negative_log_likelihood,
 )
-from modalhash.randomness import RandomState
-from modalhash.validation import check_choice, check_number
 
 MEMORY = 0.95
 """Of the running mean of the outputs: about 20 batches."""

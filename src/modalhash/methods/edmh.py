@@ -42,15 +42,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, PerModality
-from modalhash.base import CrossModalHasher, Training
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import balanced_procrustes, sign, squared
-from modalhash.methods._label_views import label_views, squared_products
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_memory, check_number
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import balanced_procrustes, sign, squared
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, PerModality
+from modalhash.core.validation import check_int, check_memory, check_number
+from modalhash.methods._labels import label_views, squared_products
+from modalhash.methods.base import CrossModalHasher, Training
 
 
 class EDMH(CrossModalHasher):
@@ -74,8 +74,8 @@ class EDMH(CrossModalHasher):
         of items and far outweighs both
     ridge : β
     kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as SCDH has it; a name in
-        :data:`modalhash.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or a dict by
-        modality
+        :data:`modalhash.core.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or a dict
+        by modality
     bandwidth : σ of the kernel "paper"
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality. With nearly as
         many as items (the default, on small data) the functions know the training items by heart: hashed codes of

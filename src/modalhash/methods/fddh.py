@@ -36,14 +36,14 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import orthogonal_procrustes, ridge_regression, sign, squared
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number, per_modality
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import orthogonal_procrustes, ridge_regression, sign, squared
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 
 class FDDH(PairedHasher):
@@ -62,8 +62,8 @@ class FDDH(PairedHasher):
     n_bits : length of the codes, below the number of pairs; at least the number of classes for an exact solver
     feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1e-3 for both on
         Wiki, and 1 for the second modality (text) on MIRFlickr
-    label_ridge : γ₁, which holds relaxed labels at 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr
-    kernel : "rbf-narrow", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it
+    label_ridge : γ₁, which holds relaxed labels at 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr kernel :
+    "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it
         ranks held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : of the hash functions; or a dict by modality

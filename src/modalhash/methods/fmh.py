@@ -43,16 +43,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Codes, PerModality
-from modalhash.base import CrossModalHasher, Training
-from modalhash.codes import pack_signs
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import balanced_procrustes, sign, squared
-from modalhash.methods._label_views import label_views, squared_products
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import balanced_procrustes, sign, squared
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Codes, PerModality
+from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.methods._labels import label_views, squared_products
+from modalhash.methods.base import CrossModalHasher, Training
 
 FOMH_WEIGHT, FOMH_ITEMS = 1e-5, 370_000
 """α of FOMH, and the items of NUS-WIDE, both modalities."""
@@ -79,7 +79,7 @@ class FMH(CrossModalHasher):
     quantization : β, how closely codes follow their companions. Above α r times the items of a class it holds the
         random start fast
     ridge : γ; or a dict by modality
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     max_iter : sweeps

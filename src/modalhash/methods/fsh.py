@@ -36,14 +36,13 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from modalhash._typing import Array, Matrix
-from modalhash.features import Linear
-from modalhash.linalg import RidgeFactor, sign
-from modalhash.methods._cca import canonical_directions
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed, row_keys, stream
-from modalhash.validation import check_choice, check_int, check_number
+from modalhash.core.features import Linear
+from modalhash.core.linalg import RidgeFactor, canonical_directions, sign
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.methods.base import PairedHasher
 
 TAU = 0.5
 """τ of the η-step; 1/(1 − τ) = 2 is the exponent."""

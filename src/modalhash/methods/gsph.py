@@ -53,16 +53,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.base import Training
-from modalhash.blocks import row_slices
-from modalhash.codes import pack_signs
-from modalhash.linalg import unit_rows
-from modalhash.methods._logistic import LogisticHasher, sum_of
-from modalhash.methods.amsh.start import label_patterns
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_number
+from modalhash.core.blocks import row_slices
+from modalhash.core.codes import pack_signs
+from modalhash.core.linalg import unit_rows
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.methods.amsh.codes import label_patterns
+from modalhash.methods.base import Training
+from modalhash.methods.seph import LogisticHasher, sum_of
 
 SPARSE_BELOW = 0.15
 """Share of ones below which labels are stored as CSR."""
@@ -89,8 +89,8 @@ class GSPH(LogisticHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality
-    kernel : "rbf-narrow", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it
+    n_bits : length of the codes, below the number of items of every modality kernel : "rbf-narrow", another name in
+    :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it
         ranks held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     penalty : C > 0 of the logistic regressions

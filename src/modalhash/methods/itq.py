@@ -31,13 +31,13 @@ from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.preprocessing import normalize
 
-from modalhash._typing import Array, Matrix
-from modalhash.base import CrossModalHasher, Training
-from modalhash.codes import pack_signs
-from modalhash.linalg import RANK_TOLERANCE, orthogonal_procrustes, sign
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, draw, root_seed
-from modalhash.validation import check_choice, check_int
+from modalhash.core.codes import pack_signs
+from modalhash.core.linalg import RANK_TOLERANCE, orthogonal_procrustes, sign
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, draw, root_seed
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_choice, check_int
+from modalhash.methods.base import CrossModalHasher, Training
 
 SPACES = ("own", "shared")
 MAX_DENSE = 2048

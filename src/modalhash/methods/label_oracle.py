@@ -25,14 +25,14 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from modalhash._typing import Array, Codes
-from modalhash.base import CrossModalHasher, Training
-from modalhash.codes import pack_signs
-from modalhash.features import Linear
-from modalhash.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_label_rows, check_number
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import Linear
+from modalhash.core.linalg import balanced_procrustes, ridge_regression, sign, unit_rows
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_int, check_label_rows, check_number
+from modalhash.methods.base import CrossModalHasher, Training
 
 TIE_BREAK = 0.01
 """How much random class codes differ in weight: decides where as many labels say +1 as −1, and nothing else."""

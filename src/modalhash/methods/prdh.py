@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from modalhash._typing import PerModality
+from modalhash.core.randomness import RandomState
+from modalhash.core.typing import PerModality
+from modalhash.core.validation import check_number
 from modalhash.methods._deep import DeepData, Hidden, Learner
 from modalhash.methods.dcmh import DCMH, PairBatch, likelihood_gradient
-from modalhash.randomness import RandomState
-from modalhash.validation import check_number
 
 
 class PRDH(DCMH):

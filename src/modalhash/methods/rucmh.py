@@ -41,12 +41,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash._typing import Array, PerModality
-from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import FeatureBlocks, row_slices
-from modalhash.codes import pack_signs
-from modalhash.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
-from modalhash.linalg import (
+from modalhash.core.blocks import FeatureBlocks, row_slices
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import AnchorKernel, FeatureMap, Linear, anchors_by_modality
+from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
     orthogonal_procrustes,
@@ -54,10 +52,12 @@ from modalhash.linalg import (
     sign,
     squared,
 )
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
+from modalhash.core.typing import Array, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number, per_modality
 from modalhash.methods._factors import CACHE, cross
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed, row_keys, stream
-from modalhash.validation import check_choice, check_int, check_number, per_modality
+from modalhash.methods.base import CrossModalHasher, Training
 
 PCA_SAMPLE = 5000
 """Items from which the principal directions are taken."""

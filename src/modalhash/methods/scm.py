@@ -35,17 +35,15 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import svds
 
-from modalhash._typing import Array
-from modalhash.base import CrossModalHasher, Training
-from modalhash.codes import pack_signs
-from modalhash.features import Linear
-from modalhash.linalg import sign, unit_rows
-from modalhash.methods._cca import leading_directions, ridged_cholesky, whitened
-from modalhash.methods._centred import CentredFeatures
-from modalhash.methods._label_similarity import similarity_times, squared_similarity
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_number
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import Linear
+from modalhash.core.linalg import CentredFeatures, leading_directions, ridged_cholesky, sign, unit_rows, whitened
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice, check_number
+from modalhash.methods._labels import similarity_times, squared_similarity
+from modalhash.methods.base import CrossModalHasher, Training
 
 SOLVERS = ("sequential", "orthogonal")
 DENSE_BELOW = 64

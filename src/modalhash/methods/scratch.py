@@ -38,14 +38,14 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import RidgeFactor, orthogonal_procrustes, sign
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
 """The random stream of the first V and R."""
@@ -73,7 +73,7 @@ class SCRATCH(PairedHasher):
     label_weight : α
     regression : μ; ridge / regression is the ridge of the hash functions
     ridge : γ
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps; there is no test of convergence

@@ -45,17 +45,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.base import BLOCK_VALUES
-from modalhash.blocks import row_slices
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import RidgeFactor, principal_directions, ridge_regression, sign, squared
-from modalhash.methods._paired import PairedHasher
-from modalhash.methods._smfh_graph import conjugate_gradients
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.blocks import row_slices
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, principal_directions, ridge_regression, sign, squared
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.methods.base import BLOCK_VALUES, PairedHasher
+from modalhash.methods.smfh import conjugate_gradients
 
 GRAM_RIDGE = 1e-3
 """Of the local Gram matrices, as a share of their trace: singular where k neighbours lie in fewer dimensions."""
@@ -84,7 +83,7 @@ class SDMCH(PairedHasher):
     function_weight : μ, how closely codes follow the hash functions; or a dict by modality. At 0 these are fitted once,
         at the end
     n_neighbors : k of the graphs, capped at the number of other pairs
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : ξ > 0 of the hash functions

@@ -35,14 +35,14 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import RidgeFactor, sign, squared
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number, per_modality
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, sign, squared
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 WEIGHTS, RIDGES = (0.1, 1e-5), (0.01, 0.1)
 """μ and (α, β) of the authors' code for the first modality (image) and the second (text)."""
@@ -66,8 +66,8 @@ class SRLCH(PairedHasher):
     feature_ridge : α, or a dict by modality; None is 0.01 for the first modality and 0.1 for the second
     label_ridge : λ
     kernel : "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows that are centred and of length 1; a
-        name in :data:`modalhash.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or a
-        dict by modality
+        name in :data:`modalhash.core.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or
+        a dict by modality
     sigma : width of the kernel "paper"
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. The authors
         take 5000 on NUS-WIDE

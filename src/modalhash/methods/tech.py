@@ -42,10 +42,9 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import (
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
     orthogonal_procrustes,
@@ -54,12 +53,13 @@ from modalhash.linalg import (
     squared,
     unit_rows,
 )
-from modalhash.methods._label_similarity import similarity_times, squared_similarity
-from modalhash.methods._paired import PairedHasher
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_int, check_number
+from modalhash.methods._labels import similarity_times, squared_similarity
+from modalhash.methods.base import PairedHasher
 from modalhash.methods.fcmh import column_cosines
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number
 
 
 class TECH(PairedHasher):
@@ -87,7 +87,7 @@ class TECH(PairedHasher):
     feature_weight : η, reconstruction of the features in step 1; 0 leaves it out
     code_weight : λ of step 2, how closely functions follow the codes beside the similarity
     ridge : ξ > 0 of step 2
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps of step 1

@@ -35,16 +35,16 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 
-from modalhash._imports import require
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.blocks import row_slices
-from modalhash.features import Linear
-from modalhash.linalg import squared, unit_rows
+from modalhash.core.blocks import row_slices
+from modalhash.core.features import Linear
+from modalhash.core.imports import require
+from modalhash.core.linalg import squared, unit_rows
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_int, check_number, per_modality
 from modalhash.methods._deep import repeatable
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 DEPTHS = (2, 1)
 """Hidden layers of the authors' networks, for the first modality (image) and the second (text)."""

@@ -39,17 +39,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import FeatureBlocks
-from modalhash.codes import pack_signs
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import RidgeFactor, principal_directions, unit_rows
+from modalhash.core.blocks import FeatureBlocks
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, principal_directions, unit_rows
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
 from modalhash.methods._factors import cross, factor_residual, projection_residual, square
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.methods.base import CrossModalHasher, Training
 
 PCA_SAMPLE = 2000
 """Items from which the directions of a PCA start are taken."""
@@ -122,7 +122,7 @@ class UCMH(CrossModalHasher):
     coupling : μ > 0, how closely V follows the projections
     graph_weight : γ, how strongly labels draw items together
     ridge : ε > 0
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, "auto", chosen by how well it ranks
         held-out items, or None for the features themselves, centred and of length 1; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     init : "random" start of V, or "pca" of the features

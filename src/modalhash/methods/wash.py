@@ -42,10 +42,9 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array, Matrix, PerModality
-from modalhash.features import FeatureMap
-from modalhash.kernel_choice import kernel_maps
-from modalhash.linalg import (
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import (
     RidgeFactor,
     balanced_procrustes,
     principal_directions,
@@ -54,10 +53,11 @@ from modalhash.linalg import (
     squared,
     unit_rows,
 )
-from modalhash.methods._paired import PairedHasher
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import check_int, check_number, per_modality
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.methods.base import PairedHasher
 
 START_ROWS = 10_000
 """Pairs of which the principal directions that V starts from are found."""
@@ -91,7 +91,7 @@ class WASH(PairedHasher):
     label_weight : η0, of the label factors in the reconstruction
     feature_weight : η1 and η2, of the features in the reconstruction; or a dict by modality
     ridge : of the hash functions
-    kernel : "rbf", another name in :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
         held-out items; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -15,20 +16,53 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modalhash import __version__
 from modalhash.engine import Engine
-from modalhash.serve import (
-    errors,
-    monitoring,
-    openapi,
-    pages,
-    routes_duplicates,
-    routes_items,
-    routes_search,
-    routes_state,
-)
+from modalhash.serve import errors, monitoring, routes_items, routes_search, routes_state, schemas
+from modalhash.serve.errors import HTTPError
 from modalhash.serve.http import RequestMiddleware
-from modalhash.serve.seats import ProcessState
+from modalhash.serve.limits import Settings
 from modalhash.serve.service import LeaseMiddleware, Service
-from modalhash.serve.settings import Settings
+from modalhash.serve.worker_state import ProcessState
+
+# -- The page, its files, and the viewer of the OpenAPI description: files of this package, nothing from elsewhere.
+
+CONTENT_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+_PACKAGE = Path(__file__).parent
+
+
+def add_page_routes(app: FastAPI) -> None:
+    """Add the routes that people open in a browser."""
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return _package_file("static", "index.html")
+
+    @app.get("/static/{name}", include_in_schema=False)
+    async def static(name: str) -> Response:
+        return _package_file("static", name)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return _package_file("viewer", "docs.html")
+
+    @app.get("/docs/{name}", include_in_schema=False)
+    async def viewer(name: str) -> Response:
+        return _package_file("viewer", name)
+
+
+def _package_file(folder: str, name: str) -> Response:
+    """Return a file of this package. The name is looked up in the listing, and never becomes part of a path."""
+    for path in (_PACKAGE / folder).glob("*"):
+        if path.name == name and path.suffix in CONTENT_TYPES:
+            headers = {"Cache-Control": "no-cache"}
+            return Response(path.read_bytes(), media_type=CONTENT_TYPES[path.suffix], headers=headers)
+    raise HTTPError(404, "there is no such file; the page is at /")
+
 
 DESCRIPTION = (
     "Search across modalities: a text finds pictures, a picture finds texts, by the Hamming distance of short binary "
@@ -117,11 +151,11 @@ def make_app(engine: Engine, settings: Settings | None = None, *, seat: ProcessS
     )
     app.state.service = service
     errors.add_handlers(app)
-    openapi.describe(app, lambda: service.engine.modalities, settings)
-    pages.add_page_routes(app)
+    schemas.describe(app, lambda: service.engine.modalities, settings)
+    add_page_routes(app)
     routes_search.add_routes(app, service)
     routes_items.add_routes(app, service)
-    routes_duplicates.add_duplicate_routes(app, service)
+    routes_items.add_duplicate_routes(app, service)
     routes_state.add_routes(app, service)
     app.requests = RequestMiddleware(
         LeaseMiddleware(DirectRoutes(super(ServiceApp, app).__call__, app.routes), service),

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from modalhash.serve.batching import QueueFullError
 from modalhash.store import StoreBusyError, StoreFullError, StoreUnavailableError, StoreUncertainError
 
 RETRY_SECONDS = 1
@@ -28,6 +27,10 @@ ROUTING_ERRORS = {
     405: "this route does not take this method; see /docs",
 }
 """Messages for what starlette raises itself."""
+
+
+class QueueFullError(Exception):
+    """Too many jobs are waiting; try again later."""
 
 
 class HTTPError(Exception):

@@ -12,12 +12,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modalhash.serve.access_tokens import Cookies, Token, Tokens
-from modalhash.serve.clients import Client, Role, TrustedProxies, client_of, set_client
+from modalhash.serve.auth import Client, Cookies, Role, Token, Tokens, TrustedProxies, client_of, set_client
 from modalhash.serve.errors import HTTPError, busy_error, json_response, response_to, too_many_error
+from modalhash.serve.limits import Settings
 from modalhash.serve.monitoring import Metrics, log_exception, log_request
-from modalhash.serve.seats import ProcessState
-from modalhash.serve.settings import Settings
+from modalhash.serve.worker_state import ProcessState
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 from cachetools import LRUCache, cached
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from modalhash._archives import ArchiveError, ArchiveMember, MissingMemberError
-from modalhash._decoding import (
+from modalhash.core.archives import ArchiveError, ArchiveMember, MissingMemberError
+from modalhash.core.pictures import (
     HEAD_BYTES,
     MAX_SIDE,
     RAW,

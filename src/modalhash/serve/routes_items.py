@@ -8,16 +8,17 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import FileResponse, Response
 
-from modalhash._archives import ArchiveMember
-from modalhash.engine import Engine, FilterError, Hit, Item, Problem, ProblemCode, default_id, parse_labels
+from modalhash.core.archives import ArchiveMember
+from modalhash.data import parse_labels
+from modalhash.engine import Engine, Hit, Item, Problem, ProblemCode, default_id
 from modalhash.serve import schemas
-from modalhash.serve.clients import Client, client_of
+from modalhash.serve.auth import Client, client_of
 from modalhash.serve.errors import HTTPError, json_response, unknown_item_error
+from modalhash.serve.limits import MAX_DUPLICATE_GROUPS, MAX_DUPLICATE_ITEMS, MAX_HITS
 from modalhash.serve.media import CONTENT_TYPES, FileGoneError, check_picture, inspect_picture, read_member
-from modalhash.serve.openapi import error_responses, json_body, request_body
+from modalhash.serve.schemas import error_responses, json_body, request_body
 from modalhash.serve.service import Service
-from modalhash.serve.settings import MAX_HITS
-from modalhash.store import Comparison, Record, all_of
+from modalhash.store import Comparison, FilterError, Record, all_of
 
 ItemId = Annotated[schemas.Id, Path(description="The id, percent-encoded.")]
 ItemModality = Annotated[schemas.Name | None, Query(description="Needed where the id is in several modalities.")]
@@ -253,3 +254,50 @@ def _remove_item(service: Service, client: Client, id: str, modality: str | None
         where = "" if modality is None else f" in {modality!r}"
         raise HTTPError(404, f"no item has the id {id!r}{where}; nothing was removed") from None
     return {"removed": removed, "items": sum(service.engine.sizes().values())}
+
+
+# -- Groups of items that are the same, or nearly.
+
+N_GROUPS = 50
+
+
+def add_duplicate_routes(app: FastAPI, service: Service) -> None:
+    """Add the route of duplicates."""
+
+    @app.get("/duplicates", response_model=schemas.DuplicatesResponse, responses=error_responses(), tags=["items"])
+    async def duplicates(
+        modality: Annotated[schemas.Name | None, Query(description="The modality to look in; all by default.")] = None,
+        where: Annotated[
+            schemas.FilterText | None, Query(description="Only among items that pass this filter, as text or as JSON.")
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_DUPLICATE_GROUPS, description="The number of groups.")] = N_GROUPS,
+        offset: Annotated[int, Query(ge=0, le=2**31, description="How many groups to leave out before them.")] = 0,
+    ) -> Response:
+        """Return groups of items of one modality that are the same, or nearly: exact ones first.
+
+        The first request after a change compares all items. In a large engine it may be answered with 503; the work
+        goes on, and a later request gets what was found.
+        """
+        return json_response(
+            await service.in_thread("duplicates", _find_duplicates, service, modality, where, limit, offset)
+        )
+
+
+def _find_duplicates(
+    service: Service, modality: str | None, where: str | None, limit: int, offset: int
+) -> dict[str, Any]:
+    if modality is not None:
+        service.searcher.check_modalities(modality)
+    try:
+        chosen = None if where is None else service.engine.check_filter(where)
+    except FilterError as error:
+        raise HTTPError(422, f"where: {error}") from None
+    groups = service.engine.duplicates(modality=modality, where=chosen, limit=limit + 1, offset=offset)
+    shown = groups[:limit]
+    return {
+        "groups": [[schemas.hit_json(item) for item in group.items[:MAX_DUPLICATE_ITEMS]] for group in shown],
+        "exact": [group.exact for group in shown],
+        "sizes": [len(group.items) for group in shown],
+        "more": len(groups) > limit,
+        "message": None,
+    }

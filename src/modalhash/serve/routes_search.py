@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from modalhash.engine import SearchOptions
 from modalhash.serve import schemas
-from modalhash.serve.clients import client_of
+from modalhash.serve.auth import client_of
 from modalhash.serve.errors import HTTPError, json_response
 from modalhash.serve.media import check_picture
-from modalhash.serve.openapi import error_responses, request_body
+from modalhash.serve.schemas import error_responses, request_body
 from modalhash.serve.searcher import EncodedQuery, ItemQuery, SearchJob, SearchResult, TextQuery
 from modalhash.serve.service import Service
 

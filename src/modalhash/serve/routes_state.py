@@ -9,12 +9,12 @@ from fastapi import FastAPI, Query, Request
 from starlette.responses import Response
 
 from modalhash.serve import schemas
-from modalhash.serve.clients import Role, client_of
+from modalhash.serve.auth import Role, client_of
 from modalhash.serve.errors import json_response
+from modalhash.serve.limits import MAX_HITS, MAX_TEXT_LENGTH
 from modalhash.serve.monitoring import METRICS_CONTENT_TYPE
-from modalhash.serve.openapi import error_responses
+from modalhash.serve.schemas import error_responses
 from modalhash.serve.service import Service
-from modalhash.serve.settings import MAX_HITS, MAX_TEXT_LENGTH
 
 DUPLICATES_PATH = "/duplicates"
 N_EXAMPLES = 6

@@ -18,9 +18,9 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import uvicorn
 from threadpoolctl import threadpool_limits
@@ -28,12 +28,91 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from modalhash.engine import Engine
 from modalhash.serve.app import make_app
-from modalhash.serve.clients import TrustedProxies, client_key
-from modalhash.serve.connections import ConnectionTable
+from modalhash.serve.auth import TrustedProxies, client_key
 from modalhash.serve.http import SECURITY_HEADERS, TWO_LENGTHS
+from modalhash.serve.limits import Limits, Settings
 from modalhash.serve.monitoring import ERROR_HANDLER, log_event
-from modalhash.serve.seats import ProcessState
-from modalhash.serve.settings import Limits, Settings
+from modalhash.serve.worker_state import EVERYBODY, AddressCounter, LocalCounter, ProcessState
+
+# -- Open connections by address: a new one gets a place even where one client has opened as many as it could.
+
+
+class ClientConnection(Protocol):
+    """What the table has to know of a connection."""
+
+    @property
+    def idle_since(self) -> float | None:
+        """The time since when the client owes a request; None while one is answered."""
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+
+
+class ConnectionTable:
+    """Decides which connections stay open.
+
+    A connection on which no request is under way costs its client nothing, so where the place is needed, the one that
+    is silent for longest is closed first: of the same address if that has too many, else of the address that has most.
+    ``tally`` counts the connections of all workers; a worker can close its own alone.
+    """
+
+    def __init__(self, limits: Limits, tally: AddressCounter | None = None) -> None:
+        self._limits = limits
+        self._tally = LocalCounter() if tally is None else tally
+        self._by_address: dict[str, set[ClientConnection]] = {}
+        self._addresses: dict[ClientConnection, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def admit(self, connection: ClientConnection, address: str, *, limited: bool = True) -> bool:
+        """Take in a new connection and return True; or return False if there is no place for it.
+
+        Parameters
+        ----------
+        connection : ClientConnection
+            Told to close if another one needs its place later.
+        address : str
+            Where it comes from.
+        limited : bool
+            False for a proxy, whose connections are those of many clients.
+        """
+        own = self._by_address.get(address, set())
+        n_own = self._tally.total(address)
+        if limited and n_own >= self._limits.connections_per_address and not self._drop_idlest(own):
+            return False
+        if self._tally.total(EVERYBODY) >= self._limits.connections:
+            most_first = sorted(self._by_address.values(), key=len, reverse=True)
+            if not any(self._drop_idlest(connections) for connections in most_first):
+                return False
+        self._addresses[connection] = address
+        self._by_address.setdefault(address, set()).add(connection)
+        self._count(address, 1)
+        return True
+
+    def release(self, connection: ClientConnection) -> None:
+        """Forget a connection that is closed, if it had a place."""
+        address = self._addresses.pop(connection, None)
+        if address is not None:
+            self._count(address, -1)
+            self._by_address[address].remove(connection)
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+    def _count(self, address: str, n: int) -> None:
+        self._tally.add(address, n)
+        self._tally.add(EVERYBODY, n)
+
+    def _drop_idlest(self, connections: Iterable[ClientConnection]) -> bool:
+        """Close the connection that is silent for longest; return whether there was one."""
+        silent = [(since, one) for one in connections if (since := one.idle_since) is not None]
+        if not silent:
+            return False
+        victim = min(silent, key=lambda pair: pair[0])[1]
+        self.release(victim)
+        victim.drop()
+        return True
+
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a busy thread makes way. With Python's default of 5 ms each response would wait several times

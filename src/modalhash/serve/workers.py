@@ -25,10 +25,10 @@ from pathlib import Path
 from types import FrameType
 
 from modalhash.engine import Engine
+from modalhash.serve.limits import Limits, Settings
 from modalhash.serve.monitoring import ERROR_HANDLER, LOGGER, configure_logging
-from modalhash.serve.seats import SharedCounters, WorkerArguments, WorkerState
 from modalhash.serve.server import RETIRE, run
-from modalhash.serve.settings import Limits, Settings
+from modalhash.serve.worker_state import SharedCounters, WorkerArguments, WorkerState
 
 OpenEngine = Callable[[], Engine]
 """Opens the engine in a worker; it is sent to another process, so it is a function of a module or a partial of one."""

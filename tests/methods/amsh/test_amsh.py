@@ -10,10 +10,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from modalhash import AMSH
-from modalhash._parallel import blas_threads
+from modalhash.core.parallel import blas_threads
 from modalhash.data import generate, twin
 from modalhash.evaluation import mean_average_precision
-from modalhash.items import TrainingItems
+from modalhash.methods.base import TrainingItems
 
 
 def small(**parameters):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from modalhash.features import Linear
-from modalhash.linalg import balanced_procrustes
+from modalhash.core.features import Linear
+from modalhash.core.linalg import balanced_procrustes
 from modalhash.methods.amsh import codes as step1
-from modalhash.methods.amsh.start import Start, label_patterns
+from modalhash.methods.amsh.codes import Start, label_patterns
 from reference import amsh as reference
 from strategies import problems, weights
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize
 
-from modalhash.features import AnchorKernel, Linear
-from modalhash.linalg import RidgeFactor
+from modalhash.core.features import AnchorKernel, Linear
+from modalhash.core.linalg import RidgeFactor
 from modalhash.methods.amsh.functions import SAMPLE, _Point, _Sample, hinge_pass, learn_functions, sample_rows
 from reference import amsh as reference
 

@@ -11,13 +11,13 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from modalhash import AMSH, RLH, load
-from modalhash.codes import pack_signs
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import AnchorKernel, Linear
 from modalhash.data import generate
 from modalhash.evaluation import mean_average_precision
-from modalhash.features import AnchorKernel, Linear
-from modalhash.items import TrainingItems
+from modalhash.methods.base import TrainingItems
 from modalhash.methods.label_oracle import LabelOracle
-from modalhash.methods.rlh import codes, own_codes
+from modalhash.methods.rlh import codes, codes as own_codes
 from modalhash.methods.rlh.label_space import LabelSpace, Relevance, label_patterns, leading_directions
 from modalhash.methods.rlh.posteriors import Folds, fold_sums, out_of_fold, regress_labels, solve_folds
 from reference import rlh as reference

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._imports import require
-from modalhash._typing import Array
-from modalhash.data._errors import ReadError
-from modalhash.data.formats._found import Budget, Found, TooLargeError, Value, text_array
+from modalhash.core.imports import require
+from modalhash.core.typing import Array
+from modalhash.data.formats.variables import Budget, Found, TooLargeError, Value, text_array
+from modalhash.data.read_error import ReadError
 
 WHAT = "a Parquet or Arrow file"
 EXTRA = "tables"
@@ -28,7 +28,7 @@ WHY = "reading Parquet and Arrow files"
 BYTES = "$bytes"
 """The key of a cell of bytes, in base64."""
 CODES = b"modalhash"
-"""The key in a file's metadata that says that it holds codes; see :mod:`modalhash.engine.code_files`."""
+"""The key in a file's metadata that says that it holds codes; see :mod:`modalhash.engine.storage.code_files`."""
 NUMBER, VECTOR, TEXT, NAMES, BINARY, PICTURE, OTHER = "number", "vector", "text", "names", "bytes", "picture", "other"
 """Kinds of columns: numbers, lists of numbers, texts, lists of texts, bytes, bytes or a path, anything else."""
 

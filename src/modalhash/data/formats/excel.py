@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._imports import require
-from modalhash.data._errors import ReadError
-from modalhash.data.formats._found import Budget, Found, TooLargeError, Value, text_array
+from modalhash.core.imports import require
+from modalhash.data.formats.variables import Budget, Found, TooLargeError, Value, text_array
+from modalhash.data.read_error import ReadError
 
 WHAT = "an Excel file"
 EXTRA = "tables"

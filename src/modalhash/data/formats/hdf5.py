@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._imports import require
-from modalhash._typing import Array
-from modalhash.data._errors import ReadError
-from modalhash.data.formats._found import Budget, Found, SparseParts, Value, found, text_array
+from modalhash.core.imports import require
+from modalhash.core.typing import Array
 from modalhash.data.formats.matlab import cell_variables, stripped
+from modalhash.data.formats.variables import Budget, Found, SparseParts, Value, found, text_array
+from modalhash.data.read_error import ReadError
 
 WHAT = "an HDF5 or MATLAB v7.3 file"
 MAX_DEPTH = 32

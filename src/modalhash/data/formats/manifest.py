@@ -23,25 +23,17 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from modalhash._files import sha256_of
-from modalhash._typing import Array
-from modalhash.data._checks import clean_ids, padded_bytes
-from modalhash.data._errors import ReadError
+from modalhash.core.files import sha256_of
+from modalhash.core.frames import BINARY, PICTURE
+from modalhash.core.row_sources import Origin
+from modalhash.core.typing import Array
+from modalhash.data.checks import clean_ids, label_matrix, label_names, padded_bytes, parse_labels
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.formats._found import text_array
 from modalhash.data.formats.table_files import TABLE_FILES, check_names, open_table
-from modalhash.data.formats.table_format import (
-    MARK,
-    ON_ERROR,
-    SEPARATORS,
-    TableFormat,
-    find_encoding,
-    find_separator,
-)
-from modalhash.data.labels import label_matrix, label_names, parse_labels
-from modalhash.data.limits import ReadLimits
-from modalhash.frames import BINARY, PICTURE
-from modalhash.origins import Origin
+from modalhash.data.formats.tables import MARK, ON_ERROR, SEPARATORS, TableFormat, find_encoding, find_separator
+from modalhash.data.formats.variables import text_array
+from modalhash.data.read_error import ReadError
+from modalhash.data.read_limits import ReadLimits
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 MAX_DEPTH = 100

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.data.formats._found import Budget, Found, SparseParts, Value, found, kind_of, text_array
+from modalhash.core.typing import Array
+from modalhash.data.formats.variables import Budget, Found, SparseParts, Value, found, kind_of, text_array
 
 WHAT = "a MATLAB v5 file"
 _ITEM_BYTES = {

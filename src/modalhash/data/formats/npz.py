@@ -15,8 +15,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.data.formats._found import Budget, Found, SparseParts, Value, kind_of, text_array
+from modalhash.core.typing import Array
+from modalhash.data.formats.variables import Budget, Found, SparseParts, Value, kind_of, text_array
 
 WHAT = "a NumPy file"
 VALUES = ("data", "counts")

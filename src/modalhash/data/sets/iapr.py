@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.data._errors import ReadError
-from modalhash.data._read import read
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice
 from modalhash.data.catalog import NamedDataset, read_files
 from modalhash.data.dataset import Dataset
-from modalhash.data.formats._found import text_array
 from modalhash.data.formats.manifest import manifest_lines
-from modalhash.validation import check_choice
+from modalhash.data.formats.variables import text_array
+from modalhash.data.read_error import ReadError
+from modalhash.data.reading import read
 
 FEATURES_NOTES = (
     "labels are caption keywords: not comparable with figures published on the 255 region labels",

@@ -19,14 +19,22 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash.data._errors import ReadError
+from modalhash.core.progress import Callback
+from modalhash.core.validation import check_choice
 from modalhash.data.catalog import NamedDataset, read_files
+from modalhash.data.checks import label_matrix
 from modalhash.data.dataset import Dataset
-from modalhash.data.labels import label_matrix
-from modalhash.data.sets._features_file import FEATURES, FeaturesLayout, dataset_of, load_layout
-from modalhash.data.sets._official import FileTree, compare_count, features_of_files, lines_of
-from modalhash.progress import Callback
-from modalhash.validation import check_choice
+from modalhash.data.read_error import ReadError
+from modalhash.data.sets._official import (
+    FEATURES,
+    FeaturesLayout,
+    FileTree,
+    compare_count,
+    dataset_of,
+    features_of_files,
+    lines_of,
+    load_layout,
+)
 
 IMAGES, CAPTIONS, CLASSES = 20000, 19999, 255
 MIN_COUNT = 2

@@ -16,22 +16,25 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array
-from modalhash.data._errors import ReadError
+from modalhash.core.progress import Callback
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_choice
 from modalhash.data.catalog import NamedDataset, read_files
 from modalhash.data.dataset import Dataset
-from modalhash.data.pictures import N_EDGES
-from modalhash.data.sets._features_file import FEATURES, FeaturesLayout, dataset_of, load_layout
+from modalhash.data.picture_features import N_EDGES
+from modalhash.data.read_error import ReadError
 from modalhash.data.sets._official import (
+    FEATURES,
+    FeaturesLayout,
     FileTree,
     binary_matrix,
     compare_count,
+    dataset_of,
     features_of_files,
     filled_lines_of,
     lines_of,
+    load_layout,
 )
-from modalhash.progress import Callback
-from modalhash.validation import check_choice
 
 IMAGES, TAGS, LABEL_ONES, TAG_ONES, SELECTED = 25000, 1386, 92902, 94281, 20015
 _TAGS = "text: the 1,386 tags that at least 20 of all 25,000 photographs have"

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array, Matrix
-from modalhash.data._errors import ReadError
+from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_int
 from modalhash.data.dataset import Dataset
-from modalhash.data.formats._found import text_array
+from modalhash.data.formats.variables import text_array
+from modalhash.data.read_error import ReadError
 from modalhash.data.sets._official import FileTree, binary_matrix, compare_count, filled_lines_of
-from modalhash.validation import check_int
 
 IMAGES = 269648
 SELECTED = {10: 186577, 21: 195834}

@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._files import cache_folder, write_atomically
-from modalhash._imports import require
-from modalhash._typing import Array
-from modalhash.data._read import read
+from modalhash.core.files import cache_folder, write_atomically
+from modalhash.core.imports import require
+from modalhash.core.progress import Callback, Reporter
+from modalhash.core.typing import Array
 from modalhash.data.catalog import NamedDataset
+from modalhash.data.checks import label_matrix
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.labels import label_matrix
-from modalhash.data.pictures import picture_features
+from modalhash.data.picture_features import picture_features
+from modalhash.data.reading import read
 from modalhash.data.write import write_npz
-from modalhash.progress import Callback, Reporter
 
 FEATURES_VERSION = 1
 """Raise it when the features change: it is part of the cache file's name."""

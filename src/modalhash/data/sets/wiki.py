@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from modalhash._files import sha256_of
-from modalhash.data._errors import ReadError
-from modalhash.data._read import read
+from modalhash.core.files import sha256_of
+from modalhash.data.checks import label_matrix
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.labels import label_matrix
+from modalhash.data.read_error import ReadError
+from modalhash.data.reading import read
 from modalhash.data.sets._official import FileTree, compare_count, filled_lines_of, lines_of
 
 TRAINING, QUERIES = 2173, 693

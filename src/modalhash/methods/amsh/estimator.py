@@ -14,31 +14,38 @@ paper               here                                  where
 :math:`\beta`       ``inter``                             Eq. (10), ‖VᵀV − rS‖² between modalities
 :math:`V, B, P, E`  :mod:`._amsh_codes`                   step 1, Eqs. (10)-(21)
 :math:`F, M`        :mod:`._amsh_functions`               step 2, Eqs. (25)-(27)
-:math:`\phi`        :class:`modalhash.features.AnchorKernel`  Eq. (24)
+:math:`\phi`        :class:`modalhash.core.features.AnchorKernel`  Eq. (24)
 ==================  ====================================  =========================================
 
 Where paper and authors' code differ: the kernel takes squared distances and step 2 a ridge as in the code
 (``kernel="rbf-unsquared"``, ``ridge=0`` as printed); V starts at random as in the paper (``init="pca"`` as
 in the code: the same mAP on IAPR TC-12, up to .03 less on Wiki). Fixed for the better in both: completion
-and rank test of Theorem III.1 (see :func:`modalhash.linalg.balanced_procrustes`).
+and rank test of Theorem III.1 (see :func:`modalhash.core.linalg.balanced_procrustes`).
 The sum over i ≠ j of Eq. (10) is over unordered pairs, for which the printed updates are exact;
 ``cross_pairs="ordered"`` counts each pair twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash._parallel import parallel_map, worker_threads
-from modalhash._typing import Array, PerModality
-from modalhash.base import CrossModalHasher, Training
-from modalhash.codes import pack_signs
-from modalhash.kernel_choice import kernel_maps
+from modalhash.core.blocks import FeatureRows
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import FeatureMap
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.linalg import RidgeFactor, has_converged
+from modalhash.core.parallel import parallel_map, submit, worker_threads
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Matrix, PerModality
+from modalhash.core.validation import by_modality, check_memory, choice, integer, number, per_modality
 from modalhash.methods.amsh.codes import (
+    Start,
     View,
     Weights,
     objective,
@@ -49,11 +56,53 @@ from modalhash.methods.amsh.codes import (
     update_V,
 )
 from modalhash.methods.amsh.functions import HashFunctions, sample_rows
-from modalhash.methods.amsh.kernel_features import KernelFeatures
-from modalhash.methods.amsh.start import Start
-from modalhash.progress import Reporter, has_converged
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import by_modality, check_memory, choice, integer, number, per_modality
+from modalhash.methods.base import CrossModalHasher, Training
+
+# -- AMSH: kernel features of each modality, within a limit of memory.
+
+
+class KernelFeatures:
+    """Φ of each modality, computed when it is asked for, and (ΦᵀΦ + ρI)⁻¹.
+
+    Parameters
+    ----------
+    X : features by modality
+    maps : feature maps by modality, not yet fitted
+    memory_limit : bytes for features held in memory, or None
+    keep : hold the features of all modalities, which share the limit, because they are asked for again: where V starts
+        from them, and for the other code lengths of ``fit_path``
+    """
+
+    def __init__(
+        self, X: Mapping[str, Matrix], maps: dict[str, FeatureMap], memory_limit: int | None, *, keep: bool
+    ) -> None:
+        self.maps, self._X, self._keep = maps, X, keep
+        self._memory = memory_limit // len(maps) if keep and memory_limit is not None else memory_limit
+        self._kept: dict[str, FeatureRows] = {}
+        self._inverses: dict[str, Callable[[], Array]] = {}
+
+    def __getitem__(self, name: str) -> FeatureRows:
+        if name in self._kept:
+            return self._kept[name]
+        phi = self.maps[name].fit_parts(self._X[name], memory_limit=self._memory)
+        if self._keep:
+            self._kept[name] = phi
+        return phi
+
+    def __call__(self, name: str, ridge: float) -> tuple[FeatureRows, Callable[[], Array]]:
+        """Return Φ, and a function that waits for (ΦᵀΦ + ρI)⁻¹, which a worker computes."""
+        phi = self[name]
+        if name in self._inverses:
+            return phi, self._inverses[name]
+        inverse = submit(_inverse, phi.gram(), ridge)
+        if self._keep:
+            self._inverses[name] = inverse
+        return phi, inverse
+
+
+def _inverse(gram: Array, ridge: float) -> Array:
+    return RidgeFactor(gram, ridge).inverse()
+
 
 PAPER_WEIGHT, PAPER_ITEMS = 1e-3, 15_000
 """λ and β of the paper, and about the fewest items it was tried on."""
@@ -84,8 +133,8 @@ class AMSH(CrossModalHasher):
         modalities unaligned
     margins : True; False is AMSH-m; "labels" or "bits" keeps only those of step 1 or of step 2
     kernel : "rbf", "rbf-unsquared" (as the paper prints it), None (AMSH-k), another name in
-        :data:`modalhash.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks held-out items; or a dict by
-        modality
+        :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks held-out items; or a dict
+        by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     ridge : ρ of step 2; 0.01 in the authors' code, none in the paper; or a dict by modality
     init : "random" start of V (the paper), or "pca" of the kernel features (the authors' code)

@@ -47,9 +47,9 @@ from typing import Any
 
 import numpy as np
 
-from modalhash._typing import Array
-from modalhash.blocks import FeatureRows, product, row_slices
-from modalhash.progress import has_converged
+from modalhash.core.blocks import FeatureRows, product, row_slices
+from modalhash.core.linalg import has_converged
+from modalhash.core.typing import Array
 
 STRIP_BYTES = 2**21
 """Features worked on at once: from ΦF to ΦᵀR they stay in the cache."""

@@ -9,7 +9,7 @@ together without any pair.
 symbol              here                                          where
 ==================  ============================================  =======================================
 :math:`r`           ``n_bits``
-:math:`\phi`        ``kernel``                                    :mod:`modalhash.kernel_choice`
+:math:`\phi`        ``kernel``                                    :mod:`modalhash.core.kernel_choice`
 :math:`\tilde l, R`  label patterns, relevance                    :mod:`.label_space`
 :math:`\hat s, W, \rho`  posteriors, ``posterior_ridge``          :mod:`.posteriors`
 :math:`A, b, \gamma, \delta, \alpha`  step 1                      :mod:`.codes`
@@ -35,21 +35,14 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from modalhash._parallel import parallel_map, submit, worker_threads
-from modalhash._typing import Array, Codes, Matrix, PerModality
-from modalhash.base import CrossModalHasher, Training
-from modalhash.blocks import FeatureRows, row_slices
-from modalhash.codes import pack_signs
-from modalhash.items import TrainingItems
-from modalhash.kernel_choice import kernel_maps
-from modalhash.methods.amsh.functions import HashFunctions, learn_functions, sample_rows
-from modalhash.methods.rlh.codes import Model, RelevanceProblem, Schedule, Source, learn_codes
-from modalhash.methods.rlh.label_space import LabelSpace, Relevance, unit_label_rows
-from modalhash.methods.rlh.own_codes import learn_own_codes
-from modalhash.methods.rlh.posteriors import Folds, LabelRegression, regress_labels
-from modalhash.progress import Reporter
-from modalhash.randomness import RandomState, root_seed
-from modalhash.validation import (
+from modalhash.core.blocks import FeatureRows, row_slices
+from modalhash.core.codes import pack_signs
+from modalhash.core.kernel_choice import kernel_maps
+from modalhash.core.parallel import parallel_map, submit, worker_threads
+from modalhash.core.progress import Reporter
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.typing import Array, Codes, Matrix, PerModality
+from modalhash.core.validation import (
     by_modality,
     check_label_rows,
     check_memory,
@@ -59,6 +52,11 @@ from modalhash.validation import (
     number,
     per_modality,
 )
+from modalhash.methods.amsh.functions import HashFunctions, learn_functions, sample_rows
+from modalhash.methods.base import CrossModalHasher, Training, TrainingItems
+from modalhash.methods.rlh.codes import Model, RelevanceProblem, Schedule, Source, learn_codes, learn_own_codes
+from modalhash.methods.rlh.label_space import LabelSpace, Relevance, unit_label_rows
+from modalhash.methods.rlh.posteriors import Folds, LabelRegression, regress_labels
 
 UNLABELLED_ROWS = 4096
 """Items without labels that are hashed at once."""
@@ -115,7 +113,8 @@ class RLH(CrossModalHasher):
     own_steps : gradient steps of step 3; with 0 the posteriors keep the A and b of step 1
     margins : of step 2; False is plain ridge regression
     kernel : "auto", chosen for each modality by how well it ranks held-out items; a name in
-        :data:`modalhash.kernel_choice.KERNELS`, e.g. "rbf"; None for the features themselves; or a dict by modality
+        :data:`modalhash.core.kernel_choice.KERNELS`, e.g. "rbf"; None for the features themselves; or a dict by
+        modality
     n_anchors : anchors of the kernel, at most the number of items; or a dict by modality
     ridge : of step 2; or a dict by modality
     function_iter : iterations of step 2, accelerated as AMSH's are

@@ -20,8 +20,8 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from modalhash._typing import Array
-from modalhash.blocks import ordered_sum, row_slices
+from modalhash.core.blocks import ordered_sum, row_slices
+from modalhash.core.typing import Array
 
 OVERSAMPLING, POWER_ITERATIONS = 16, 4
 """Of the subspace iteration that finds a basis for many labels."""

@@ -31,9 +31,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from modalhash._parallel import parallel_map
-from modalhash._typing import Array, Matrix
-from modalhash.blocks import (
+from modalhash.core.blocks import (
     BLOCK_BYTES,
     MIN_BLOCK_BYTES,
     FeatureRows,
@@ -42,11 +40,13 @@ from modalhash.blocks import (
     ordered_sum,
     row_slices,
 )
-from modalhash.features import FeatureMap
-from modalhash.linalg import RidgeFactor
+from modalhash.core.features import FeatureMap
+from modalhash.core.linalg import RidgeFactor
+from modalhash.core.parallel import parallel_map
+from modalhash.core.randomness import row_keys
+from modalhash.core.typing import Array, Matrix
 from modalhash.methods.rlh.codes import Source
 from modalhash.methods.rlh.label_space import STRIP_VALUES, LabelSpace, inverse_deviation
-from modalhash.randomness import row_keys
 
 DENSE_ABOVE = 0.1
 """Share of labels set above which a dense product with the features is faster."""
@@ -234,7 +234,7 @@ def gram_without_labels(phi: FeatureRows, member: Array) -> Array:
 
 
 def _whole_gram(total: Array, mixed: Array, square: Array, Q: Array) -> Array:
-    """φᵀφ of the parts that :func:`modalhash.blocks._deflated_square` takes it into."""
+    """φᵀφ of the parts that :func:`modalhash.core.blocks._deflated_square` takes it into."""
     wide = Q.astype(np.float64)
     side = mixed + wide @ (square / 2)
     total += np.hstack([side, wide]) @ np.hstack([wide, side]).T  # side Qᵀ and its transpose

@@ -1,0 +1,629 @@
+"""What the commands share: errors, options, progress, and what is printed for a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from modalhash.core.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from modalhash.core.progress import Callback, Progress
+    from modalhash.data import Dataset, TableFormat
+    from modalhash.engine import Engine, Problem
+
+
+# -- Signals that ask a command to stop: it cleans up behind it, as after Ctrl-C.
+
+SIGNALS = ("SIGTERM", "SIGHUP")
+"""Of a service manager, a batch system or ``kill``; and of a terminal that is closed, where there is such a signal."""
+SIGNALLED = 128
+"""Exit codes above it are this and the signal, as in a shell: 143 for SIGTERM, 130 for Ctrl-C."""
+
+
+class Terminated(SystemExit):
+    """A signal asked the command to stop. No handler of errors takes it for one; what is open closes."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(SIGNALLED + number)
+        self.name = signal.Signals(number).name
+
+
+@contextmanager
+def clean_stops() -> Iterator[None]:
+    """Raise :class:`Terminated` in the block when a signal asks to stop; one that the parent ignores stays ignored.
+
+    Further ones are ignored: they would end the cleaning up halfway.
+    """
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    own = [number for number, handler in before.items() if handler is signal.SIG_DFL]
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for each in own:
+            signal.signal(each, signal.SIG_IGN)
+        raise Terminated(number)
+
+    for number in own:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
+
+
+# -- How far long work is, for whoever reads a log instead of a terminal: a line every few seconds.
+
+QUIET = "MODALHASH_QUIET"
+"""The environment variable that silences progress, unless it is empty or 0."""
+EVERY = 5.0
+"""Seconds from one line to the next."""
+MIN_STEPS = 3
+"""Steps that have to be seen of a stage before its end is foretold."""
+
+
+def is_quiet() -> bool:
+    """Return whether progress is not to be shown."""
+    return os.environ.get(QUIET, "") not in ("", "0")
+
+
+@dataclass
+class _StageLines:
+    began: float
+    first: int
+    """The step that was done when it began to be watched."""
+    shown: bool = False
+
+
+class ProgressLines:
+    """A callback that writes a line when some seconds have passed since the last, and one for a stage's end.
+
+    Work that takes less than that writes nothing, and so does a stage that begins and ends between two lines.
+
+    Parameters
+    ----------
+    write : takes a line
+    every : seconds from one line to the next
+    clock : seconds, from any beginning
+
+    Examples
+    --------
+    >>> seconds = iter([0, 0, 6, 12, 13])
+    >>> show = ProgressLines(print, clock=lambda: next(seconds))
+    >>> for step in (0, 300, 600, 1000):
+    ...     show(Progress("encode: image", step, 1000, seconds=0.0))
+    encode: image 300 of 1,000 (30 %), about 14 s left
+    encode: image 600 of 1,000 (60 %), about 8 s left
+    encode: image 1,000 of 1,000 (100 %)
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], *, every: float = EVERY, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write, self._every, self._clock = write, every, clock
+        self._stages: dict[str, _StageLines] = {}
+        self._last = clock()
+
+    def __call__(self, progress: Progress) -> None:
+        """Take note of a step."""
+        now = self._clock()
+        stage = self._stages.setdefault(progress.stage, _StageLines(now, progress.step))
+        ended = progress.step >= progress.total
+        if now - self._last < self._every and not (ended and stage.shown):
+            return
+        self._last, stage.shown = now, not ended
+        share = f" ({progress.step / progress.total:.0%})".replace("%", " %") if progress.total else ""
+        left = "" if ended else self._time_left(stage, progress, now)
+        self._write(f"{progress.stage} {progress.step:,} of {progress.total:,}{share}{left}")
+
+    def _time_left(self, stage: _StageLines, progress: Progress, now: float) -> str:
+        done, seconds = progress.step - stage.first, now - stage.began
+        if done < MIN_STEPS or seconds <= 0:
+            return ""
+        return f", about {describe_seconds((progress.total - progress.step) * seconds / done)} left"
+
+
+def describe_seconds(seconds: float) -> str:
+    """Write a time for a person.
+
+    Examples
+    --------
+    >>> describe_seconds(42.3), describe_seconds(185), describe_seconds(9000)
+    ('42 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+EXIT_INCOMPLETE = 1
+"""Exit code: done, but something was left out."""
+EXIT_ERROR = 2
+"""Exit code: not done."""
+_typed: ContextVar[list[str]] = ContextVar("typed", default=[])  # noqa: B039 - never changed in place
+"""The words of the command line that is being run."""
+MAX_PROBLEMS = 20
+"""Problems that are printed; --json has all of them."""
+
+# -- options and arguments that several commands have
+
+EngineFolder = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder of the engine.", show_default=False)]
+Field = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What the manifest calls things, e.g. [b]text=caption[/b] or [b]image=file[/b]; may be repeated."
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Encoding of a manifest, e.g. [b]latin-1[/b]; found from its bytes by default.",
+        show_default=False,
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIGN",
+        help="What separates the columns of a table, e.g. [b]';'[/b] or [b]'\\t'[/b]; found from its lines by default.",
+        show_default=False,
+    ),
+]
+Sheet = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Sheet of an Excel file; the first by default.", show_default=False),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first bad item instead of leaving it out.")]
+Exif = Annotated[
+    bool,
+    typer.Option(
+        "--exif/--no-exif",
+        help="Take the fields taken, camera, lens, latitude and longitude of pictures from what their camera wrote.",
+    ),
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one per core by default.")]
+ReadText = Annotated[
+    bool,
+    typer.Option("--read-text", help="Read the text in pictures, which words then find (extra ocr; about 1 s each)."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Say nothing of the progress. Also the variable MODALHASH_QUIET.",
+        callback=lambda value: _set_variable(QUIET, "1" if value else None),
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Import a method or encoders that are not modalhash's, if the engine has some: runs their code."
+    ),
+]
+
+ReadOnly = Annotated[
+    bool,
+    typer.Option("--read-only", help="Write nothing into the engine's folder, which may lie on a read-only disk."),
+]
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STORE",
+        help="Where the items go: [b]sqlite[/b], a file in the folder; or a PostgreSQL database, as its URL, or better "
+        "[b]postgresql[/b] for the URL in the variable. By default as in an engine that is replaced, else a file.",
+        show_default=False,
+    ),
+]
+StoreVariable = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The environment variable that has the URL of the database; MODALHASH_DATABASE_URL by default.",
+        show_default=False,
+    ),
+]
+
+
+def _set_variable(name: str, text: str | None) -> None:
+    """Set a variable for this process and those it starts, if an option gives it."""
+    if text is not None:
+        os.environ[name] = text
+
+
+ReadMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory that the values of a file may take, e.g. [b]2GB[/b]; by default half a gigabyte, or 16 times "
+        "its size. Also the variable MODALHASH_READ_MEMORY.",
+        callback=lambda value: _set_variable("MODALHASH_READ_MEMORY", value),
+    ),
+]
+ReadSeconds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Time that a variable of a file may take; by default a minute, and more for large files. Also the "
+        "variable MODALHASH_READ_SECONDS.",
+        callback=lambda value: _set_variable("MODALHASH_READ_SECONDS", value),
+    ),
+]
+
+
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="ROLE=VARIABLE",
+        help="Which variable of a file is which, e.g. [b]--map image=I_tr --map labels=L_tr[/b], for files that are "
+        "not recognised; [b]image=I[/b] takes I_tr and I_te. Also labels.image, ids, class_names, is_train; may be "
+        "repeated.",
+        show_default=False,
+    ),
+]
+
+
+def file_mapping(texts: Iterable[str] | None) -> dict[str, Any]:
+    """Parse ``--map`` to what ``read`` takes: ``labels.image=L`` is the labels of one modality, ``[...]`` is JSON."""
+    mapping: dict[str, Any] = {}
+    for key, text in key_values(texts, "--map").items():
+        value: Any = text
+        if text[0] in "[{":
+            try:
+                value = json.loads(text)
+            except ValueError as error:
+                raise ValueError(f"--map {key}={text}: not JSON ({error})") from None
+        role, _, modality = key.partition(".")
+        if modality and role in ("labels", "ids"):
+            of_role = mapping.setdefault(role, {})
+            if not isinstance(of_role, dict):
+                raise ValueError(f"--map {key}={text}: {role} were given for all modalities before")
+            of_role[modality] = value
+        elif isinstance(mapping.get(key), dict):
+            raise ValueError(f"--map {key}={text}: {key} were given by modality before")
+        else:
+            mapping[key] = value
+    return mapping
+
+
+def key_values(texts: Iterable[str] | None, option: str) -> dict[str, str]:
+    """Parse the values of a repeatable option: ``["a=b"]`` is ``{"a": "b"}``."""
+    values: dict[str, str] = {}
+    for text in texts or ():
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise ValueError(f"{option} {text!r}: expected key=value")
+        if key in values:
+            raise ValueError(f"{option} {text!r}: {key} was given before, as {values[key]!r}")
+        values[key] = value
+    return values
+
+
+def key_any(texts: Iterable[str] | None, option: str) -> dict[str, Any]:
+    """Parse as :func:`key_values`, with numbers, true, false, none and JSON as what they are; the rest stays text."""
+    return {key: _parse(value) for key, value in key_values(texts, option).items()}
+
+
+def table_format(encoding: str | None, separator: str | None, sheet: str | None) -> TableFormat:
+    """Return how the options say that tables are written."""
+    from modalhash.data import TableFormat
+
+    return TableFormat(encoding, separator, sheet)
+
+
+def bits_or_auto(text: str) -> int | str:
+    """Parse a code length; what is no number is left to the library, which knows what else there may be."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _parse(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for parse in (int, float, json.loads):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return text
+
+
+# -- what commands open
+
+
+def open_engine(
+    folder: Path, *, trust: bool, read_only: bool = False, n_threads: int | None = None, backend: str = "exact"
+) -> Engine:
+    """Open an engine; with ``trust``, its method and encoders may come from modules in the current folder."""
+    from modalhash.engine import Engine
+
+    if trust:
+        import_from_here()
+    return Engine.open(folder, trust=trust, read_only=read_only, n_threads=n_threads, backend=backend)
+
+
+@contextmanager
+def audited(what: str, folder: Path, **details: Any) -> Iterator[dict[str, Any]]:
+    """Note a change of an engine in its audit log, as one of the user who runs the command.
+
+    What the block puts into the dict is noted with its end.
+    """
+    from modalhash.engine import AuditLog, command_line_user
+
+    creates = not folder.is_dir() or not any(folder.iterdir())
+    with AuditLog.of_engine(folder).change(what, command_line_user(), creates=creates, **details) as result:
+        yield result
+
+
+def open_dataset(name: str, root: Path | None = None, mapping: dict[str, Any] | None = None) -> Dataset:
+    """Read a data set: a file comes first, then the named data set if it is there, then a folder.
+
+    With a mapping, as ``--map`` gives it, it is a file or a folder. With an empty one, where the layout of a file is
+    not recognised, the error has the command with a mapping to copy; None is for commands that have no ``--map``.
+    """
+    from modalhash.data import ReadError, is_named, is_present, load_dataset, read
+
+    path = Path(name)
+    if mapping:
+        return read(name, **mapping)
+    if is_named(name) and not path.is_file() and (is_present(name, root) or not path.exists()):
+        return load_dataset(name, root)
+    if path.exists() or path.suffix:
+        try:
+            return read(name)
+        except ReadError as error:
+            if mapping is not None and error.mapping and (line := command_with(error.mapping)):
+                error.add_note(f"If the variables are what their names and shapes suggest, this reads it:\n  {line}")
+            raise
+    return load_dataset(name, root)  # which says what names there are
+
+
+def command_with(mapping: dict[str, str]) -> str:
+    """Return the command line that is being run with a mapping added, to copy; empty where no command is run."""
+    words = _typed.get()
+    maps = [word for role, variable in mapping.items() for word in ("--map", f"{role}={variable}")]
+    return shlex.join([*words, *maps]) if words else ""
+
+
+def import_from_here() -> None:
+    """Let ``module:Class`` be a module in the current folder too; what is installed comes first."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+
+
+def check_drawing(path: Path) -> None:
+    """Refuse a file of curves that could not be written, before anything is fitted."""
+    from modalhash.core.imports import require
+
+    kinds = (".svg", ".png", ".pdf")
+    if path.suffix.lower() not in kinds:
+        raise ValueError(f"{path}: curves are drawn as {', '.join(kinds)}; expected a name that ends so")
+    require("matplotlib", extra="plot", why="drawing curves")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder; expected the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path}: the folder {path.parent} is not writable; take another one")
+
+
+# -- errors
+
+
+class Commands(TyperGroup):
+    """A group of commands whose user errors are one line, and whose warnings are lines too."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
+        """Remember what was typed, for errors that show a better command line."""
+        words = [info_name or "modalhash", *args]
+        context = super().make_context(info_name, args, *rest, **extra)
+        if context.parent is None:  # not a group within a group, which gets the rest of the words
+            _typed.set(words)
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with user_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Say what is wrong with the input in one line, with exit code 2; a bug keeps its traceback."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except Exception as error:
+            if not is_user_error(error):
+                raise
+            text = error.args[0] if isinstance(error, KeyError) else error  # str() would put it in quotes
+            say(f"error: {' '.join(str(text).split())}", colour="red")
+            for note in getattr(error, "__notes__", ()):
+                say("\n".join(f"  {printable(line)}" for line in note.splitlines()))
+            raise typer.Exit(EXIT_ERROR) from error
+        finally:
+            for message in dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning):
+                say(f"warning: {message}", colour="yellow")
+
+
+def is_user_error(error: Exception) -> bool:
+    """Tell whether an exception speaks to the user: the library raises these with the reason and the remedy."""
+    if isinstance(error, BrokenPipeError):  # whoever reads the output has enough: typer ends quietly
+        return False
+    if isinstance(error, KeyError):
+        return bool(error.args) and " " in str(error.args[0])  # a sentence, not the key of a failed look-up
+    if isinstance(error, RuntimeError) and not isinstance(error, typer.Exit | typer.Abort):
+        from modalhash.store import StoreError
+
+        return isinstance(error, StoreError)
+    return isinstance(error, ValueError | TypeError | OSError | ImportError)
+
+
+# -- what is printed for a person
+
+
+def say(text: str, *, colour: str | None = None) -> None:
+    """Print one line for a person, beside the output."""
+    typer.secho(text, fg=colour, err=True)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console for tables and marked-up text."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+@contextmanager
+def progress_bars(
+    on: Console | None = None, note: Callable[[Progress], str] | None = None
+) -> Iterator[Callback | None]:
+    """Yield a callback that draws one bar per stage, with the objective where there is one, or with another note.
+
+    By default bars are drawn on the error output. Where that is no terminal there is a line every few seconds instead;
+    where MODALHASH_QUIET is set (``--quiet``), there is nothing.
+    """
+    on = console(stderr=True) if on is None else on
+    if is_quiet():
+        yield None
+        return
+    if on.stderr and not on.is_terminal:
+        yield ProgressLines(say)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bars, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("  {task.description:<22}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+    )
+    with Bars(*columns, console=on) as display:
+        tasks = {}
+
+        def show(progress: Progress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = display.add_task(progress.stage, total=progress.total, note="")
+            if note is not None:
+                text = note(progress)
+            else:
+                text = "" if progress.objective is None else f"objective {progress.objective:,.1f}"
+            display.update(tasks[progress.stage], completed=progress.step, total=progress.total, note=text)
+
+        yield show
+
+
+def rate_and_time_left(progress: Progress) -> str:
+    """Return a note for :func:`progress_bars`: how much is done per second, and how long the rest will take."""
+    if not progress.step or progress.seconds <= 0:
+        return ""
+    rate, left = progress.step / progress.seconds, progress.total - progress.step
+    return f"{rate:,.0f} a second" + (f", {describe_seconds(left / rate)} left" if left else "")
+
+
+def describe_labels(facts: dict[str, Any]) -> str:
+    """Say how many labels an engine has learned from, from :meth:`Engine.info`."""
+    return "learned without labels" if facts["labels"] == "none" else f"{facts['classes']} labels"
+
+
+def describe_named_labels(facts: dict[str, Any]) -> list[str]:
+    """Say which texts were given labels that they name, a line per modality, from :meth:`Engine.info`."""
+    lines = []
+    for modality, found in (facts["named_labels"] or {}).items():
+        shown = "; ".join(f"{label!r} {n:,} times, as by {word!r}" for label, (word, n) in found["examples"].items())
+        lines.append(
+            f"{found['labelled']:,} of {found['texts']:,} {modality} items without labels name {found['labels']:,} "
+            f"labels, which were learned from and not stored{': ' + shown if shown else ''}"
+        )
+    return lines
+
+
+def describe_overlap(facts: dict[str, Any]) -> list[str]:
+    """Say in one line which labels modalities do not share, from :meth:`Engine.info`; nothing if they share all."""
+    from modalhash.engine import describe_label_overlap
+
+    overlap = facts.get("label_overlap")
+    if overlap is None or overlap["shared"] == overlap["labels"]:
+        return []
+    return [describe_label_overlap(overlap)]
+
+
+def describe_codes(facts: dict[str, Any]) -> str:
+    """Say how long the codes of an engine are and how its label sets share them, from :meth:`Engine.info`."""
+    text, shared = f"{facts['n_bits']} bits", facts["collisions"]
+    if shared is None:  # not trained from labels
+        return text
+    text += f": {facts['label_sets']:,} label sets, {shared['codes']:,} codes"
+    if not shared["pairs"]:
+        return f"{text}; no two label sets share a code"
+    pairs = "1 pair of label sets shares" if shared["pairs"] == 1 else f"{shared['pairs']:,} pairs of label sets share"
+    few, none = (f"{shared[name]:,}" if shared[name] else "none" for name in ("conflicting", "disjoint"))
+    kinds = f"{few} with less than half of their labels in common, {none} without a common label"
+    return (
+        f"{text}; {pairs} a code, {kinds}; {shared['misplaced']:,} of {shared['items']:,} items have a code of others"
+    )
+
+
+def show_problems(problems: tuple[Problem, ...], sources: list[str]) -> None:
+    """Print which items were left out and why, by line."""
+    if not problems:
+        return
+    more = f" and {len(sources) - 3:,} more" if len(sources) > 3 else ""
+    say(f"{len(problems):,} left out of {', '.join(sources[:3])}{more}:", colour="yellow")
+    for problem in sorted(problems, key=lambda one: (one.source or "", one.line or 0))[:MAX_PROBLEMS]:
+        say(f"  {describe_problem(problem)}")
+    if len(problems) > MAX_PROBLEMS:
+        say(f"  … and {len(problems) - MAX_PROBLEMS:,} more; --json lists them all")
+
+
+def describe_problem(problem: Problem) -> str:
+    """Say what is wrong with an item in one line; a file below the current folder by the path from there."""
+    if problem.path is not None and Path(problem.path).is_relative_to(Path.cwd()):
+        problem = replace(problem, path=str(Path(problem.path).relative_to(Path.cwd())))
+    return printable(str(problem))
+
+
+def problems_as_json(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+    """Return problems as JSON values, without what is not known of them."""
+    known = [{key: value for key, value in vars(one).items() if value is not None} for one in problems]
+    return [{key: value.value if isinstance(value, Enum) else value for key, value in one.items()} for one in known]
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document, indented."""
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    if any("\ud800" <= sign <= "\udfff" for sign in text):  # half a character, which no output takes as it is
+        text = json.dumps(value, indent=1)
+    typer.echo(text)
+
+
+def printable(text: str) -> str:
+    """Replace control characters: what items say must neither steer the terminal nor break a line."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

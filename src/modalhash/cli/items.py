@@ -1,0 +1,470 @@
+"""``modalhash add``: items into an engine, without training."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from modalhash.cli.common import (
+    EXIT_INCOMPLETE,
+    AsJson,
+    Encoding,
+    EngineFolder,
+    Exif,
+    Field,
+    Quiet,
+    ReadMemory,
+    ReadOnly,
+    ReadSeconds,
+    ReadText,
+    Separator,
+    Sheet,
+    Strict,
+    Trust,
+    Workers,
+    audited,
+    console,
+    key_values,
+    open_engine,
+    print_json,
+    printable,
+    problems_as_json,
+    progress_bars,
+    rate_and_time_left,
+    say,
+    show_problems,
+    table_format,
+)
+from modalhash.engine import ids_summary
+
+if TYPE_CHECKING:
+    from modalhash.engine import DuplicateGroup, Relabelled
+
+
+def add(
+    engine: EngineFolder,
+    manifest: Annotated[list[str], typer.Argument(help="As for [b]modalhash train[/b]; labels are not needed.")],
+    field: Field = None,
+    encoding: Encoding = None,
+    separator: Separator = None,
+    sheet: Sheet = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace items whose id is known.")] = False,
+    read_text: ReadText = False,
+    exif: Exif = True,
+    strict: Strict = False,
+    workers: Workers = None,
+    read_memory: ReadMemory = None,
+    read_seconds: ReadSeconds = None,
+    trust: Trust = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add items to an engine, without training.
+
+    They are stored in portions: if the command is stopped, what it had stored
+    is there, and running it again adds the rest. Parquet files that
+    [b]modalhash encode[/b] wrote are taken in as they are, without encoding.
+
+    Exit code: 0; 1 if items were left out, each with its line and the reason;
+    2 for an error.
+
+    [bold]Examples[/bold]
+
+    modalhash add engine new.csv more-photos/
+
+    modalhash add engine new.jsonl --replace
+
+    modalhash add engine scans/ --read-text
+
+    modalhash add engine codes/*.parquet
+    """
+    with (
+        open_engine(engine, trust=trust) as opened,
+        progress_bars() as callback,
+        audited("add", engine, sources=manifest, replace=replace) as noted,
+    ):
+        done = opened.add(
+            manifest,
+            fields=key_values(field, "--field"),
+            table=table_format(encoding, separator, sheet),
+            replace=replace,
+            read_text=read_text,
+            exif=exif,
+            strict=strict,
+            workers=workers,
+            callback=callback,
+            on_problem=lambda problem: None,  # shown at the end, below the bars
+        )
+        noted |= {"added": done.added, "replaced": done.replaced}
+        total = len(opened)
+    for line in done.notes:
+        say(printable(line))
+    show_problems(done.problems, manifest)
+    if as_json:
+        counts = {"added": done.added, "replaced": done.replaced, "items": total, "notes": list(done.notes)}
+        print_json({**counts, "problems": problems_as_json(done.problems)})
+    else:
+        replaced = f" ({done.replaced:,} in place of others)" if done.replaced else ""
+        say(f"{done.added:,} items added{replaced}; {engine} holds {total:,}")
+    if done.problems:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+# -- ``modalhash remove``: items out of an engine.
+
+
+def remove(
+    engine: EngineFolder,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of items; read from the input, one per line, if none.")
+    ] = None,
+    modality: Annotated[str | None, typer.Option(help="Only items of this modality; of all by default.")] = None,
+    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Pass over ids that are not there.")] = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove items from an engine: all of those named, or none if one of them is not there.
+
+    [bold]Examples[/bold]
+
+    modalhash remove engine photos/1.jpg photos/2.jpg
+
+    modalhash remove engine < ids.txt
+    """
+    wanted = ids or [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
+    if not wanted:
+        raise ValueError("no ids; name them, or pipe them in, one per line")
+    with (
+        open_engine(engine, trust=trust) as opened,
+        audited("remove", engine, modality=modality, **ids_summary(wanted)) as noted,
+    ):
+        noted["removed"] = n = opened.remove(wanted, modality=modality, missing="ignore" if missing_ok else "error")
+        total = len(opened)
+    if as_json:
+        typer.echo(json.dumps({"removed": n, "items": total}))
+    else:
+        say(f"{n:,} items removed; {engine} holds {total:,}")
+
+
+# -- ``modalhash relabel``: other labels for items that are there.
+
+MAX_LABELS = 10
+"""Unknown labels that are named; --json has all of them."""
+
+
+def relabel(
+    engine: EngineFolder,
+    file: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="Manifests (.jsonl, .csv, .tsv) with the fields id and labels."),
+    ],
+    field: Annotated[
+        list[str] | None,
+        typer.Option(help="What the file calls things, e.g. [b]labels=keywords[/b] or [b]id=photo[/b]; repeatable."),
+    ] = None,
+    strict: Strict = False,
+    workers: Workers = None,
+    trust: Trust = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give items other labels; their learned codes follow.
+
+    A line names an item by [b]id[/b] and gives its [b]labels[/b], all of them: those
+    that it had are replaced, and an empty field takes them away. An id that is
+    in several modalities means all of them, unless the line has a [b]modality[/b].
+    Other columns are ignored, so a manifest that was exported, or trained from,
+    will do.
+
+    An item has the code of its labels at once, as if it had been trained with
+    them, without training. Labels that the engine has not learned are stored
+    and can be filtered by; for codes they count after [b]modalhash retrain[/b]. The
+    engine may be in use: searches and services see the change with the next
+    query. If the command is stopped, run it again.
+
+    Exit code: 0; 1 if lines were left out, each with the reason; 2 for an error.
+
+    [bold]Examples[/bold]
+
+    modalhash relabel engine corrected.csv
+
+    modalhash relabel engine tags.csv --field id=photo --field labels=keywords
+
+    modalhash export engine -o items.jsonl  [dim]# edit the labels, then[/dim]
+
+    modalhash relabel engine items.jsonl
+    """
+    with (
+        open_engine(engine, trust=trust) as opened,
+        progress_bars() as callback,
+        audited("relabel", engine, sources=file) as noted,
+    ):
+        done = opened.relabel(
+            file,
+            fields=key_values(field, "--field"),
+            strict=strict,
+            workers=workers,
+            callback=callback,
+            on_problem=lambda problem: None,  # shown at the end, below the bars
+        )
+        noted |= {"changed": done.changed, "unchanged": done.unchanged}
+    show_problems(done.problems, file)
+    if as_json:
+        print_json({**asdict(done), "problems": problems_as_json(done.problems)})
+    else:
+        for line in describe_relabelled(done):
+            say(line)
+    if done.problems:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def describe_relabelled(done: Relabelled) -> list[str]:
+    """Say what became of the items, a line for each thing that a person has to know."""
+    lines = [f"{done.changed:,} item{'' if done.changed == 1 else 's'} relabelled, {done.unchanged:,} were so already"]
+    if done.changed:
+        lines[0] += f": {done.learned:,} have the codes of their labels, {done.hashed:,} codes from their features"
+    if done.without_code:
+        lines.append(
+            f"{done.without_code:,} of these have labels that no other item has together, for which this method has no "
+            "code; modalhash retrain gives them one"
+        )
+    if unknown := done.unknown_labels:
+        shown: list[Any] = [f"{printable(name)} ({n:,})" for name, n in list(unknown.items())[:MAX_LABELS]]
+        more = f" and {len(unknown) - MAX_LABELS:,} more" if len(unknown) > MAX_LABELS else ""
+        lines.append(
+            f"not known to the engine, stored, and for codes only after modalhash retrain: {', '.join(shown)}{more}"
+        )
+    return lines
+
+
+# -- ``modalhash export``: the items of an engine as a manifest.
+
+
+def export(
+    engine: EngineFolder,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; the output by default.")] = None,
+    trust: Trust = False,
+    read_only: ReadOnly = False,
+) -> None:
+    """Write all items as JSON lines: a manifest that train and add take, with kind and code of each item.
+
+    Codes are hexadecimal; the refinement vector, where there is one, is base64
+    of its signed bytes.
+
+    [bold]Examples[/bold]
+
+    modalhash export engine -o items.jsonl
+
+    modalhash export engine | grep '"kind": "hashed"' | wc -l
+    """
+    from modalhash.core.files import sweep, temporary_files, write_atomically
+
+    with open_engine(engine, trust=trust, read_only=read_only) as opened:
+        lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in opened.export())
+        if output is None:
+            for line in lines:
+                sys.stdout.write(line)
+        else:
+            sweep(temporary_files(output.absolute().parent))
+            write_atomically(output, lambda file: file.writelines(line.encode() for line in lines))
+            say(f"{len(opened):,} items written to {output}")
+
+
+# -- ``modalhash encode``: pictures and texts to files of codes, on as many machines as there are.
+
+
+def encode(
+    engine: EngineFolder,
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders of pictures and texts, zips and tars of pictures, manifests (.jsonl, .csv, .tsv, .xlsx, "
+            ".feather), Parquet lists, WebDataset .tar files; paths, fsspec URLs such as [b]s3://bucket/photos[/b], or "
+            "patterns with *."
+        ),
+    ],
+    out: Annotated[str, typer.Option(metavar="URL", help="Folder for the files of codes, a path or an fsspec URL.")],
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A Dask scheduler, e.g. [b]tcp://10.0.0.1:8786[/b]; its workers encode."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Without a scheduler: processes of this machine, one per core by default."),
+    ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Folder that paths in manifests and lists are relative to, and must lie in; by default their own.",
+        ),
+    ] = None,
+    field: Field = None,
+    encoding: Encoding = None,
+    separator: Separator = None,
+    sheet: Sheet = None,
+    part_size: Annotated[int, typer.Option(min=1, help="Inputs of one file; a tar is one file.")] = 2048,
+    read_memory: ReadMemory = None,
+    trust: Trust = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Encode pictures and texts into Parquet files, without adding them.
+
+    One row per input, with its code or with what is wrong with it. Files that
+    are there are passed over: a command that was stopped goes on when it is run
+    again. [b]modalhash add[/b] takes the files in.
+
+    Exit code: 0; 1 if inputs could not be encoded; 2 for an error.
+
+    [bold]Examples[/bold]
+
+    modalhash encode engine photos/ captions.csv --out codes
+
+    modalhash encode engine 's3://bucket/shards/*.tar' --out s3://bucket/codes --scheduler tcp://10.0.0.1:8786
+
+    modalhash add engine codes/*.parquet
+    """
+    with (
+        open_engine(engine, trust=trust, read_only=True) as opened,
+        progress_bars(note=rate_and_time_left) as callback,
+    ):
+        done = opened.encode_to(
+            source,
+            out,
+            fields=key_values(field, "--field"),
+            table=table_format(encoding, separator, sheet),
+            root=root,
+            scheduler=scheduler,
+            workers=workers,
+            part_size=part_size,
+            callback=callback,
+        )
+    if done.n_problems:
+        say(
+            f"{done.n_problems:,} inputs could not be encoded; the column 'problem' says why. The first:",
+            colour="yellow",
+        )
+        for problem in done.problems:
+            say(f"  {printable(str(problem))}")
+    if as_json:
+        counts = {"files": done.parts, "present": done.present, "inputs": done.inputs, "problems": done.n_problems}
+        print_json({**counts, "first_problems": problems_as_json(done.problems)})
+    else:
+        present = f"; {done.present:,} files were there already" if done.present else ""
+        encoded = f"{done.inputs - done.n_problems:,} of {done.inputs:,}" if done.n_problems else f"{done.inputs:,}"
+        say(f"{encoded} inputs encoded into {done.parts:,} files in {out}{present}")
+    if done.n_problems:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+# -- ``modalhash duplicates``: items that are in an engine twice, or nearly.
+
+
+def duplicates(
+    engine: EngineFolder,
+    modality: Annotated[
+        list[str] | None, typer.Option(help="Look in this modality only, e.g. image; may be repeated.")
+    ] = None,
+    radius: Annotated[
+        int | None, typer.Option(min=0, max=64, help="Bits in which sketches of near items may differ; 8 by default.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Least likeness of near items, a cosine; 0.97 by default, 1: equal features."),
+    ] = None,
+    pixels: Annotated[
+        bool, typer.Option("--pixels/--no-pixels", help="Read photos to find the mirrored, turned and cropped as well.")
+    ] = True,
+    where: Annotated[
+        str | None, typer.Option(help="Only among items that pass a filter, e.g. [b]label = boat and year >= 2005[/b].")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many groups at most.")] = 100,
+    trust: Trust = False,
+    read_only: ReadOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Group items that are the same, or nearly: copies, saved again, resized, turned, cropped, a word changed.
+
+    Exact groups come first: their texts or files are identical. Then near ones,
+    the surest first: their features are alike, whatever their labels are, or
+    photos show the same, mirrored, turned by quarters or cropped by up to 15 %.
+    The first run reads all photos, and keeps small copies of them in the
+    engine's folder; [b]--no-pixels[/b] compares features alone. The first item of
+    a group is the one that was added first; the others are compared with it.
+
+    Into a pipe or a file go lines with tabs: number of the group, exact or
+    near, likeness, modality, id, text or path. With [b]--json[/b], one JSON object
+    per group.
+
+    [bold]Examples[/bold]
+
+    modalhash duplicates engine --modality image
+
+    modalhash duplicates engine --where 'label = boat and year >= 2005'
+
+    modalhash duplicates engine --threshold 0.99 --json
+
+    modalhash duplicates engine --modality image --limit 10000 > groups.tsv
+    """
+    from modalhash.engine import DUPLICATE_RADIUS, DUPLICATE_THRESHOLD
+
+    with open_engine(engine, trust=trust, read_only=read_only) as opened:
+        groups = opened.duplicates(
+            modality=modality or None,
+            radius=DUPLICATE_RADIUS if radius is None else radius,
+            threshold=DUPLICATE_THRESHOLD if threshold is None else threshold,
+            pixels=pixels,
+            where=where,
+            limit=limit + 1,
+        )
+    if as_json:
+        for group in groups[:limit]:
+            typer.echo(json.dumps(group.to_dict(), ensure_ascii=False))
+    elif sys.stdout.isatty():
+        _table(groups[:limit])
+    else:
+        for number, group in enumerate(groups[:limit], 1):
+            for cells in _rows(number, group):
+                typer.echo("\t".join(map(printable, cells)))
+    if len(groups) > limit:
+        say(f"there are more than {limit:,} groups; see them with --limit")
+    elif not groups:
+        say("no two items are the same, or nearly")
+
+
+def _rows(number: int, group: DuplicateGroup) -> list[list[str]]:
+    kind = "exact" if group.exact else "near"
+    return [
+        [
+            str(number),
+            kind,
+            "" if item.score is None else f"{item.score:.3f}",
+            item.modality,
+            item.id,
+            item.text if item.text is not None else item.uri or "",
+        ]
+        for item in group.items
+    ]
+
+
+def _table(groups: list[DuplicateGroup]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for name in ("group", "", "likeness"):
+        table.add_column(name, justify="right")
+    for name in ("modality", "id", "text or path"):
+        table.add_column(name, overflow="fold")
+    for number, group in enumerate(groups, 1):
+        for place, cells in enumerate(_rows(number, group)):
+            shown = cells if place == 0 else ["", "", *cells[2:]]
+            table.add_row(*(Text(printable(cell)) for cell in shown), end_section=place == len(group.items) - 1)
+    if groups:
+        console().print(table)

@@ -1,0 +1,269 @@
+"""``modalhash info``: what an engine is made of."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from modalhash.cli.common import (
+    EXIT_INCOMPLETE,
+    MAX_PROBLEMS,
+    AsJson,
+    EngineFolder,
+    ReadOnly,
+    Store,
+    StoreVariable,
+    Trust,
+    audited,
+    console,
+    describe_codes,
+    describe_labels,
+    describe_named_labels,
+    describe_overlap,
+    import_from_here,
+    open_engine,
+    print_json,
+    printable,
+    say,
+)
+
+if TYPE_CHECKING:
+    from modalhash.engine import Engine
+
+
+def info(
+    engine: EngineFolder,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="[FILE]",
+            help="Write a page (HTML, to be opened in a browser, also offline): items, labels, quality on held-out "
+            "items, confidence, codes, good and bad searches. Without a name, ENGINE-report.html in this folder.",
+        ),
+    ] = None,
+    trust: Trust = False,
+    read_only: ReadOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """What an engine is made of, how many items are in it, and how good it is.
+
+    [bold]Examples[/bold]
+
+    modalhash info engine --json
+
+    modalhash info engine --report
+
+    modalhash info engine --report pages/engine.html
+    """
+    with open_engine(engine, trust=trust, read_only=read_only) as opened:
+        facts = opened.info()
+        if report is not None:
+            report = _write_report(opened, report)
+    if as_json:
+        print_json(facts)
+    else:
+        _show(facts)
+    if report is not None:
+        say(f"The report is {report}; open it in a browser")
+
+
+class InfoCommand(TyperCommand):
+    """The command whose option ``--report`` may stand without a file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; ``--report`` before another option, or at the end, means this folder."""
+        for place in reversed([row for row, word in enumerate(args) if word == "--report"]):
+            if place + 1 == len(args) or args[place + 1].startswith("-"):
+                args[place : place + 1] = ["--report", "."]
+        return super().parse_args(ctx, args)
+
+
+def _write_report(engine: Engine, path: Path) -> Path:
+    """Write the page, into a folder under the name of the engine; return where it is."""
+    from modalhash.core.files import write_atomically
+    from modalhash.engine import report_page
+
+    if path.is_dir():
+        path = path / f"{engine.path.resolve().name}-report.html"
+    write_atomically(path, report_page(engine).encode())
+    return path
+
+
+def _describe_snapshot(one: dict[str, Any]) -> str:
+    age = f"{one['age'] / 3600:,.1f} hours" if one["age"] >= 5400 else f"{one['age'] / 60:,.0f} minutes"
+    return (
+        f"snapshot of the index: {one['items']:,} items, {one['bytes'] / 1e6:,.1f} MB, {age} old; "
+        f"{one['changes_since']:,} changes since, which are read from the store"
+    )
+
+
+def _show(facts: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from modalhash.engine import describe_expected
+
+    table = Table("modality", "items", "learned", "hashed", "trained on", "encoder", "features", title_justify="left")
+    table.title = f"{facts['items']:,} items, {facts['n_bits']} bits, {facts['method']}, {describe_labels(facts)}"
+    for name, one in facts["modalities"].items():
+        kinds, encoder = one["items"], one["encoder"]
+        numbers = [sum(kinds.values()), kinds["learned"], kinds["hashed"], one["trained_on"] or 0]
+        made_by = f"{encoder['name']} {encoder['version']} ({encoder['digest'][:8]})"
+        table.add_row(name, *(f"{number:,}" for number in numbers), made_by, f"{encoder['dim']:,}")
+    out = console()
+    out.print(table)
+    if facts["collisions"] is not None:
+        out.print(describe_codes(facts))
+    for line in (*describe_named_labels(facts), *describe_overlap(facts)):
+        out.print(line)
+    out.print(describe_expected(facts["expected"], codes=facts["codes"]))
+    if facts["labels"] == "none" and facts["why_no_confidence"] is not None:
+        out.print("learned without labels: hits have no confidence, which would be that of sharing a label")
+    if facts["snapshot"] is not None:
+        out.print(_describe_snapshot(facts["snapshot"]))
+    megabytes = facts["bytes"] / 1e6
+    out.print(
+        f"made {facts['created']} by modalhash {facts['modalhash']}, format {facts['format']}; {megabytes:.1f} MB"
+    )
+
+
+# -- ``modalhash verify``: whether an engine is sound.
+
+
+def verify(
+    engine: EngineFolder,
+    repair: Annotated[bool, typer.Option("--repair", help="Remove what killed processes left behind.")] = False,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read all of an engine and say what is wrong with it.
+
+    Digests of all parts, the pages of the store, a checksum for every item,
+    saved pictures that are missing or that no item has, and what killed
+    processes left in the folder or beside it. The engine may be in use.
+    Damage cannot be undone: restore a backup.
+
+    Exit code: 0 if nothing is wrong any more; 1 if something is; 2 for an
+    error.
+
+    [bold]Examples[/bold]
+
+    modalhash verify engine
+
+    modalhash verify engine --repair
+    """
+    from modalhash.engine import verify_engine
+
+    if trust:
+        import_from_here()
+    if not engine.parent.is_dir():
+        raise FileNotFoundError(f"{engine}: there is no such folder")
+    noting: AbstractContextManager[dict[str, Any]] = audited("repair", engine) if repair else nullcontext({})
+    with noting as noted:
+        found = verify_engine(engine, repair=repair, trust=trust)
+        noted["repaired"] = sum(finding.repaired for finding in found)
+    left = [finding for finding in found if not finding.repaired]
+    if as_json:
+        print_json({"sound": not left, "findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found[:MAX_PROBLEMS]:
+            say(f"{finding.kind}{' (repaired)' if finding.repaired else ''}: {printable(str(finding))}")
+        if len(found) > MAX_PROBLEMS:
+            say(f"… and {len(found) - MAX_PROBLEMS:,} more; --json lists them all")
+        say(f"{engine} is sound" if not left else _advice(len(left), any(one.kind == "damage" for one in left)))
+    if left:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _advice(n: int, damaged: bool) -> str:
+    remedy = "restore a backup (modalhash restore)" if damaged else "--repair removes what is left over"
+    return f"{'one finding' if n == 1 else f'{n:,} findings'}; {remedy}"
+
+
+# -- ``modalhash backup``: an engine in one archive.
+
+
+def backup(
+    engine: EngineFolder,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Archive to write; compressed if it ends in .gz or .tgz.")
+    ],
+) -> None:
+    """Write an engine as it is at this moment into one archive, also while it is in use.
+
+    All that it consists of: model, encoders, items, and the pictures saved in
+    it. Pictures that lie elsewhere are not in it. [b]modalhash restore[/b]
+    makes an engine of it again.
+
+    [bold]Examples[/bold]
+
+    modalhash backup engine engine.tar
+
+    modalhash backup engine backups/monday.tar.gz
+    """
+    from modalhash.engine import backup_engine
+
+    backup_engine(engine, file)
+    say(f"{engine} written to {file} ({file.stat().st_size / 1e6:,.1f} MB)")
+
+
+# -- ``modalhash restore``: an engine out of an archive.
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive that modalhash backup wrote.")],
+    engine: EngineFolder,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an engine that is there.")] = False,
+    store: Store = None,
+    store_variable: StoreVariable = None,
+) -> None:
+    """Make an engine of a backup. It appears when it is whole, and every file is as it was.
+
+    A service that serves an engine which this one replaces follows to it.
+
+    [bold]Examples[/bold]
+
+    modalhash restore engine.tar engine
+
+    modalhash restore backups/monday.tar.gz engine --overwrite
+
+    modalhash restore engine.tar engine --store postgresql
+    """
+    from modalhash.engine import restore_engine
+
+    with audited("restore", engine, sources=[str(file)]):
+        restore_engine(file, engine, overwrite=overwrite, store=store, store_variable=store_variable)
+    say(f"{engine} restored from {file}")
+
+
+# -- ``modalhash split``: one engine made into shards.
+
+
+def split(
+    engine: EngineFolder,
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD…", help="Folders to make, one for each shard.")],
+    trust: Trust = False,
+) -> None:
+    """Make several engines of one, each with a share of its items, for several machines to serve.
+
+    They have the same model, so that [b]modalhash ask[/b] can search them as
+    one. The first has the items that were added first. The engine stays as it
+    is.
+
+    [bold]Examples[/bold]
+
+    modalhash split engine shard-1 shard-2 shard-3 shard-4
+    """
+    from modalhash.engine import split_engine
+
+    with open_engine(engine, trust=trust, read_only=True) as opened, ExitStack() as logs:
+        notes = [logs.enter_context(audited("split", shard, sources=[str(engine)])) for shard in shards]
+        sizes = split_engine(opened, shards)
+        for note, size in zip(notes, sizes, strict=True):
+            note["items"] = size
+    for shard, size in zip(shards, sizes, strict=True):
+        say(f"{shard}: {size:,} items")

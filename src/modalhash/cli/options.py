@@ -1,0 +1,282 @@
+"""What ``train`` and ``check`` are told alike: sources, method, encoders, labels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from modalhash.cli.common import (
+    Map,
+    ReadMemory,
+    ReadSeconds,
+    command_with,
+    file_mapping,
+    import_from_here,
+    key_any,
+    open_dataset,
+)
+
+if TYPE_CHECKING:
+    from modalhash.data import Dataset
+
+
+# -- Options in groups: a command takes a few dataclasses, the command line has their fields.
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Make every field of the dataclasses that a command takes an option, or an argument, of the command line.
+
+    A field is declared as typer has it: ``field: Annotated[int, typer.Option(help=…)] = 3``.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            of_group = get_type_hints(groups[name], include_extras=True)
+            parameters += [_parameter(field, of_group[field.name]) for field in fields(groups[name])]
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat
+
+
+def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+class Quality(StrEnum):
+    """Which encoders are taken where none is named."""
+
+    fast = "fast"
+    best = "best"
+
+
+class Labels(StrEnum):
+    """Which labels are learned from."""
+
+    given = "given"
+    folders = "folders"
+    names = "names"
+    none = "none"
+
+
+class LearnFrom(StrEnum):
+    """Which items are learned from."""
+
+    training = "training"
+    all = "all"
+
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        help="Manifests (.jsonl, .csv, .tsv, .xlsx, .parquet, .feather), folders, zips or tars of pictures, or the "
+        "name of a data set."
+    ),
+]
+Bits = Annotated[
+    str, typer.Option(help="Length of the codes; [b]auto[/b] is enough to keep what is labelled otherwise apart.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="See [b]modalhash methods[/b], or mymodule:Class.",
+        show_default="rlh; itq without labels",
+    ),
+]
+Param = Annotated[
+    list[str] | None, typer.Option(help="A parameter of the method, e.g. [b]ridge=1[/b]; may be repeated.")
+]
+EncoderNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Encoder of a modality, repeatable; by default those of [b]--quality[/b]. For texts [b]text=tfidf[/b] "
+        "(counts words), hashing, use, text+use, e5, text+e5 (these understand synonyms and languages; e5 needs the "
+        "extra 'semantic', use that or 'photos'), minilm, hf:MODEL; for pictures [b]image=image[/b], "
+        "efficientnet-lite0 (extra 'photos'), hf:MODEL; or [b]text=mymodule:Class[/b]. "
+        "MODEL is a folder or an ID of Hugging Face (CLIP, SigLIP, DINOv2)."
+    ),
+]
+QualityOfEncoders = Annotated[
+    Quality | None,
+    typer.Option(
+        help="Encoders where none is named. [b]best[/b] (extra 'photos'): efficientnet-lite0, about 90 photos a second "
+        "and core, and text+use. [b]fast[/b]: built in, about 800 photos a second and core; words do not find photos "
+        "without labels.",
+        show_default="best where installed",
+    ),
+]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch a model that is named as hf:ID and is not on this disk.")
+]
+LabelsFrom = Annotated[
+    Labels,
+    typer.Option(
+        help="Labels to learn from: as items have them; with every name of [b]folders[/b], also one that says "
+        "nothing (2019, DCIM, New folder); for texts without any, also those whose [b]names[/b] they contain; or none: "
+        "from features alone."
+    ),
+]
+LearnFromItems = Annotated[
+    LearnFrom,
+    typer.Option(help="Hold items out as their field [b]split[/b] says, to measure by them; or learn from all."),
+]
+
+
+# -- Methods and their parameters as several commands take them: ``--method a,b --param a.x=1 --params FILE``.
+
+Params = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file of parameters, TOML or JSON, as [b]modalhash tune[/b] writes it; what --param says counts more. "
+        "May be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def names_in(text: str) -> list[str]:
+    """Parse names of methods that are separated by commas; modules in the current folder may be imported then."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError(f"--method {text!r}: expected names separated by commas, e.g. amsh,rlh")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"--method {text!r}: {twice[0]} is named twice; name each once")
+    if any(":" in name for name in names):
+        import_from_here()
+    return names
+
+
+def method_parameters(
+    methods: Sequence[str], param: Iterable[str] | None, files: Iterable[Path] | None
+) -> dict[str, dict[str, Any]]:
+    """Return the parameters of each method, those of files first; what no method has is an error."""
+    from modalhash.experiments import check_parameters, read_parameters
+
+    found: dict[str, dict[str, Any]] = {method: {} for method in methods}
+    for file in files or ():
+        given = read_parameters(file)
+        if not given.keys() & found.keys():
+            raise ValueError(
+                f"{file} has parameters of {', '.join(given) or 'no method'}; asked for are {', '.join(methods)}"
+            )
+        for method in given.keys() & found.keys():
+            found[method] |= given[method]
+    for method, values in by_method(methods, key_any(param, "--param"), "--param").items():
+        found[method] |= check_parameters(method, values)
+    return found
+
+
+def by_method(methods: Sequence[str], values: dict[str, Any], option: str) -> dict[str, dict[str, Any]]:
+    """Sort ``{"amsh.ridge": value}`` by method; without a method before it, the name belongs to the only one."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        method, _, name = key.rpartition(".")
+        if not method and len(methods) > 1:
+            raise ValueError(f"{option} {key}=…: of which method? Write e.g. {option} {methods[0]}.{key}=…")
+        method = method or methods[0]
+        if method not in methods:
+            raise ValueError(f"{option} {key}=…: {method!r} is not among the methods {', '.join(methods)}")
+        found.setdefault(method, {})[name] = value
+    return found
+
+
+def parameters_of_one(
+    method: str | None, param: Iterable[str] | None, files: Iterable[Path] | None
+) -> tuple[str | None, dict[str, Any]]:
+    """Return the method and its parameters; a file of one method's parameters names the method where nothing else does.
+
+    What ``--param`` gives is not checked here: an engine knows more of it than the name.
+    """
+    given = key_any(param, "--param")
+    if not files:
+        return method, given
+    if method is None:
+        from modalhash.experiments import read_parameters
+
+        named = list(dict.fromkeys(name for file in files for name in read_parameters(file)))
+        if len(named) != 1:
+            raise ValueError(f"--params has parameters of {', '.join(named) or 'no method'}; say which with --method")
+        method = named[0]
+    return method, method_parameters([method], None, files)[method] | given
+
+
+# -- The data set of a research command: which one, which of its modalities, and how its files are read.
+
+
+class ScenarioName(StrEnum):
+    """What is done to the training items: each is a function of :mod:`modalhash.data` of the same name."""
+
+    paired = "paired"
+    unpaired = "unpaired"
+    unequal = "unequal"
+    semi_paired = "semi_paired"
+    noisy_labels = "noisy_labels"
+    missing_labels = "missing_labels"
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Options of commands that measure on a data set."""
+
+    dataset: Annotated[str, typer.Argument(metavar="DATA", help="Name of a data set, or a file that `read` takes.")]
+    mapping: Map = None
+    modalities: Annotated[str, typer.Option(help="Only these, separated by commas.")] = ""
+    scenario: Annotated[
+        ScenarioName | None,
+        typer.Option(
+            help="What is done to the training items.", show_default="paired if a method needs pairs, else unpaired"
+        ),
+    ] = None
+    test_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the items drawn as queries where there is no split.",
+            show_default="the data set's own number of queries, or 0.2",
+        ),
+    ] = None
+    root: Annotated[Path | None, typer.Option(help="Folder that holds the data sets.")] = None
+    read_memory: ReadMemory = None
+    read_seconds: ReadSeconds = None
+
+    def open(self) -> Dataset:
+        """Read the data set, which must have labels, and take the modalities."""
+        data = open_dataset(self.dataset, self.root, file_mapping(self.mapping))
+        check_labels(data, self.dataset)
+        return data.only(*self.modalities.split(",")) if self.modalities else data
+
+
+def check_labels(data: Dataset, name: str) -> None:
+    """Refuse a data set without labels; where a variable of the file may have them, show how to say so."""
+    if data.labels or not data.features:
+        return
+    from modalhash.data import guess_mapping
+
+    error = ValueError(f"{name}: there are no labels, and without them nothing is relevant to a query")
+    guessed = guess_mapping(name) if Path(name).exists() else {}
+    if "labels" in guessed and (line := command_with(guessed)):
+        error.add_note(f"If a variable that was not recognised has them, say which is which:\n  {line}")
+    else:
+        error.add_note(
+            "A file of arrays has them as a variable `labels`: a row per item and a column of 0 and 1 per class, or "
+            "one column of class numbers; a table as a column `labels`"
+        )
+    raise error

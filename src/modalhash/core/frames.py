@@ -1,0 +1,307 @@
+"""Tables in memory: pandas and polars frames, Arrow tables and Hugging Face data sets, as columns of plain values.
+
+They are told by the module of their class, so that nothing is imported for who has none of them. narwhals reads them
+all, pandas is never imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from modalhash.core.imports import require
+from modalhash.core.typing import Array, Matrix
+
+NUMBER, VECTOR, TEXT, NAMES, BINARY, PICTURE, OTHER = "number", "vector", "text", "names", "bytes", "picture", "other"
+"""Kinds of columns: numbers, lists of numbers, texts, lists of texts, bytes, pictures, anything else."""
+_PACKAGES = ("pandas", "polars", "pyarrow", "datasets", "modin", "cudf", "geopandas")
+_CLASSES = ("DataFrame", "Series", "Table", "RecordBatch", "ChunkedArray", "Dataset", "LazyFrame", "IterableDataset",
+            "DatasetDict", "GeoDataFrame", "GeoSeries")  # fmt: skip
+EXTRA = "tables"
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a frame or a column of one, a table of Arrow, or a data set of Hugging Face."""
+    return any(
+        one.__module__.partition(".")[0] in _PACKAGES and one.__name__ in _CLASSES for one in type(value).__mro__
+    )
+
+
+def kind_of_frame(value: Any) -> str:
+    """Return what to call a frame in an error, e.g. ``"a pandas DataFrame"``."""
+    return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
+
+
+def name_row(native: Any, number: int) -> str:
+    """Name a row of a frame for an error: by its number, and by the label that pandas shows."""
+    index = getattr(native, "index", None)
+    if index is not None and hasattr(index, "__getitem__") and not callable(index):
+        label = index[number]
+        label = label.item() if isinstance(label, np.generic) else label
+        if label != number:
+            return f"row {number} (counted from 0; index {label!r})"
+    return f"row {number} (counted from 0)"
+
+
+class Frame:
+    """The columns of a table in memory.
+
+    Parameters
+    ----------
+    native
+        a pandas, polars or Arrow frame or column, or a ``datasets.Dataset``
+    what
+        how errors name it, e.g. ``"'image'"``
+    """
+
+    def __init__(self, native: Any, what: str) -> None:
+        self.what, self.native = what, native
+        self.is_column = False
+        self._classes: dict[str, list[str]] = {}
+        package = type(native).__module__.partition(".")[0]
+        if package == "datasets":
+            native = self._hugging_face(native)
+        given = [str(name) for name in getattr(native, "columns", ())] if package == "pandas" else []
+        if twice := [name for name in given if given.count(name) > 1]:
+            raise ValueError(f"{what}: two columns are called {twice[0]!r}; rename one")
+        nw: Any = require("narwhals", extra=EXTRA, why=f"reading {kind_of_frame(self.native)}")
+        if type(native).__name__ == "RecordBatch":
+            native = require("pyarrow", extra=EXTRA, why="reading Arrow").Table.from_batches([native])
+        frame: Any = nw.from_native(native, allow_series=True)
+        if isinstance(frame, nw.LazyFrame):
+            raise TypeError(f"{what} is {kind_of_frame(self.native)}, which holds no rows yet; pass its .collect()")
+        if isinstance(frame, nw.Series):
+            self.is_column = True
+            frame = frame.alias(frame.name or "column").to_frame()
+        self._nw, self._frame = nw, frame
+        names = [str(name) for name in frame.columns]
+        self._names = dict(zip(names, frame.columns, strict=True))
+        self.kinds = {name: self._kind(self._series(name)) for name in names}
+        """The kind of each column."""
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self._names)
+
+    def row(self, number: int) -> str:
+        """Name a row for an error."""
+        return name_row(self.native, number)
+
+    def _series(self, name: str) -> Any:
+        return self._frame.get_column(self._names[name])
+
+    def _hugging_face(self, native: Any) -> Any:
+        """Return the Arrow table of a data set, pictures not decoded, and remember the names of its classes."""
+        datasets: Any = require("datasets", extra=EXTRA, why="reading a Hugging Face data set")
+        if type(native).__name__ == "DatasetDict":
+            raise TypeError(f"{self.what} is a DatasetDict; pass one of its parts: {', '.join(map(repr, native))}")
+        if type(native).__name__ != "Dataset":
+            raise TypeError(f"{self.what} is {kind_of_frame(native)}; expected a datasets.Dataset, whose rows are here")
+        for name, feature in dict(native.features).items():
+            if isinstance(feature, datasets.Image):
+                native = native.cast_column(name, datasets.Image(decode=False))
+            inner = getattr(feature, "feature", feature)
+            if isinstance(inner, datasets.ClassLabel):
+                self._classes[name] = list(inner.names)
+        return native.with_format("arrow")[:]
+
+    def _kind(self, series: Any) -> str:
+        nw, dtype = self._nw, series.dtype
+        if dtype.is_numeric() or dtype == nw.Boolean:
+            return TEXT if series.name in self._classes else NUMBER
+        if dtype in (nw.String, nw.Categorical, nw.Enum):
+            return TEXT
+        if dtype == nw.Binary:
+            return BINARY
+        if isinstance(dtype, nw.List | nw.Array):
+            inner = dtype.inner
+            if inner in (nw.String, nw.Categorical, nw.Enum) or series.name in self._classes:
+                return NAMES
+            return VECTOR if inner.is_numeric() or inner == nw.Boolean else OTHER
+        if isinstance(dtype, nw.Struct):
+            return PICTURE if {field.name for field in dtype.fields} == {"bytes", "path"} else OTHER
+        if dtype == nw.Object or dtype == nw.Unknown:
+            return _kind_of_cells(series.to_list())
+        return OTHER
+
+    def numbers(self, name: str) -> Array:
+        """Return a column of numbers (rows,), or of lists of numbers (rows, width); what is missing becomes NaN."""
+        series = self._series(name)
+        if self.kinds[name] == VECTOR:
+            return self._vectors(name, series)
+        if series.dtype.is_integer() and series.null_count():
+            series = series.cast(self._nw.Float64)
+        if series.dtype == self._nw.Boolean and series.null_count():
+            series = series.cast(self._nw.Int8).cast(self._nw.Float64)
+        values = series.to_numpy()
+        if values.dtype == object:
+            values = np.array([np.nan if _is_missing(one) else one for one in values.tolist()], dtype=np.float64)
+        return values
+
+    def _vectors(self, name: str, series: Any) -> Array:
+        rows = list(series.to_numpy()) if _is_polars(series) else series.to_list()
+        width = None
+        for number, cell in enumerate(rows):
+            where = f"{self.what}: {self.row(number)}, column {name!r}"
+            if _is_missing(cell):
+                raise ValueError(f"{where} is empty; expected a list of numbers in every row")
+            if width is not None and len(cell) != width:
+                raise ValueError(f"{where} has {len(cell)} numbers, row 0 has {width}; expected as many")
+            width = len(cell)
+        try:
+            values = np.array(rows)
+            if values.dtype == object:
+                values = np.array([[np.nan if one is None else one for one in row] for row in rows], dtype=float)
+        except (ValueError, TypeError):
+            values = np.empty(0, dtype=object)
+        if values.ndim != 2 or values.dtype.kind not in "biuf":
+            raise ValueError(f"{self.what}: column {name!r} holds lists; expected lists of numbers")
+        return values
+
+    def values(self, name: str) -> list[Any]:
+        """Return the cells of a column as plain values; None where there is nothing."""
+        cells = [_plain(cell) for cell in self._series(name).to_list()]
+        if (classes := self._classes.get(name)) is not None:
+            return [None if cell is None else _named(cell, classes) for cell in cells]
+        return cells
+
+    def rows(self, size: int = 1024) -> Iterator[dict[str, Any]]:
+        """Yield every row with its fields, but for columns of number lists."""
+        names = [name for name, kind in self.kinds.items() if kind != VECTOR]
+        for start in range(0, len(self), size):
+            part = object.__new__(Frame)
+            part.__dict__.update(self.__dict__)
+            part._frame = self._frame[start : start + size]
+            columns = [part.values(name) for name in names]
+            yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def frame_columns(native: Any) -> list[str]:
+    """Return the names of a frame's columns; none for a single column."""
+    names = getattr(native, "column_names", None)
+    if names is None and not hasattr(native, "name"):
+        names = getattr(native, "columns", None)
+    return [str(name) for name in names] if names is not None and is_frame(native) else []
+
+
+def frame_matrix(native: Any, name: str) -> tuple[Matrix, Sequence[str]]:
+    """Return the features in a frame, and the names of their columns.
+
+    Parameters
+    ----------
+    native
+        a frame of numeric columns, or with columns of number lists (embeddings), or one such column
+    name
+        of the modality
+    """
+    if (sparse := _pandas_sparse(native)) is not None:
+        return sparse, [str(one) for one in native.columns]
+    frame = Frame(native, repr(name))
+    wrong = [column for column, kind in frame.kinds.items() if kind not in (NUMBER, VECTOR)]
+    if wrong:
+        kinds = {TEXT: "texts", NAMES: "lists of texts", BINARY: "bytes", PICTURE: "pictures"}
+        held = kinds.get(frame.kinds[wrong[0]], "no numbers")
+        raise TypeError(
+            f"{name!r}: column {wrong[0]!r} of {kind_of_frame(native)} holds {held}; expected features, which are "
+            f"numbers. Leave out what is none, e.g. frame[{[one for one in frame.columns if one not in wrong][:3]!r}]"
+        )
+    if frame.is_column and frame.kinds[frame.columns[0]] == NUMBER:
+        raise ValueError(
+            f"{name!r}: got one column of numbers, shape ({len(frame)},); expected (items, features). Pass a frame, or "
+            "a column of lists"
+        )
+    parts, columns = [], list[str]()
+    for column in frame.columns:
+        values = frame.numbers(column)
+        columns += [column] if values.ndim == 1 else [f"{column}[{at}]" for at in range(values.shape[1])]
+        parts.append(values[:, None] if values.ndim == 1 else values)
+    if not parts:
+        raise ValueError(f"{name!r}: got {kind_of_frame(native)} without columns; expected items and features")
+    if any(part.dtype != np.float32 for part in parts):
+        parts = [part.astype(np.float64, copy=False) for part in parts]
+    return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0], columns
+
+
+def _pandas_sparse(native: Any) -> Any:
+    """Return the matrix of a pandas frame all of whose columns are sparse; None for another."""
+    if type(native).__module__.partition(".")[0] != "pandas" or not hasattr(native.dtypes, "items"):
+        return None
+    dtypes: Any = native.dtypes
+    if not len(native.columns) or not all(type(dtype).__name__ == "SparseDtype" for dtype in dtypes):
+        return None
+    if any(dtype.fill_value != 0 for dtype in dtypes):
+        return native.sparse.to_dense().to_numpy()
+    return native.sparse.to_coo().tocsr()
+
+
+def _is_polars(series: Any) -> bool:
+    return bool(series.implementation.is_polars())
+
+
+def _kind_of_cells(cells: list[Any]) -> str:
+    """Return the kind of a column of Python objects: that of its first cell with anything in it."""
+    first = next((cell for cell in cells if not _is_missing(cell)), None)
+    if first is None or isinstance(first, str):
+        return TEXT
+    if isinstance(first, bool | int | float | np.number):
+        return NUMBER
+    if isinstance(first, bytes | bytearray):
+        return BINARY
+    if isinstance(first, list | tuple | set | frozenset | np.ndarray):
+        lists = (cell for cell in cells if isinstance(cell, list | tuple | set | frozenset | np.ndarray))
+        inner = next((one for cell in lists for one in cell), "")
+        return VECTOR if isinstance(inner, int | float | np.number) else NAMES if isinstance(inner, str) else OTHER
+    if (isinstance(first, dict) and first.keys() == {"bytes", "path"}) or _is_pillow(first):
+        return PICTURE
+    return OTHER
+
+
+def _is_pillow(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
+
+
+def _is_missing(cell: Any) -> bool:
+    """Return whether a cell holds nothing: None, NaN, NaT or pandas' NA."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(cell, float | np.floating) and bool(np.isnan(cell))
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as a plain value of Python."""
+    if _is_missing(cell):
+        return None
+    if isinstance(cell, np.generic):
+        return cell.item()
+    if isinstance(cell, np.ndarray | tuple):
+        return [_plain(one) for one in (cell.tolist() if isinstance(cell, np.ndarray) else cell)]
+    if isinstance(cell, set | frozenset):
+        return sorted(map(str, cell))
+    if isinstance(cell, dict) and cell.keys() == {"bytes", "path"}:
+        return cell["bytes"] if cell["bytes"] is not None else cell["path"]
+    if _is_pillow(cell):
+        return _picture_bytes(cell)
+    if isinstance(cell, str | bytes | bool | int | float | list | dict):
+        return cell
+    return cell.isoformat() if hasattr(cell, "isoformat") else str(cell)
+
+
+def _picture_bytes(picture: Any) -> bytes:
+    """Return an open picture as the bytes of a file: its own, or a PNG."""
+    from io import BytesIO
+
+    target = BytesIO()
+    picture.save(target, format="PNG" if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16") else "TIFF")
+    return target.getvalue()
+
+
+def _named(cell: Any, names: list[str]) -> list[str]:
+    """Return the names of class numbers, of Hugging Face's ``ClassLabel``, each as it is; -1 is none."""
+    numbers = cell if isinstance(cell, list) else [cell]
+    return [names[one] for one in numbers if isinstance(one, int) and 0 <= one < len(names)]

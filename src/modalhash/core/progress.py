@@ -1,0 +1,35 @@
+"""One way for long work to say how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One step of long work is done."""
+
+    stage: str
+    """What is being done, e.g. ``"codes"`` or ``"functions: image"``."""
+    step: int
+    total: int
+    seconds: float
+    """Since the work began."""
+    objective: float | None = None
+
+
+Callback = Callable[[Progress], None]
+
+
+class Reporter:
+    """Calls the user's callback, or nobody."""
+
+    def __init__(self, callback: Callback | None) -> None:
+        self._callback = callback
+        self._start = time.perf_counter()
+
+    def __call__(self, stage: str, step: int, total: int, objective: float | None = None) -> None:
+        if self._callback is not None:
+            self._callback(Progress(stage, step, total, time.perf_counter() - self._start, objective))

@@ -1,0 +1,628 @@
+"""The only place that looks at user input.
+
+What leaves here is clean: float arrays or canonical CSR, boolean labels, checked pairs. Every error
+names the modality, what came, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from modalhash.core.blocks import row_slices
+from modalhash.core.frames import (
+    NAMES,
+    NUMBER,
+    TEXT,
+    Frame,
+    frame_columns,
+    frame_matrix,
+    is_frame,
+    kind_of_frame,
+    name_row,
+)
+from modalhash.core.row_sources import TracedFeatures
+from modalhash.core.typing import Array, Matrix
+
+T = TypeVar("T")
+Place = Callable[[int, int], str]
+
+MAX_FEATURE = 1e15
+"""The largest feature, and one over it the least that the largest of a modality may be: squares of larger ones, and
+sums of many, leave the range of float32, in which kernels work, and all items would get the same code."""
+USUAL_FEATURE = 1e5
+"""Where the largest feature of a modality is above this, or below one over it, a fit whose codes are all the same is
+refused. Of usual features it says that there was nothing to learn, which is no error."""
+
+
+def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_row: int = 0) -> dict[str, Matrix]:
+    """Features by modality. ``expected`` maps the fitted modalities to their feature counts.
+
+    ``first_row`` is the number of the first row, for errors, where these are some rows of many.
+    """
+    _check_mapping(X, "X", "features")
+    clean = {}
+    for name, values in X.items():
+        if expected is not None and name not in expected:
+            raise ValueError(f"X has the modality {name!r}; the model was fitted on {_names(expected)}")
+        clean[name] = _check_matrix(values, name, _places(X, name, first_row))
+        width = clean[name].shape[1]
+        if expected is not None and width != expected[name]:
+            raise ValueError(
+                f"{name!r}: got {width} features; the model was fitted on {expected[name]}. "
+                "Use the same feature extraction as for fit"
+            )
+    return clean
+
+
+def feature_names(X: Any) -> dict[str, list[str]]:
+    """Return the names of the columns of those modalities that are frames."""
+    if not isinstance(X, Mapping):
+        return {}
+    found = {name: frame_columns(values) for name, values in X.items() if is_frame(values)}
+    return {name: columns for name, columns in found.items() if columns}
+
+
+def check_feature_names(X: Any, expected: Mapping[str, list[str]]) -> None:
+    """Refuse frames whose columns are not those of the fit, in their order: each would be taken for another."""
+    for name, columns in feature_names(X).items():
+        fitted = expected.get(name, columns)
+        if columns == fitted:
+            continue
+        if sorted(columns) == sorted(fitted):
+            what = "come in another order than in fit"
+        else:
+            odd = [one for one in columns if one not in fitted] or [one for one in fitted if one not in columns]
+            what = (
+                f"are not those of fit: {', '.join(map(repr, odd[:3]))} {'is' if len(odd) == 1 else 'are'} in one only"
+            )
+        raise ValueError(
+            f"{name!r}: the columns {what}. Pass the same, in the same order: frame[model.feature_names_in_[{name!r}]]"
+        )
+
+
+def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") -> dict[str, Array]:
+    """Labels by modality as boolean ``(n, n_classes)`` arrays with the same columns everywhere."""
+    _check_mapping(Y, "Y", "labels")
+    check_choice(unlabelled, "unlabelled", ("error", "allow"))
+    if missing := [name for name in X if name not in Y]:
+        raise ValueError(f"Y lacks labels for {_names(missing)}; it has {_names(Y)}. Every modality needs its own")
+    if unknown := [name for name in Y if name not in X]:
+        raise ValueError(f"Y has labels for {_names(unknown)}, but X has only {_names(X)}")
+    Y = _label_arrays(Y)
+    clean = {name: _check_label_matrix(Y[name], name, X[name].shape[0]) for name in X}
+    columns = {name: labels.shape[1] for name, labels in clean.items()}
+    if len(set(columns.values())) > 1:
+        counts = ", ".join(f"{name!r}: {count}" for name, count in columns.items())
+        raise ValueError(f"label columns differ between modalities ({counts}); all must share the same classes")
+    for name, labels in clean.items():
+        _check_unlabelled(labels, name, unlabelled)
+    return clean
+
+
+def check_label_rows(Y: Any, n_classes: int) -> sparse.csr_array:
+    """Return label rows as canonical CSR of truth values; ValueError for other columns, or a row without a label."""
+    shape = np.shape(Y)
+    labels = _check_label_matrix(Y, "label rows", shape[0] if shape else 0)
+    if labels.shape[1] != n_classes:
+        raise ValueError(f"label rows have {labels.shape[1]} columns; expected {n_classes}, as in training")
+    if len(empty := np.flatnonzero(~labels.any(axis=1))):
+        raise ValueError(f"label rows: row {empty[0]} has no label; a code is made of at least one")
+    return sparse.csr_array(labels)
+
+
+def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
+    """Pairs as an integer array (pairs, modalities) of row numbers, in the order of X; None if none."""
+    if pairs is None:
+        return None
+    sizes = {name: values.shape[0] for name, values in X.items()}
+    if isinstance(pairs, str):
+        check_choice(pairs, "pairs", ("aligned",))
+        if len(set(sizes.values())) > 1:
+            counts = ", ".join(f"{name!r}: {n}" for name, n in sizes.items())
+            raise ValueError(f"pairs='aligned' needs as many items in every modality; got {counts}")
+        n = next(iter(sizes.values()))
+        return np.repeat(np.arange(n)[:, None], len(sizes), axis=1)
+    index = np.asarray(pairs)
+    if index.ndim != 2 or index.shape[1] != len(sizes) or not np.issubdtype(index.dtype, np.integer):
+        raise ValueError(
+            f"pairs: got an array of {index.dtype} with shape {index.shape}; expected integers of shape "
+            f"(pairs, {len(sizes)}): row numbers in {_names(sizes)}, or 'aligned', or None"
+        )
+    for column, (name, n) in zip(index.T, sizes.items(), strict=True):
+        if len(column) and (column.min() < 0 or column.max() >= n):
+            raise ValueError(
+                f"pairs: row numbers of {name!r} go from {column.min()} to {column.max()}; it has {n} items"
+            )
+        if len(np.unique(column)) != len(column):
+            raise ValueError(f"pairs: an item of {name!r} occurs in more than one pair")
+    return index
+
+
+def check_n_bits(n_bits: Any, X: Mapping[str, Matrix]) -> int:
+    """A number of bits from 1 to below the number of items of every modality."""
+    return check_fewer_bits(n_bits, {name: values.shape[0] for name, values in X.items()})
+
+
+def check_fewer_bits(n_bits: Any, sizes: Mapping[str, int]) -> int:
+    """A number of bits from 1 to below the number of items of every modality, given as numbers."""
+    bits = check_int(n_bits, "n_bits", at_least=1)
+    for name, n in sizes.items():
+        if bits >= n:
+            only = "is only one item" if n == 1 else f"are only {n} items"
+            remedy = f"take n_bits ≤ {n - 1}" if n > 1 else "give more of them"
+            raise ValueError(
+                f"{name!r}: n_bits is {bits}, but there {only}; "
+                f"uncorrelated, balanced bits need more items than bits: {remedy}"
+            )
+    return bits
+
+
+def check_learned(arrays: Mapping[str, Any]) -> None:
+    """Refuse learned arrays, by name, that have NaN or infinite values: every code made with them would be the same."""
+    for name, values in arrays.items():
+        if np.issubdtype(values.dtype, np.floating) and not _is_finite(values):
+            raise ValueError(f"{name} has NaN or infinite values, with which codes would mean nothing")
+
+
+def check_projections(values: Array, name: str) -> Array:
+    """Return projections of items as they are; refuse NaN and infinite ones, whose signs mean nothing."""
+    if not _is_finite(values):
+        raise ValueError(
+            f"{name!r}: projections are NaN or infinite: the features are too large for these hash functions. "
+            "Scale them as for fit"
+        )
+    return values
+
+
+def check_projections_vary(values: Array, largest: float, name: str) -> None:
+    """Refuse projections of very large or very small features that are the same for all items, but for rounding."""
+    if 1 / USUAL_FEATURE <= largest <= USUAL_FEATURE:
+        return
+    if len(values) > 1 and np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
+        raise ValueError(
+            f"{name!r}: the hash functions that were learned give all items the same code; the features are too large "
+            "or too small for this method's parameters. Scale them, e.g. divide by the largest one"
+        )
+
+
+def check_form(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
+    """Refuse what has not the two dimensions of features, or no items or features, or no real numbers."""
+    if len(shape) != 2:
+        raise ValueError(
+            f"{name!r}: got {len(shape)} dimension(s), shape {shape}; expected (items, features). "
+            "For a single item use x.reshape(1, -1)"
+        )
+    if 0 in shape:
+        raise ValueError(f"{name!r}: got an empty array of shape {shape}; expected items and features")
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name!r}: got values of type {dtype}; expected real numbers")
+
+
+def check_magnitudes(X: Mapping[str, Matrix]) -> None:
+    """Refuse a modality whose features are all so small that their squares vanish."""
+    for name, values in X.items():
+        check_magnitude(largest_magnitude(values), name)
+
+
+def check_magnitude(largest: float, name: str) -> None:
+    """Refuse a modality whose largest feature is so small that its square vanishes."""
+    least = 1 / MAX_FEATURE
+    if 0 < largest < least:
+        raise ValueError(
+            f"{name!r}: no feature is larger than {largest:.3g}; expected some ≥ {least:g}. Scale them, e.g. "
+            "divide by the largest one"
+        )
+
+
+def check_varied(X: Mapping[str, Matrix]) -> None:
+    """Refuse a modality whose items are all equal: nothing can be told apart in it."""
+    for name, values in X.items():
+        first = values[:1]
+        for rows in row_slices(values.shape[0], max(1, 2**20 // values.shape[1])):
+            block = values[rows]
+            if sparse.issparse(block):
+                constant = sparse.csr_array(np.ones((block.shape[0], 1))) @ first
+                differs = (block - constant).count_nonzero() > 0
+            else:
+                differs = bool(np.any(block != first))
+            if differs:
+                break
+        else:
+            raise ValueError(f"{name!r}: all {values.shape[0]} items are equal; there is nothing to learn from")
+
+
+def per_modality(value: T | Mapping[str, T], X: Mapping[str, Any], parameter: str) -> dict[str, T]:
+    """A scalar for all modalities, or a mapping that names each of them."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(X, value)
+    if set(value) != set(X):
+        raise ValueError(f"{parameter} is given for {_names(value)}; expected one value, or a dict with {_names(X)}")
+    return {name: value[name] for name in X}
+
+
+def check_int(value: Any, parameter: str, *, at_least: int) -> int:
+    """An integer no smaller than ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{parameter} is {value!r} ({type(value).__name__}); expected an integer ≥ {at_least}")
+    if value < at_least:
+        raise ValueError(f"{parameter} is {value}; expected an integer ≥ {at_least}")
+    return int(value)
+
+
+def check_number(
+    value: Any, parameter: str, *, at_least: float = 0.0, at_most: float = np.inf, positive: bool = False
+) -> float:
+    """Return a finite number from ``at_least`` to ``at_most``; above zero if ``positive``."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{parameter} is {value!r} ({type(value).__name__}); expected a number")
+    if not np.isfinite(value) or not at_least <= value <= at_most or (positive and value <= 0):
+        bound = "> 0" if positive else f"≥ {at_least:g}"
+        limit = f" and ≤ {at_most:g}" if np.isfinite(at_most) else ""
+        raise ValueError(f"{parameter} is {value}; expected a finite number {bound}{limit}")
+    return float(value)
+
+
+def check_choice(value: Any, parameter: str, choices: tuple[Any, ...]) -> Any:
+    """One of the named choices."""
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise ValueError(f"{parameter} is {value!r}; expected one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def check_memory(value: Any, parameter: str = "memory_limit") -> int | None:
+    """Bytes, from an integer or a text such as "2GB" or "512 MiB"; None for no limit."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(i?)[bB]?\s*", value)
+        if not found:
+            raise ValueError(f"{parameter} is {value!r}; expected bytes or a text such as '2GB' or '512MiB'")
+        power = " kmgt".index(found[2].lower() or " ")
+        value = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+    return check_int(value, parameter, at_least=1)
+
+
+Constraint = Callable[[Any, str], Any]
+"""Raise ``TypeError`` or ``ValueError`` if a value of the parameter with this name is invalid."""
+
+
+def integer(at_least: int = 1, *, allow: tuple[Any, ...] = ()) -> Constraint:
+    """Return the constraint of an integer ≥ ``at_least``, or one of the values of ``allow``."""
+    return partial(_check_unless, allow=allow, check=partial(check_int, at_least=at_least))
+
+
+def number(
+    at_least: float = 0.0, *, at_most: float = np.inf, positive: bool = False, allow: tuple[Any, ...] = ()
+) -> Constraint:
+    """Return the constraint of a finite number in a range, or one of the values of ``allow``."""
+    check = partial(check_number, at_least=at_least, at_most=at_most, positive=positive)
+    return partial(_check_unless, allow=allow, check=check)
+
+
+def choice(*choices: Any) -> Constraint:
+    """Return the constraint of one of several values."""
+    return partial(check_choice, choices=choices)
+
+
+def by_modality(constraint: Constraint) -> Constraint:
+    """Return the constraint of a value, or of each value of a dict by modality."""
+
+    def check(value: Any, parameter: str) -> None:
+        for one in value.values() if isinstance(value, Mapping) else (value,):
+            constraint(one, parameter)
+
+    return check
+
+
+def _check_unless(value: Any, parameter: str, *, allow: tuple[Any, ...], check: Constraint) -> None:
+    if isinstance(value, str) and allow:
+        check_choice(value, parameter, allow)
+    elif not any(value is allowed for allowed in allow):
+        check(value, parameter)
+
+
+def check_sparse(values: Any, where: str) -> None:
+    """Refuse a sparse matrix whose arrays do not fit together, before compiled code follows its indices.
+
+    scipy checks the lengths of the arrays when a matrix is made, and not what is in them: an index beyond the last
+    column then reads and writes memory of others. One pass over the indices, and no copy of a CSR, CSC, BSR or COO
+    matrix.
+    """
+    if values.ndim != 2:
+        raise ValueError(f"{where}: got a sparse array of shape {values.shape}; expected two dimensions")
+    if values.format not in ("csr", "csc", "bsr", "coo"):
+        try:
+            values = values.tocoo()  # by Python, from lists or diagonals; most of what is wrong shows here
+        except (ValueError, IndexError) as error:
+            raise _broken(where, str(error)) from None
+    if values.format == "coo":
+        for axis, (indices, size) in enumerate(zip(values.coords, values.shape, strict=True)):
+            _check_indices(indices, size, where, ("row", "column")[axis])
+            if len(indices) != len(values.data):
+                raise _broken(where, f"{len(indices)} indices for {len(values.data)} values")
+        return
+    block = values.blocksize if values.format == "bsr" else (1, 1)
+    sizes = [size // side for size, side in zip(values.shape, block, strict=True)]
+    major, minor = sizes if values.format != "csc" else sizes[::-1]
+    starts, indices = values.indptr, values.indices
+    if starts.ndim != 1 or starts.dtype.kind != "i" or len(starts) != major + 1:
+        raise _broken(where, f"the pointers have shape {starts.shape} and type {starts.dtype} for {major} rows")
+    if starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
+        raise _broken(where, "the pointers do not ascend from 0")
+    if not starts[-1] <= len(indices) == len(values.data):
+        raise _broken(
+            where, f"the pointers end at {starts[-1]}; there are {len(indices)} indices, {len(values.data)} values"
+        )
+    _check_indices(indices, minor, where, "row" if values.format == "csc" else "column", used=int(starts[-1]))
+
+
+def _check_indices(indices: Array, size: int, where: str, axis: str, used: int | None = None) -> None:
+    if indices.ndim != 1 or indices.dtype.kind != "i":
+        raise _broken(where, f"the {axis} indices have shape {indices.shape} and type {indices.dtype}")
+    indices = indices[:used]  # scipy may keep room for more
+    if len(indices) and (indices.min() < 0 or indices.max() >= size):
+        raise _broken(where, f"{axis} indices from {indices.min()} to {indices.max()} for {size} {axis}s")
+
+
+def _broken(where: str, what: str) -> ValueError:
+    return ValueError(f"{where}: a broken sparse matrix: {what}. Make it anew; if it is from a file, get that again")
+
+
+def _check_mapping(value: Any, argument: str, what: str) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"{argument} is {_kind(value)}; expected a dict from modality name to {what}, "
+            f'e.g. {argument} = {{"image": ..., "text": ...}}'
+        )
+    if not value:
+        raise ValueError(f"{argument} is an empty dict; expected at least one modality")
+    for name in value:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"{argument} has the key {name!r}; a modality's name is a non-empty string")
+
+
+def _places(X: Any, name: str, first_row: int) -> Place:
+    """Return how errors name a row and a feature: as in the file that they were read from, where that is known."""
+
+    def place(row: int, column: int) -> str:
+        own = X.place(name, row, column) if isinstance(X, TracedFeatures) else None
+        return own or f"row {first_row + row}, feature {column}"
+
+    return place
+
+
+def _check_matrix(values: Any, name: str, place: Place) -> Matrix:
+    if is_frame(values):
+        native = values
+        values, columns = frame_matrix(native, name)
+
+        def place(row: int, column: int) -> str:
+            return f"{name_row(native, row)}, column {columns[column]!r}"
+
+    if sparse.issparse(values):
+        check_sparse(values, repr(name))
+        matrix = values if isinstance(values, sparse.csr_array) else sparse.csr_array(values)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        numbers = matrix.data
+    elif isinstance(values, np.ndarray):
+        matrix = numbers = values
+    else:
+        raise TypeError(
+            f"{name!r}: got {_kind(values)}; expected a 2-D numpy array, a scipy CSR matrix or a frame. "
+            "Convert it with numpy.asarray(..., dtype=float)"
+        )
+    check_form(matrix.shape, numbers.dtype, name)
+    if numbers.dtype != np.float32:
+        matrix = matrix.astype(np.float64, copy=False)
+    _check_finite(matrix, name, place)
+    return matrix
+
+
+def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
+    n, width = matrix.shape
+    for rows in row_slices(n, max(1, 2**20 // width)):
+        block = matrix if rows.stop - rows.start == n else matrix[rows]
+        if (largest := largest_magnitude(block)) <= MAX_FEATURE:
+            continue
+        if np.isfinite(largest):
+            raise ValueError(
+                f"{name!r}: a feature is {largest:.3g} in magnitude; expected at most {MAX_FEATURE:g}. Scale them, "
+                "e.g. divide by the largest one"
+            )
+        where = np.argwhere(~np.isfinite(block.data if sparse.issparse(block) else block))[0]
+        if sparse.issparse(block):
+            row = int(np.searchsorted(block.indptr, where[0], side="right")) - 1
+            column = int(block.indices[where[0]])
+        else:
+            row, column = map(int, where)
+        raise ValueError(
+            f"{name!r}: {place(rows.start + row, column)} is NaN or infinite; "
+            "expected finite numbers. Impute or drop such items first"
+        )
+
+
+def largest_magnitude(values: Matrix) -> float:
+    """Return the largest magnitude; NaN where there is one."""
+    numbers = values.data if sparse.issparse(values) else values
+    return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
+
+
+def _is_finite(values: Array) -> bool:
+    return not values.size or bool(np.isfinite(largest_magnitude(values)))
+
+
+def _label_arrays(Y: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return labels with frames as 0/1 arrays whose columns are the same classes in every modality.
+
+    Columns of 0 and 1 are one class each, by name. One column of names, lists of names or class numbers is spread over
+    all that occur in any modality.
+    """
+    frames = {name: Frame(values, f"{name!r}, labels") for name, values in Y.items() if is_frame(values)}
+    if not frames:
+        return Y
+    if others := [name for name in Y if name not in frames]:
+        raise TypeError(
+            f"labels of {_names(frames)} are frames, and those of {_names(others)} an array, whose columns have no "
+            "names: which are the same cannot be told. Pass all as frames, or all as arrays"
+        )
+    indicators = {name: frame for name, frame in frames.items() if _are_indicators(frame)}
+    if indicators and len(indicators) < len(frames):
+        others = [name for name in frames if name not in indicators]
+        raise TypeError(
+            f"labels of {_names(indicators)} are columns of 0 and 1, and those of {_names(others)} names: pass all in "
+            "one form"
+        )
+    if indicators:
+        first = next(iter(indicators))
+        columns = indicators[first].columns
+        for name, frame in indicators.items():
+            if set(frame.columns) != set(columns):
+                odd = sorted(set(frame.columns) ^ set(columns))
+                raise ValueError(
+                    f"label columns of {first!r} and {name!r} differ: only one has {', '.join(map(repr, odd[:5]))}; "
+                    "all share the same classes. Add the column, with 0 in it, where it is missing"
+                )
+        return {name: _indicator_matrix(frame, columns) for name, frame in frames.items()}
+    cells = {name: _label_cells(frame, name) for name, frame in frames.items()}
+    classes = {word: at for at, word in enumerate(sorted({w for rows in cells.values() for row in rows for w in row}))}
+    spread = {}
+    for name, rows in cells.items():
+        spread[name] = np.zeros((len(rows), max(1, len(classes))), dtype=bool)
+        for number, row in enumerate(rows):
+            spread[name][number, [classes[word] for word in row]] = True
+    return spread
+
+
+def _indicator_matrix(frame: Frame, columns: list[str]) -> Array:
+    matrix = np.stack([frame.numbers(column) for column in columns], axis=1)
+    wrong = np.argwhere((matrix != 0) & (matrix != 1))
+    if len(wrong):
+        row, column = map(int, wrong[0])
+        raise ValueError(
+            f"{frame.what}: {frame.row(row)}, column {columns[column]!r} is {matrix[row, column].item()!r}; expected "
+            "only 0 and 1. Threshold weights or counts first, e.g. Y > 0; class numbers go into one column"
+        )
+    return matrix.astype(bool)
+
+
+def _are_indicators(frame: Frame) -> bool:
+    """Return whether labels are columns of 0 and 1: several columns, or one of truth values."""
+    if any(kind != NUMBER for kind in frame.kinds.values()):
+        if len(frame.columns) > 1:
+            odd = next(name for name, kind in frame.kinds.items() if kind != NUMBER)
+            raise TypeError(
+                f"{frame.what} are {len(frame.columns)} columns, and {odd!r} holds no numbers; expected one column of "
+                f"names, e.g. frame[{odd!r}], or several of 0 and 1"
+            )
+        return False
+    return len(frame.columns) != 1 or bool(frame.numbers(frame.columns[0]).dtype == bool)
+
+
+def _label_cells(frame: Frame, name: str) -> list[tuple[str, ...]]:
+    """Return the labels of each row of a column: names, lists of names, ``a;b``, or class numbers."""
+    column = frame.columns[0]
+    if (kind := frame.kinds[column]) not in (TEXT, NAMES, NUMBER):
+        raise TypeError(
+            f"{name!r}: labels are {kind_of_frame(frame.native)} of {kind} values; expected names, lists of names, "
+            "class numbers, or columns of 0 and 1"
+        )
+    cells = []
+    for number, cell in enumerate(frame.values(column)):
+        try:
+            cells.append(parse_labels(cell))
+        except ValueError as error:
+            raise ValueError(f"{name!r}: {frame.row(number)}, column {column!r}: {error}") from None
+    return cells
+
+
+def parse_labels(value: Any) -> tuple[str, ...]:
+    """Return the label names of one item, each once.
+
+    Parameters
+    ----------
+    value
+        a list of names, one text with ``;`` or ``|`` between the names, a class number, or nothing (None, an empty
+        text)
+
+    Examples
+    --------
+    >>> parse_labels("dog; pet"), parse_labels(["house", 7]), parse_labels(3), parse_labels("")
+    (('dog', 'pet'), ('house', '7'), ('3',), ())
+    """
+    if value is None or (isinstance(value, str) and not value):
+        return ()
+    if isinstance(value, float):
+        if value != value:
+            return ()
+        value = int(value) if value.is_integer() else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if isinstance(value, str):
+        value = value.replace("|", ";").split(";")
+    if not isinstance(value, list | tuple) or any(isinstance(word, dict | list) for word in value):
+        raise ValueError(f"labels are {reprlib.repr(value)}; expected a list of names, or names separated by ';'")
+    words = (str(word).strip() for word in value if word is not None)
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def _check_label_matrix(values: Any, name: str, n: int) -> Array:
+    if sparse.issparse(values):
+        check_sparse(values, f"{name!r}, labels")
+        values = values.toarray()
+    if not isinstance(values, np.ndarray):
+        raise TypeError(f"{name!r}: labels are {_kind(values)}; expected a 0/1 array (items, classes) or CSR")
+    if values.ndim != 2:
+        raise ValueError(
+            f"{name!r}: labels have shape {values.shape}; expected (items, classes) with 0/1. "
+            "For one class number per item use numpy.eye(n_classes)[numbers]"
+        )
+    if values.shape[0] != n:
+        raise ValueError(f"{name!r}: {values.shape[0]} label rows for {n} items; expected one row per item")
+    if values.shape[1] == 0:
+        raise ValueError(f"{name!r}: labels have no columns; expected at least one class")
+    if values.dtype != bool:
+        wrong = (values != 0) & (values != 1)
+        if values.dtype == object or wrong.any():
+            found = values.flat[0] if values.dtype == object else values[tuple(np.argwhere(wrong)[0])]
+            raise ValueError(
+                f"{name!r}: labels contain {found!r}; expected only 0 and 1. "
+                "Threshold weights or counts first, e.g. Y > 0"
+            )
+    return np.ascontiguousarray(values, dtype=bool)
+
+
+def _check_unlabelled(labels: Array, name: str, unlabelled: str) -> None:
+    empty = np.flatnonzero(~labels.any(axis=1))
+    if not len(empty):
+        return
+    if len(empty) == len(labels):
+        raise ValueError(f"{name!r}: none of the {len(labels)} items has a label; expected at least some")
+    if unlabelled == "error":
+        raise ValueError(
+            f"{name!r}: {len(empty)} of {len(labels)} items have no label (first: row {empty[0]}). "
+            "Drop them, or pass unlabelled='allow' to keep them: similar to nothing by label"
+        )
+    warnings.warn(
+        f"{name!r}: {len(empty)} of {len(labels)} items have no label; kept, similar to nothing by label",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _names(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _kind(value: Any) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"

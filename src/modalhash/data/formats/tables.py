@@ -1,0 +1,330 @@
+"""How a text file of items is written: its encoding and its separator, found from the bytes or given.
+
+A wrong guess would be silent, so only what the bytes say is taken: a byte order mark, valid UTF-8, the NULs of UTF-16,
+and else a Western European text, if it reads like one. Of an 8-bit encoding there is no proof; whoever reads such a
+file is warned, with an example. What fits two ways is an error that names the option which answers it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modalhash.data.read_error import ReadError
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""What is taken where a table has one column, and no line says how another would be parted from it."""
+_CANDIDATES = (",", ";", "\t", "|")
+_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_KNOWN_COLUMNS = frozenset({"id", "path", "text", "label", "labels", "split", "modality"})
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+"""Byte order marks, the longer ones first."""
+WESTERN = "windows-1252"
+"""Of which Latin-1 is a part, but for control characters that no text has."""
+_BETWEEN_LETTERS = frozenset("’‘´·-‐‑–—…/\xad\xa0")
+_CHUNK, _SAMPLE = 2**20, 2**18
+_SAMPLE_ROWS = 1000
+_CLEAR = 10
+"""How many times more must speak for an encoding than against it."""
+_FEW = 100
+"""One line of so many may be damaged; then it is left out, and nothing is said of the others."""
+MARK = "\udc80"
+"""Stands for bytes that are not in the encoding: half a character, which no text has."""
+ON_ERROR = "modalhash.mark"
+codecs.register_error(ON_ERROR, lambda error: (MARK, getattr(error, "end", 0)))
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How a table is written: what you say of it, or what was found.
+
+    Parameters
+    ----------
+    encoding
+        of a text file, e.g. ``"utf-8"``, ``"utf-16"``, ``"latin-1"``; None: to be found
+    separator
+        between the columns of a CSV or TSV file: one character; None: to be found
+    sheet
+        of an Excel file, by name; None: the first
+    example
+        a word that is read otherwise in another encoding, where that was found and no byte proves it
+
+    Examples
+    --------
+    >>> print(TableFormat("windows-1252", ";", example="Müller"))
+    windows-1252, e.g. 'Müller', columns separated by a semicolon
+    """
+
+    encoding: str | None = None
+    separator: str | None = None
+    sheet: str | None = None
+    example: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            try:
+                known: Any = codecs.lookup(self.encoding)
+            except (LookupError, TypeError, ValueError):
+                known = None
+            if known is None or not known._is_text_encoding:
+                raise ValueError(
+                    f"encoding (--encoding) is {self.encoding!r}; expected the name of one, such as utf-8, utf-16, "
+                    "latin-1, windows-1252, cp1251, shift_jis or gbk"
+                )
+        if self.separator is not None:
+            separator = {"\\t": "\t", "tab": "\t"}.get(self.separator, self.separator)
+            if len(separator) != 1 or separator in '"\r\n' or separator.isalnum():
+                raise ValueError(
+                    f"separator (--separator) is {self.separator!r}; expected one character, such as ',', ';', '|' or "
+                    "'\\t' (tab)"
+                )
+            object.__setattr__(self, "separator", separator)
+
+    def __str__(self) -> str:
+        parts = [self.encoding] if self.encoding else []
+        parts += [f"e.g. {self.example!r}"] if self.example else []
+        if self.separator:
+            parts.append(f"columns separated by a {_NAMES.get(self.separator, repr(self.separator))}")
+        parts += [f"sheet {self.sheet!r}"] if self.sheet else []
+        return ", ".join(parts) or "not known"
+
+
+def find_encoding(path: Path, given: str | None = None, *, eight_bits: bool = True) -> TableFormat:
+    """Return the encoding of a text file, as its bytes say it; ReadError where they say two things, or none.
+
+    Without ``eight_bits`` it is one of Unicode, as of JSON, and lines that are not in it are for the reader to report.
+    """
+    if given is not None:
+        encoding = codecs.lookup(given).name
+        return TableFormat("utf-8-sig" if encoding == "utf-8" else encoding)
+    with path.open("rb") as file:
+        head = file.read(64)
+    for mark, encoding in _MARKS.items():
+        if head.startswith(mark):
+            return TableFormat(encoding)
+    if wide := _wide(head):
+        return TableFormat(wide)
+    if not eight_bits or _is_utf8(path):
+        return TableFormat("utf-8")
+    return _eight_bits(path)
+
+
+def find_separator(path: Path, encoding: str, given: str | None = None) -> TableFormat:
+    """Return how the columns of a CSV or TSV file are separated; ReadError where it may be one or another."""
+    lines, separator, _ = read_head(path, encoding)
+    separator = given or separator
+    if separator is None:
+        separator = _choose(path, {mark: _Columns(lines, mark) for mark in _CANDIDATES})
+    return TableFormat(encoding, separator)
+
+
+def read_head(path: Path, encoding: str) -> tuple[list[str], str | None, int]:
+    """Return the first lines of a table, the separator if a line ``sep=;`` of Excel names it, and the lines of that."""
+    with path.open(encoding=encoding, errors=ON_ERROR, newline="") as file:
+        text = file.read(_SAMPLE)
+        whole = not file.read(1)
+    lines = text.splitlines(keepends=True)
+    if not whole and len(lines) > 1:
+        lines.pop()  # cut in two
+    if lines and (named := re.fullmatch(r'"?sep=(.)"?[\s;,]*', lines[0].lstrip("\ufeff"), re.I)):
+        return lines[1:], named[1], 1
+    return lines, None, 0
+
+
+# -- encodings
+
+
+def _wide(head: bytes) -> str | None:
+    """Recognise UTF-16 without a byte order mark: of the letters of the first line, every other byte is NUL."""
+    half = len(head) // 2
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    if half >= 4 and odd >= 0.4 * half and even <= 0.1 * half:
+        return "utf-16-le"
+    return "utf-16-be" if half >= 4 and even >= 0.4 * half and odd <= 0.1 * half else None
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for chunk in _chunks(path):
+            decoder.decode(chunk)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _eight_bits(path: Path) -> TableFormat:
+    """Return the encoding of a text that is not all UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    valid = invalid = lines = bad_lines = 0
+    first_line = None
+    reading = _Reading()
+    for chunk in _chunks(path):
+        text = decoder.decode(chunk)
+        found = len(re.findall("[\udc80-\udcff]", text))
+        if found and first_line is None:
+            before = text[: re.search("[\udc80-\udcff]", text).start()]  # type: ignore[union-attr]
+            first_line = lines + len(re.findall("\r\n|\r|\n", before)) + 1
+        lines += len(re.findall("\r\n|\r|\n", text))
+        bad_lines += len(re.findall("[\udc80-\udcff][^\r\n]*", text))
+        invalid += found
+        valid += len(re.findall("[\x80-\ud7ff\ue000-\U0010ffff]", text))
+        reading.take(chunk.decode(WESTERN, "replace"))
+    damaged = bad_lines * _FEW <= lines and (valid or not reading.is_western)
+    if damaged or valid >= _CLEAR * invalid:
+        return TableFormat("utf-8")  # lines that are not are reported one by one
+    if not reading.is_western and invalid > valid:
+        raise ReadError(
+            path,
+            f"neither UTF-8 nor a Western European encoding: as {WESTERN} it would read {reading.example()!r}. Name "
+            "its encoding, e.g. --encoding cp1251 (Cyrillic), cp1250 (Central European), shift_jis, gbk, mac-roman or "
+            "cp850 (table=TableFormat(encoding=…)), or save it as UTF-8",
+            line=first_line,
+        )
+    if invalid < _CLEAR * valid:
+        raise ReadError(
+            path,
+            f"not in UTF-8 here, while {valid:,} characters of the file are, and {invalid:,} bytes are not: it is put "
+            "together of files in several encodings. Save it in one; or take --encoding utf-8 "
+            f"(table=TableFormat('utf-8')), which leaves out the lines that are not, or --encoding {WESTERN}, which "
+            f"reads all as that, e.g. {reading.example()!r}",
+            line=first_line,
+        )
+    return TableFormat(WESTERN, example=reading.example())
+
+
+class _Reading:
+    """Judges whether a text reads like one of a Western European language.
+
+    In such texts letters beyond ASCII are the fewer ones and stand alone or in twos, capitals begin words, and signs do
+    not stand within words. Cyrillic letters, those of Central Europe, of Asia or of other systems, read as Western
+    ones, break these rules.
+    """
+
+    _MAX = 100_000
+
+    def __init__(self) -> None:
+        self.n = self.odd = self.signs = 0
+        self.word: str | None = None
+        self.odd_word: str | None = None
+
+    def take(self, text: str) -> None:
+        """Look at a part of the text."""
+        if self.n >= self._MAX:
+            return
+        self.signs += sum(len(re.sub(r"\s", "", line)) for line in text.splitlines() if not line.isascii())
+        for found in re.finditer("[^\x00-\x7f]", text):
+            at = found.start()
+            sign, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
+            self.n += 1
+            if odd := self._is_odd(sign, before, after):
+                self.odd += 1
+            if (odd and not self.odd_word) or not self.word:
+                word = _word_at(text, at)
+                self.odd_word, self.word = self.odd_word or (word if odd else None), self.word or word
+
+    @staticmethod
+    def _is_odd(sign: str, before: str, after: str) -> bool:
+        if sign == "\ufffd":
+            return True
+        if sign.isalpha():
+            run = before.isalpha() and not before.isascii() and after.isalpha() and not after.isascii()
+            return run or (sign.isupper() and before.islower())
+        return before.isalpha() and after.isalpha() and sign not in _BETWEEN_LETTERS
+
+    @property
+    def is_western(self) -> bool:
+        """Whether at most a fifth of the letters beyond ASCII stand where such letters do not, and they are few."""
+        return 5 * self.odd <= self.n and 2 * self.n <= self.signs
+
+    def example(self) -> str:
+        """Return a word with such a letter: an odd one, if there is one."""
+        return (self.odd_word if not self.is_western else None) or self.word or ""
+
+
+def _word_at(text: str, at: int) -> str:
+    start = max(re.finditer(r"[\s,;|\"]", text[max(0, at - 30) : at]), key=lambda one: one.end(), default=None)
+    begin = max(0, at - 30) + (start.end() if start else 0)
+    end = re.search(r"[\s,;|\"]", text[at : at + 30])
+    return text[begin : at + (end.start() if end else 30)]
+
+
+# -- separators
+
+
+class _Columns:
+    """The columns that a separator would make of the first lines."""
+
+    def __init__(self, lines: Iterable[str], separator: str) -> None:
+        self.separator = separator
+        self.names: list[str] = []
+        self.rows = self.fitting = 0
+        reader = csv.reader(lines, delimiter=separator)
+        try:
+            for row in reader:
+                if not any(cell.strip() for cell in row):
+                    continue
+                if not self.names:
+                    self.names = [cell.strip().lstrip("\ufeff") for cell in row]
+                    continue
+                self.rows += 1
+                self.fitting += len(row) == len(self.names)
+                if self.rows == _SAMPLE_ROWS:
+                    break
+        except csv.Error:
+            pass  # the reader of the lines says it
+
+    @property
+    def known(self) -> bool:
+        """Whether a column has one of the usual names."""
+        return any(name.lower() in _KNOWN_COLUMNS for name in self.names)
+
+    @property
+    def share(self) -> float:
+        """Rows that have as many columns as there are names."""
+        return self.fitting / self.rows if self.rows else 1.0
+
+
+def _choose(path: Path, columns: dict[str, _Columns]) -> str:
+    usual = SEPARATORS[path.suffix.lower()]
+    several = [one for one in columns.values() if len(one.names) > 1]
+    if not several:
+        return usual
+    for some in (
+        several,
+        [one for one in several if one.known],
+        [one for one in several if one.share == 1],
+        [one for one in several if one.share >= 0.9 and all(other.share < 0.5 for other in several if other != one)],
+    ):
+        if len(some) == 1:
+            return some[0].separator
+    tabs = columns["\t"]
+    if usual == "\t" and tabs in several and tabs.share >= 0.9:
+        return usual
+    ways = " or ".join(
+        f"{_NAMES[one.separator]}s, which make {', '.join(map(repr, one.names[:4]))}"
+        f"{'…' if len(one.names) > 4 else ''} and fit {one.fitting:,} of {one.rows:,} rows"
+        for one in several
+    )
+    shown = {"\t": "'\\t'"}
+    options = " or ".join(f"--separator {shown.get(one.separator, repr(one.separator))}" for one in several)
+    raise ReadError(
+        path,
+        f"the columns may be separated by {ways}. Say which: {options} (table=TableFormat(separator=…))",
+        line=1,
+    )

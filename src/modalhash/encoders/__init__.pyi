@@ -1,0 +1,43 @@
+from .combined import CombinedTextEncoder as CombinedTextEncoder
+from .encode import (
+    Encoded as Encoded,
+    Failure as Failure,
+    encode_batch as encode_batch,
+    encode_dataset as encode_dataset,
+    encode_items as encode_items,
+    encoding_seconds as encoding_seconds,
+)
+from .encoder import (
+    READS as READS,
+    Encoder as Encoder,
+    EncoderBase as EncoderBase,
+    ItemError as ItemError,
+    State as State,
+    fit_encoder as fit_encoder,
+)
+from .huggingface import HuggingFaceImage as HuggingFaceImage, HuggingFaceText as HuggingFaceText
+from .image import ImageEncoder as ImageEncoder
+from .lookup import (
+    ENCODERS as ENCODERS,
+    QUALITIES as QUALITIES,
+    EncoderFileError as EncoderFileError,
+    default_quality as default_quality,
+    describe as describe,
+    describe_quality as describe_quality,
+    encoder_for as encoder_for,
+    encoders_of as encoders_of,
+    get_encoder as get_encoder,
+    load_encoder as load_encoder,
+    mismatch as mismatch,
+    names_module as names_module,
+    save_encoder as save_encoder,
+)
+from .names import NAMES as NAMES, NOUNS as NOUNS
+from .picture_files import (
+    PictureReader as PictureReader,
+    read_picture as read_picture,
+    read_whole_picture as read_whole_picture,
+)
+from .precomputed import Precomputed as Precomputed
+from .semantic import MultilingualE5 as MultilingualE5, UniversalSentenceEncoder as UniversalSentenceEncoder
+from .text import HashingEncoder as HashingEncoder, TfidfEncoder as TfidfEncoder

@@ -1,0 +1,63 @@
+from .audit import AuditLog as AuditLog, command_line_user as command_line_user, ids_summary as ids_summary
+from .bulk.driver import EncodedSource as EncodedSource, EncodeError as EncodeError
+from .engine import Engine as Engine, refresh as refresh
+from .items.item import (
+    Item as Item,
+    Problem as Problem,
+    ProblemCode as ProblemCode,
+    group_problems as group_problems,
+)
+from .items.lines import default_id as default_id
+from .items.photos import PictureTextReader as PictureTextReader
+from .reports.expected_quality import describe_expected as describe_expected
+from .reports.page import report_page as report_page
+from .search.confidence import Confidence as Confidence
+from .search.hits import Hit as Hit
+from .search.near_duplicates import (
+    DUPLICATE_RADIUS as DUPLICATE_RADIUS,
+    DUPLICATE_THRESHOLD as DUPLICATE_THRESHOLD,
+    DuplicateGroup as DuplicateGroup,
+)
+from .search.query import (
+    OptionValues as OptionValues,
+    QueryBatch as QueryBatch,
+    SearchOptions as SearchOptions,
+    SearchRequest as SearchRequest,
+    UnknownLabelError as UnknownLabelError,
+)
+from .search.reliability import (
+    Bin as Bin,
+    calibration_error as calibration_error,
+    pooled as pooled,
+    reliability_bins as reliability_bins,
+    reliability_svg as reliability_svg,
+)
+from .storage.backup import (
+    backup_engine as backup_engine,
+    restore_engine as restore_engine,
+    split_engine as split_engine,
+)
+from .storage.folder import EngineError as EngineError, EngineReplacedError as EngineReplacedError
+from .storage.folder_sync import (
+    EmptyFolderError as EmptyFolderError,
+    FolderSync as FolderSync,
+    Synced as Synced,
+    SyncPlan as SyncPlan,
+)
+from .storage.ingest import Added as Added
+from .storage.relabel import Relabelled as Relabelled
+from .storage.verify import Finding as Finding, verify_engine as verify_engine
+from .training.check import (
+    EncoderPlan as EncoderPlan,
+    ModalityCheck as ModalityCheck,
+    Remark as Remark,
+    SourceCheck as SourceCheck,
+    SourceFile as SourceFile,
+    TrainingPlan as TrainingPlan,
+    check_sources as check_sources,
+)
+from .training.label_check import (
+    LabelCheck as LabelCheck,
+    NoSharedLabelError as NoSharedLabelError,
+    describe_label_overlap as describe_label_overlap,
+)

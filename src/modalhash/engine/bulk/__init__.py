@@ -1,0 +1,1 @@
+"""Encoding many items into files of codes, in processes or on a Dask cluster."""

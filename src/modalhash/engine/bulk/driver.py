@@ -1,0 +1,339 @@
+"""All parts of a source encoded: in this process, in processes of this machine, or on the workers of a Dask scheduler.
+
+Parts are made as they are needed and handed out a few at a time, so that a source may be larger than the memory. A part
+whose file is there is passed over. A worker that dies costs the parts it had, which others do again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+from modalhash.core.imports import require
+from modalhash.core.progress import Callback, Reporter
+from modalhash.core.validation import check_int
+from modalhash.data import TableFormat
+from modalhash.engine.bulk.inputs import PART_SIZE, InputPart, count_inputs, list_parts, open_sources
+from modalhash.engine.bulk.task import MAX_EXAMPLES, NOTE, Coder, PartDone, encode_part
+from modalhash.engine.items.item import Problem
+from modalhash.engine.items.urls import (
+    EXTRA,
+    file_system,
+    is_remote,
+    join,
+    location,
+    names_in,
+    opened,
+    sweep_folder,
+    write_whole,
+)
+from modalhash.engine.storage.code_files import difference
+
+_PART = re.compile(r"part-(\d+)-[0-9a-f]+\.parquet")
+KIND, FORMAT = "modalhash codes", 1
+WHY = "encoding on several processes"
+RETRIES = 2
+"""How often a part whose files could not be read or written is tried again."""
+AHEAD = 3
+"""Parts per thread of the workers that are handed out."""
+PROCESSES_FROM = 2000
+"""Inputs from which on starting processes of this machine pays."""
+CHECK_SECONDS = 2.0
+LOST_SECONDS = 60.0
+"""After which a scheduler without any worker is given up."""
+
+
+_GONE = "the scheduler is gone; start it again, and run this again: it goes on from here"
+
+
+class EncodeError(ValueError):
+    """A source could not be encoded to its end; what is done is done, and the same call goes on from there."""
+
+
+@dataclass(frozen=True)
+class EncodedSource:
+    """What :meth:`modalhash.engine.Engine.encode_to` did."""
+
+    parts: int
+    """Files that were written."""
+    present: int
+    """Files that were there already."""
+    inputs: int
+    """Rows of the files that were written, one for each input."""
+    n_problems: int
+    """Those of them that have a problem instead of a code."""
+    problems: tuple[Problem, ...]
+    """The first of these problems."""
+
+
+def encode_source(
+    coder: Coder,
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    fields: Mapping[str, str] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    scheduler: Any = None,
+    workers: int | None = None,
+    part_size: int = PART_SIZE,
+    callback: Callback | None = None,
+    table: TableFormat | None = None,
+) -> EncodedSource:
+    """Encode a source into a folder of Parquet files; see :meth:`modalhash.engine.Engine.encode_to`."""
+    check_int(part_size, "part_size", at_least=1)
+    if workers is not None:
+        check_int(workers, "workers", at_least=1)
+        if scheduler is not None:
+            raise ValueError("workers is for this machine alone; a scheduler has workers of its own")
+    require("pyarrow.parquet", extra=EXTRA, why="writing codes")
+    sources, folder = open_sources(source), location(out)
+    base = None if root is None else location(root)
+    note = {
+        "kind": KIND,
+        "format": FORMAT,
+        "engine": coder.identity,
+        "sources": [one.where for one in sources],
+        "fields": dict(fields or {}),
+        "root": base,
+        "part_size": part_size,
+    }
+    _claim(folder, note)
+    run = _Run(folder, Reporter(callback), count_inputs(sources, coder.reads))
+    parts = run.missing(list_parts(sources, coder.reads, fields=fields, root=base, size=part_size, table=table))
+    first = next(parts, None)
+    if first is not None:
+        if scheduler is None and workers is None and run.total < PROCESSES_FROM:
+            workers = 1
+        with _workers(scheduler, workers) as client:
+            for done in _results(client, coder, chain([first], parts), folder, fields):
+                run.take(done)
+    return run.finish()
+
+
+@dataclass
+class _Run:
+    """What is there, what is done, and what is left."""
+
+    folder: str
+    report: Reporter
+    total: int
+    """Inputs that are to be encoded, about."""
+    parts: int = 0
+    present: int = 0
+    inputs: int = 0
+    n_problems: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    _names: dict[int, str] = field(default_factory=dict)
+    _guesses: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._there: dict[int, set[str]] = {}
+        for name in names_in(self.folder):
+            if found := _PART.fullmatch(name):
+                self._there.setdefault(int(found[1]), set()).add(name)
+
+    def missing(self, parts: Iterator[InputPart]) -> Iterator[InputPart]:
+        """Yield the parts whose files are not there; EncodeError if there are files of other inputs."""
+        for part in parts:
+            if there := self._there.pop(part.number, None):
+                if there != {part.file_name}:
+                    raise self._changed(min(there - {part.file_name}))
+                self.present += 1
+                self.total -= part.n_inputs
+                continue
+            self._names[part.number], self._guesses[part.number] = part.file_name, part.n_inputs
+            yield part
+
+    def take(self, done: PartDone) -> None:
+        """Count a part that is done."""
+        self.parts += 1
+        self.inputs += done.inputs
+        self.n_problems += done.n_problems
+        self.problems += done.examples[: MAX_EXAMPLES - len(self.problems)]
+        self.total += done.inputs - self._guesses.pop(done.part)
+        self._show()
+
+    def finish(self) -> EncodedSource:
+        """Check that every part is there and nothing else, and remove what killed workers left."""
+        if self._there:
+            raise self._changed(min(min(names) for names in self._there.values()))
+        lost = set(self._names.values()) - set(names_in(self.folder))
+        if lost:
+            raise EncodeError(
+                f"{self.folder}: {len(lost)} files were written and are not there (first: {min(lost)}). Do all workers "
+                "see the same folder? Give --out a URL or a folder that they share"
+            )
+        sweep_folder(self.folder)
+        self.total = 0  # lines that are blank were counted too
+        self._show()
+        return EncodedSource(self.parts, self.present, self.inputs, self.n_problems, tuple(self.problems))
+
+    def _show(self) -> None:
+        self.report("encode", self.inputs, max(self.total, self.inputs))
+
+    def _changed(self, name: str) -> EncodeError:
+        return EncodeError(
+            f"{self.folder}: {name} is not of these inputs: the source has changed since. Encode it into another "
+            "folder, or delete this one"
+        )
+
+
+def _claim(folder: str, note: Mapping[str, Any]) -> None:
+    """Note what the folder is for, or check that it is for this; only a folder that is empty is taken."""
+    names = names_in(folder)
+    if NOTE not in names:
+        if any(not name.startswith(".") for name in names):
+            raise EncodeError(f"{folder} is not empty and was not made by `modalhash encode`; give another folder")
+        if is_remote(folder):
+            fs, path = file_system(folder)
+            fs.makedirs(path, exist_ok=True)
+        write_whole(join(folder, NOTE), json.dumps(note, indent=1).encode() + b"\n")
+        return
+    with opened(join(folder, NOTE)) as file:
+        try:
+            before = json.loads(file.read())
+            made_by = dict(before["engine"])
+        except (ValueError, KeyError, TypeError):
+            raise EncodeError(f"{join(folder, NOTE)} is damaged; give another folder, or delete this one") from None
+    if made_by != note["engine"]:
+        raise EncodeError(
+            f"{folder} has codes of another engine ({difference(made_by, note['engine'])}); give another folder"
+        )
+    for name in ("kind", "format", "sources", "fields", "root", "part_size"):
+        if before.get(name) != note[name]:
+            raise EncodeError(
+                f"{folder} was begun with other {name.replace('_', ' ')}: {_short(before.get(name))}, not "
+                f"{_short(note[name])}; go on with those, or give another folder"
+            )
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+# -- where the work is done
+
+
+@contextmanager
+def _workers(scheduler: Any, workers: int | None) -> Iterator[Any]:
+    """Give a client of a Dask scheduler: of a given one, or of processes of this machine; None for this process."""
+    if scheduler is None and workers == 1:
+        yield None
+        return
+    distributed = require("distributed", extra=EXTRA, why=WHY)
+    if isinstance(scheduler, distributed.Client):
+        yield scheduler
+        return
+    if scheduler is not None:
+        try:
+            client = distributed.Client(str(scheduler), set_as_default=False, timeout=30)
+        except (OSError, ValueError) as error:
+            raise EncodeError(f"no scheduler answers at {scheduler}: {error}") from error
+        with client:
+            yield client
+        return
+    n = workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    with (
+        distributed.LocalCluster(
+            n_workers=n,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _results(
+    client: Any, coder: Coder, parts: Iterator[InputPart], out: str, fields: Mapping[str, str] | None
+) -> Iterator[PartDone]:
+    """Yield what became of each part, in the order in which they are done."""
+    if client is None:
+        yield from (encode_part(coder, part, out, fields) for part in parts)
+        return
+    distributed = require("distributed", extra=EXTRA, why=WHY)
+    _wait_for_workers(client)
+    # A task of its own, and not scattered data: it can be computed again when the worker that has it dies.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")  # once, whatever the number of parts
+        sent = client.submit(_same, coder, key=f"modalhash-coder-{secrets.token_hex(8)}")
+    waiting: dict[Any, InputPart] = {}
+    try:
+        while True:
+            room = AHEAD * max(1, _n_threads(client)) - len(waiting)
+            for part in islice(parts, max(0, room)):
+                future = client.submit(encode_part, sent, part, out, fields, pure=False, retries=RETRIES)
+                waiting[future] = part
+            if not waiting:
+                return
+            for future in _first_done(distributed, client, waiting):
+                part = waiting.pop(future)
+                try:
+                    yield future.result()
+                except distributed.KilledWorker as error:
+                    raise EncodeError(
+                        f"part {part.number} was given to {error.allowed_failures + 1} workers, and each died. Is "
+                        "their memory too small? Smaller parts (--part-size) take less"
+                    ) from error
+    finally:
+        client.cancel(list(waiting), force=True)
+        sent.release()
+
+
+def _n_threads(client: Any) -> int:
+    try:
+        return sum(client.nthreads().values())
+    except OSError as error:  # nobody answers
+        raise EncodeError(_GONE) from error
+
+
+def _same(value: Coder) -> Coder:
+    return value
+
+
+def _first_done(distributed: Any, client: Any, waiting: Mapping[Any, InputPart]) -> list[Any]:
+    """Wait until some parts are done, or failed, and return them; EncodeError if there is nobody left to do them."""
+    lost_since: float | None = None
+    while True:
+        try:
+            with client.as_current():
+                return list(distributed.wait(list(waiting), timeout=CHECK_SECONDS, return_when="FIRST_COMPLETED").done)
+        except TimeoutError:
+            lost = client.status != "running"
+        except CancelledError:  # of all that was handed out, when the connection breaks
+            lost = True
+        if lost:
+            raise EncodeError(_GONE)
+        if _n_threads(client):
+            lost_since = None
+        elif lost_since is None:
+            lost_since = time.monotonic()
+        elif time.monotonic() - lost_since > LOST_SECONDS:
+            raise EncodeError(
+                f"the scheduler has had no worker for {LOST_SECONDS:.0f} s; start some, and run this again: it goes on "
+                "from here"
+            )
+
+
+def _wait_for_workers(client: Any) -> None:
+    try:
+        client.wait_for_workers(1, timeout=LOST_SECONDS)
+    except TimeoutError:
+        raise EncodeError(
+            f"the scheduler at {client.scheduler.address} has no worker; start one: dask worker "
+            f"{client.scheduler.address}"
+        ) from None

@@ -1,0 +1,450 @@
+"""Folders and archives of pictures as items."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import warnings
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from modalhash.core.archives import ArchiveEntry, ArchiveError, ArchiveMember, Refusal, archive_entries, archive_stem
+from modalhash.core.imports import require
+from modalhash.core.pictures import HEAD_BYTES, RAW_SUFFIXES, TimedFile, is_heif, is_raw, open_raw, register_heif
+from modalhash.core.progress import Reporter
+from modalhash.engine.items.item import Item, OnProblem, Problem, ProblemCode
+from modalhash.store import PICTURE_TEXT
+
+# -- Which names of folders are labels: not years, numbers, those that cameras and programs give, nor hashes.
+
+MAX_NAMED = 6
+"""Names that are listed where some are no labels."""
+_WORD = re.compile(r"[^\W\d_]+")
+_CAMERA = re.compile(r"\d{3}[a-z0-9_]{5}", re.IGNORECASE)
+"""As the rule for cameras (DCF) has it: 100CANON, 101_PANA."""
+_HASH = re.compile(r"(?=.*\d)(?=.*[a-f])[0-9a-f-]{8,}", re.IGNORECASE)
+_MONTHS = frozenset({
+    "jan", "january", "feb", "february", "mar", "march", "apr", "april", "may", "jun", "june", "jul", "july",
+    "aug", "august", "sep", "sept", "september", "oct", "october", "nov", "november", "dec", "december",
+})  # fmt: skip
+_EMPTY = frozenset({
+    "album", "albums", "backup", "backups", "bilder", "dcim", "directory", "download", "downloads", "export",
+    "exported", "exports", "files", "folder", "folders", "foto", "fotos", "image", "images", "img", "imgs",
+    "import", "imported", "imports", "jpeg", "jpg", "misc", "miscellaneous", "photo", "photos", "pic",
+    "pics", "picture", "pictures", "png", "takeout", "temp", "tmp", "unnamed", "unsorted", "untitled",
+    "uploads", "various",
+})  # fmt: skip
+_FILLING = frozenset({
+    "all", "and", "android", "camera", "copy", "data", "default", "edited", "from", "google", "icloud", "my",
+    "new", "of", "old", "original", "originals", "other", "others", "raw", "sort", "sorted", "stuff",
+    "the", "to", "unknown", "upload", "whatsapp",
+})  # fmt: skip
+"""Words that say nothing next to one of the former or a number; alone they may be labels (old and new, cameras)."""
+_PHRASES = frozenset({"camera roll"})
+
+
+class FolderLabels:
+    """Makes labels of the names of folders, and remembers the names that are none.
+
+    Parameters
+    ----------
+    every
+        whether every name is a label
+
+    Examples
+    --------
+    >>> names = FolderLabels()
+    >>> names.of(["2019", "holiday"]), names.of(["DCIM", "100CANON"]), names.of(["New folder (2)"])
+    (('holiday',), (), ())
+    >>> FolderLabels(every=True).of(["2019", "holiday"])
+    ('2019', 'holiday')
+    """
+
+    def __init__(self, *, every: bool = False) -> None:
+        self._every = every
+        self._left: dict[str, None] = {}
+
+    def of(self, folders: Sequence[str]) -> tuple[str, ...]:
+        """Return the labels of a file in these folders."""
+        labels: dict[str, None] = {}
+        camera = False
+        for name in filter(None, folders):
+            camera = camera or name.casefold() == "dcim"  # what is below are the names of a camera, too
+            if self._every or not (camera or says_nothing(name)):
+                labels[name] = None
+            else:
+                self._left[name] = None
+        return tuple(labels)
+
+    def note(self) -> str | None:
+        """Say which names were not taken as labels, in one line; None if all were."""
+        if not self._left:
+            return None
+        names = list(self._left)
+        more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+        return (
+            f"not taken as labels, as names of folders that say little: {', '.join(names[:MAX_NAMED])}{more}; "
+            "labels='folders' (--labels folders) takes every name"
+        )
+
+
+def says_nothing(name: str) -> bool:
+    """Return whether the name of a folder says nothing about what is in its pictures.
+
+    Examples
+    --------
+    >>> [says_nothing(name) for name in ("2019-06", "IMG_2019", "Photos from 2019", "3f2a9c01", "2019 June")]
+    [True, True, True, True, True]
+    >>> [says_nothing(name) for name in ("2019-06 Nice", "may", "old", "camera", "facade", "n01440764")]
+    [False, False, False, False, False, False]
+    """
+    if _CAMERA.fullmatch(name) or _HASH.fullmatch(name):
+        return True
+    words = _WORD.findall(name.casefold())
+    dated = any(sign.isdigit() for sign in name)
+    nothing = _EMPTY | _FILLING | (_MONTHS if dated else frozenset())
+    known = dated or not words or not _EMPTY.isdisjoint(words) or " ".join(words) in _PHRASES
+    return known and (set(words) <= nothing or " ".join(words) in _PHRASES)
+
+
+PICTURE_SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif",
+    *RAW_SUFFIXES,
+})  # fmt: skip
+_SAMPLE_SUFFIXES = (".cls", ".json")
+"""Of files that have the labels of a picture in the tars of WebDataset."""
+
+
+def is_picture(name: str) -> bool:
+    """Return whether a file is named like a picture."""
+    return Path(name).suffix.lower() in PICTURE_SUFFIXES
+
+
+def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> Iterator[Path]:
+    """Yield files that are named like pictures, in order of their names; hidden ones are passed over."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from picture_files(path, suffixes)
+        elif path.suffix.lower() in suffixes:
+            yield path
+
+
+def picture_items(
+    folder: Path, reads: Mapping[str, str], names: FolderLabels, *, only: Container[Path] | None = None
+) -> Iterator[Item]:
+    """Yield the pictures of a folder, or some; names of its subfolders are labels, as far as they say something.
+
+    Of the folder ``photos``, ``boats/red/1.jpg`` is ``photos/boats/red/1.jpg`` with the labels boats and red.
+    """
+    if reads.get("image") != "image":
+        raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
+    name = folder.resolve().name
+    for path in picture_files(folder):
+        if only is not None and path not in only:
+            continue
+        relative = path.relative_to(folder)
+        labels = names.of(relative.parts[:-1])
+        yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
+
+
+def archive_items(archive: Path, reads: Mapping[str, str], report: OnProblem, names: FolderLabels) -> Iterator[Item]:
+    """Yield the pictures of a zip or tar as those of a folder, to be read where they lie.
+
+    Of the archive ``photos.zip``, ``boats/red/1.jpg`` is ``photos.zip/boats/red/1.jpg`` with the labels boats and red.
+    Packing the folder ``photos`` as ``photos.zip`` puts that folder into it, which is then no label.
+    """
+    if reads.get("image") != "image":
+        raise ValueError(f"{archive} has pictures, and there is no encoder that reads pictures for 'image'")
+    where, n_pictures, beside = archive.resolve(), 0, 0
+    for entry in _reported_entries(archive, report):
+        if is_picture(entry.name):
+            n_pictures += 1
+        elif entry.refusal is not Refusal.NESTED:
+            beside += entry.name.lower().endswith(_SAMPLE_SUFFIXES)
+            continue
+        item = Item(
+            "image",
+            f"{archive.name}/{entry.name}",
+            path=ArchiveMember(where, entry.name),
+            labels=archive_labels(archive.name, entry.name, names),
+            source=archive.name,
+        )
+        if entry.refusal is None:
+            yield item
+        else:
+            report(item.problem(REFUSALS[entry.refusal], entry.refusal))
+    if not n_pictures:
+        raise ValueError(f"{archive}: there are no pictures in it ({', '.join(sorted(PICTURE_SUFFIXES))})")
+    if beside:
+        reason = (
+            f"{beside:,} .cls or .json files beside its pictures are not read, as in a folder; if it is a WebDataset, "
+            "`modalhash encode` reads them"
+        )
+        report(Problem(reason, source=archive.name, id=archive.name, path=str(where)))
+
+
+REFUSALS = {
+    Refusal.OUTSIDE: ProblemCode.OUTSIDE,
+    Refusal.LINK: ProblemCode.NOT_A_FILE,
+    Refusal.ENCRYPTED: ProblemCode.UNREADABLE,
+    Refusal.NESTED: ProblemCode.NOT_A_FILE,
+}
+"""What a member that is not read is to a program."""
+
+
+def _reported_entries(archive: Path, report: OnProblem) -> Iterator[ArchiveEntry]:
+    """Yield the files of an archive; what is damaged after some of them is a problem."""
+    n = 0
+    try:
+        for entry in archive_entries(archive):
+            n += 1
+            yield entry
+    except ArchiveError as error:
+        if not n:
+            raise
+        report(Problem(error.reason, source=archive.name, path=str(archive), code=ProblemCode.UNREADABLE))
+
+
+def archive_labels(archive: str, name: str, names: FolderLabels) -> tuple[str, ...]:
+    """Return the labels of a file in an archive: the folders that it lies in, but for one named like the archive."""
+    folders = name.split("/")[:-1]
+    if folders and folders[0].lower() == archive_stem(archive).lower():
+        del folders[0]
+    return names.of(folders)
+
+
+# -- What a camera wrote into a picture, as fields of its item: when, where and with what it was taken.
+#
+# ======================  =====================================================================
+# field                   from EXIF
+# ======================  =====================================================================
+# ``taken``               ``2019-06-14T12:30:00``: DateTimeOriginal, else DateTimeDigitized, else DateTime
+# ``camera``              ``Canon EOS 70D``: Make and Model
+# ``lens``                LensModel
+# ``latitude``,           degrees, south and west negative
+# ``longitude``
+# ======================  =====================================================================
+#
+# Only the header of a file is read. A field that is broken or makes no sense is left out, and nothing here ever fails.
+
+MAX_SECONDS = 2.0
+"""For the header of one picture."""
+MAX_FIELD_LENGTH = 100
+"""Characters of a camera's or lens's name."""
+_DETAILS, _GPS = 0x8769, 0x8825
+"""Parts of EXIF that are tables of their own."""
+_MAKE, _MODEL, _CHANGED, _DIGITIZED, _ORIGINAL, _LENS = 0x010F, 0x0110, 0x0132, 0x9004, 0x9003, 0xA434
+_SEQUENTIAL = (".gz", ".tgz")
+"""Archives that are read from their start for every member."""
+
+
+def add_exif(items: Iterable[Item]) -> list[Item]:
+    """Return items with the fields that cameras wrote into their pictures, where they have no such field."""
+    return [_with_fields(item) if item.path is not None or item.data is not None else item for item in items]
+
+
+def _with_fields(item: Item) -> Item:
+    source = item.path if item.data is None else item.data
+    found = exif_fields(source)
+    return replace(item, extra={**found, **item.extra}) if found else item
+
+
+def exif_fields(source: Any) -> dict[str, Any]:
+    """Return what a camera wrote into a picture: a path, a member of an archive, or the bytes of its file.
+
+    Examples
+    --------
+    >>> exif_fields(b"no picture")
+    {}
+    """
+    try:
+        with _opened(source) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of broken EXIF and of large pictures
+            return _fields(_read_exif(file))
+    except Exception:  # a broken header can make a parser fail in any way
+        return {}
+
+
+def _opened(source: Any) -> BinaryIO:
+    if isinstance(source, ArchiveMember):
+        return io.BytesIO(b"" if source.archive.name.lower().endswith(_SEQUENTIAL) else source.read())
+    return io.BytesIO(source) if isinstance(source, bytes) else open(os.fspath(source), "rb")
+
+
+def _read_exif(file: BinaryIO) -> Any:
+    """Return the EXIF of a picture without decoding it; empty if it has none."""
+    from PIL import Image, UnidentifiedImageError
+
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if is_heif(head):
+        register_heif()
+    try:
+        opened: Any = Image.open(TimedFile(file, MAX_SECONDS))  # type: ignore[arg-type]
+    except UnidentifiedImageError:
+        if not is_raw(head):
+            raise
+        file.seek(0)
+        opened = open_raw(file)  # many cameras repeat it in the preview
+    with opened as picture:
+        if picture.format == "PNG" and "exif" not in picture.info:
+            return Image.Exif()  # it may follow the pixels, which would be decoded to look for it
+        exif = picture.getexif()
+        for part in (_DETAILS, _GPS):
+            exif.get_ifd(part)  # read while the file is open
+        return exif
+
+
+def _fields(exif: Any) -> dict[str, Any]:
+    """Return the fields that are whole, each by itself."""
+    own = exif.get_ifd(_DETAILS)
+    dates = (own.get(_ORIGINAL), own.get(_DIGITIZED), exif.get(_CHANGED))
+    place = _place(exif.get_ifd(_GPS))
+    found = {
+        "taken": next(filter(None, map(_date, dates)), None),
+        "camera": _camera(_text(exif.get(_MAKE)), _text(exif.get(_MODEL))),
+        "lens": _text(own.get(_LENS)),
+        "latitude": place and place[0],
+        "longitude": place and place[1],
+    }
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _text(value: Any) -> str:
+    """Return a name without what cannot be printed: cameras fill the rest of a field with zeros."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+    text = text.partition("\0")[0]
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:MAX_FIELD_LENGTH]
+
+
+def _camera(make: str, model: str) -> str:
+    """Return make and model, the make once.
+
+    Examples
+    --------
+    >>> _camera("Canon", "Canon EOS 70D"), _camera("NIKON CORPORATION", "NIKON D90"), _camera("Apple", "iPhone 12")
+    ('Canon EOS 70D', 'NIKON D90', 'Apple iPhone 12')
+    """
+    if make and model and not model.casefold().startswith(make.split()[0].casefold()):
+        return f"{make} {model}"
+    return model or make
+
+
+def _date(value: Any) -> str | None:
+    """Return a date of EXIF as ISO 8601 has it; None if it is none.
+
+    Examples
+    --------
+    >>> _date("2019:06:14 12:30:00"), _date("0000:00:00 00:00:00"), _date("    :  :     :  :  ")
+    ('2019-06-14T12:30:00', None, None)
+    """
+    text = _text(value).replace("-", ":").replace("/", ":").replace("T", " ")[:19]
+    with suppress(ValueError):
+        return datetime.strptime(text, "%Y:%m:%d %H:%M:%S").isoformat()
+    return None
+
+
+def _place(gps: Any) -> tuple[float, float] | None:
+    """Return latitude and longitude; None if one of them is missing or impossible, or both are 0: no fix."""
+    latitude = _degrees(gps.get(2), _text(gps.get(1)), {"N": 1, "S": -1}, 90)
+    longitude = _degrees(gps.get(4), _text(gps.get(3)), {"E": 1, "W": -1}, 180)
+    if latitude is None or longitude is None or latitude == longitude == 0:
+        return None
+    return latitude, longitude
+
+
+def _degrees(value: Any, side: str, signs: dict[str, int], most: int) -> float | None:
+    """Return an angle in degrees from degrees, minutes and seconds."""
+    with suppress(TypeError, ValueError, ArithmeticError, LookupError):
+        degrees, minutes, seconds = (float(part) for part in value)
+        angle = degrees + minutes / 60 + seconds / 3600
+        if min(degrees, minutes, seconds) >= 0 and minutes < 60 and seconds <= 60 and angle <= most:
+            return round(angle * signs[side.upper()[:1]], 6)
+    return None
+
+
+# -- Text in pictures: read once, when a picture is added, and stored with its item, where words of it are searched.
+#
+# RapidOCR reads it (extra ``ocr``); its wheel holds the models.
+
+MIN_SCORE = 0.6
+"""The least confidence of a line of text that counts."""
+MAX_PICTURE_TEXT = 2000
+"""Characters that are kept of the text in a picture."""
+MAX_SIDE = 2000
+"""Pixels of the longer side above which the reader makes a picture smaller."""
+
+Reader = Callable[[Any], str]
+"""Takes the path or the bytes of a picture, and returns the text in it."""
+
+
+class PictureTextReader:
+    """Reads the text in pictures, line by line; lines it is not sure of are left out."""
+
+    def __init__(self) -> None:
+        rapidocr = require("rapidocr", extra="ocr", why="reading the text in pictures")
+        limits = {"Global.text_score": MIN_SCORE, "Global.max_side_len": MAX_SIDE}
+        self._ocr = rapidocr.RapidOCR(params={**limits, "Global.log_level": "critical"})
+
+    def __call__(self, source: Any) -> str:
+        """Return the text in a picture, a path or the bytes of a file; empty if there is none."""
+        from modalhash.encoders import read_whole_picture
+
+        picture = np.asarray(read_whole_picture(source, at_least=MAX_SIDE))
+        found = self._ocr(np.ascontiguousarray(picture[:, :, ::-1]))  # which takes blue first
+        return "\n".join(found.txts or ())
+
+
+def reader_of(read_text: bool | Reader) -> Reader | None:
+    """Return what reads the text in pictures, if that is wanted; MissingExtraError names the extra."""
+    if callable(read_text):
+        return read_text
+    return PictureTextReader() if read_text else None
+
+
+def with_picture_text(items: Sequence[Item], read: Reader, progress: Reporter | None = None) -> list[Item]:
+    """Return items of pictures with the text that is in them; those that have such a field keep it.
+
+    A picture in which nothing can be read has no text; if the reader fails, a warning tells.
+    """
+    done, failures = [], []
+    for number, item in enumerate(items, 1):
+        if PICTURE_TEXT not in item.extra:
+            content = item.content
+            try:
+                text = read(content.read() if isinstance(content, ArchiveMember) else content)
+            except (MemoryError, KeyboardInterrupt):
+                raise
+            except Exception as error:  # a model of another package, which an odd picture can make fail in any way
+                failures.append(f"{item.id}: {error}")
+                text = ""
+            if text := shortened(text):
+                item = replace(item, extra={**item.extra, PICTURE_TEXT: text})
+        done.append(item)
+        if progress is not None:
+            progress("read text", number, len(items))
+    if failures:
+        text = f"the text in {len(failures):,} pictures could not be read; the first: {failures[0]}"
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return done
+
+
+def shortened(text: str) -> str:
+    """Return a text as it is stored: lines without what cannot be printed, up to the limit."""
+    printable = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
+    lines = (" ".join(line.split()) for line in printable.split("\n"))
+    return "\n".join(line for line in lines if line)[:MAX_PICTURE_TEXT].rstrip()
+
+
+def searching_text(fields: Iterable[str]) -> list[str]:
+    """Return the names of searched fields with that of the text in pictures."""
+    return list(dict.fromkeys([*fields, PICTURE_TEXT]))

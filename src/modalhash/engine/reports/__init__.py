@@ -1,0 +1,1 @@
+"""What an engine reports about itself."""

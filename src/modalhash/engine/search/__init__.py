@@ -1,0 +1,1 @@
+"""A search: queries to codes, a shortlist, its order, words, confidence."""

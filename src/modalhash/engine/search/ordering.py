@@ -1,0 +1,248 @@
+"""The order of a shortlist: by refinement vectors where items have them, by Hamming distance where not.
+
+The score of an item is the inner product of its posterior and the query's, to which the agreement of their codes is
+added: codes are made by other functions than posteriors, and both together know more than either. Where the encoders of
+query and item share a space, the cosine of their meanings is added across modalities; a query of which no label is
+known is ordered by it alone. For items of the
+query's own modality the cosine of the embeddings is added too, and those that are nearly equal to the query come before
+all others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the
+shortlist; the others are ordered among the remaining places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from modalhash.core.codes import pack_signs
+from modalhash.core.typing import Array, Codes
+from modalhash.engine.search.refinement import EMBEDDING_DIMENSIONS, STEP, Refinement
+from modalhash.index import HammingIndex, Index, VectorTable, merge_sources
+from modalhash.store import Revision, Store
+
+CODE_WEIGHT = 0.1
+"""Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
+MEANING_WEIGHT = 0.15
+"""Of the cosine of meanings in addition to the inner product of posteriors, across modalities: chosen on training
+items, benchmarks/quality/photos.py."""
+EMBEDDING_WEIGHT = 0.05
+"""Of the cosine of embeddings beside the inner product of posteriors, within a modality."""
+NEAR_DUPLICATE = 0.995
+"""Cosine from which an item of the query's modality counts as the same thing."""
+DUPLICATE_SCORE = 10.0
+"""What is added to the cosine of near-duplicates, so that their score is above any other."""
+SKETCH_SHORTLIST, MAX_SKETCH_SHORTLIST = 64, 1024
+"""Items of the query's modality that its sketch adds to the shortlist, and the most with ties."""
+SHARED_LABELS = 5
+"""Labels that are named as shared, at most."""
+CLEAR_LABEL, CLEAR_SHARE = 0.25, 0.5
+"""What a posterior says at least of a label that it clearly has: by itself, and as a share of its largest value."""
+
+
+class Ranked(NamedTuple):
+    """A shortlist in its order."""
+
+    numbers: Array
+    distances: Array
+    scores: Array
+    """NaN for items that no score orders."""
+    by_code: Array
+    """Whether the code found the item."""
+    by_features: Array
+    """Whether the sketch found it."""
+
+
+class Ranker:
+    """The refinement vectors and sketches of all items of an engine, and the order they give."""
+
+    def __init__(
+        self, refinement: Refinement, class_names: Sequence[str], *, folder: Path | None, n_threads: int | None = None
+    ) -> None:
+        self.refinement = refinement
+        self._class_names = class_names
+        self.vectors = VectorTable(vector_width(refinement), folder=folder)
+        self.sketches = HammingIndex(EMBEDDING_DIMENSIONS, n_threads=n_threads)
+        self._revision: Revision | None = None
+        self._last_added = 0
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision that was reached; behind that of the index where a store failed in between."""
+        return self._revision
+
+    def resume(self, revision: Revision) -> None:
+        """Go on from a revision of the store, of which :attr:`vectors` and :attr:`sketches` were filled elsewhere."""
+        self._revision, self._last_added = revision, self.vectors.last_id
+
+    def refresh(self, store: Store, until: Revision) -> None:
+        """Take in what was added to and removed from a store since the last call. One caller at a time.
+
+        If the store fails halfway, the next call goes on where this one stopped.
+        """
+        since = self._revision
+        if since == until:
+            return
+        if since is not None:
+            gone = store.removed(since, until)
+            self.vectors.remove(gone)
+            self.sketches.remove(gone, missing="ignore")
+        for numbers, groups, vectors, present in store.refinements(since=since, until=until):
+            present &= numbers > self._last_added
+            numbers, groups, vectors = numbers[present], groups[present], vectors[present, : self.vectors.width]
+            self.vectors.add(numbers, vectors, group=groups)
+            embedded = self._embedding(vectors).any(axis=1)  # one without any known feature is near nothing
+            self.sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
+            self._last_added = max(self._last_added, *numbers[-1:].tolist(), 0)
+        self._revision = until
+
+    def similar(self, vector: Array, group: int, k: int) -> Array:
+        """Return the numbers of items in a group whose features are nearest to the query's, with ties."""
+        if not self._embedding(vector).any():
+            return np.empty(0, np.int64)
+        k = max(k, SKETCH_SHORTLIST)
+        hits = self.sketches.shortlist(self._sketch(vector[None]), k, most=max(k, MAX_SKETCH_SHORTLIST), group=group)
+        return hits[0][0]
+
+    def near_in_meaning(self, vector: Array, groups: Sequence[int] | None, k: int) -> Array:
+        """Return the numbers of items, of some groups or of all, whose meaning is nearest to the query's."""
+        part = self.refinement.meaning_values
+        if part.start == part.stop or not vector[part].any():
+            return np.empty(0, np.int64)
+        numbers = self.vectors.numbers(groups)
+        if len(numbers) <= k:
+            return numbers
+        products = self.vectors.find(numbers).dots(vector, part.start, part.stop)
+        return np.sort(numbers[np.argpartition(-products, k)[:k]])
+
+    def rank(
+        self,
+        code: Codes,
+        vector: Array,
+        numbers: Array,
+        distances: Array,
+        index: Index,
+        *,
+        own_group: int | None,
+        similar: Array,
+    ) -> Ranked:
+        """Return a shortlist, together with the numbers of ``similar`` items, in the order of its vectors."""
+        if len(similar):
+            near = index.distances(code, similar)
+            numbers, distances, by_code, by_features = merge_sources((numbers, distances), (similar, near))
+        else:
+            by_code, by_features = np.ones(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
+        scores = self.scores(vector, numbers, 1 - 2 * distances / index.n_bits, own_group)
+        order = _order_scored(scores)
+        return Ranked(numbers[order], distances[order], scores[order], by_code[order], by_features[order])
+
+    def scores(self, vector: Array, numbers: Array, agreement: Array, own_group: int | None) -> Array:
+        """Return the scores of items, float64; NaN without a vector, or of another modality without posteriors.
+
+        Parameters
+        ----------
+        vector : of the query
+        numbers : of the items
+        agreement : of their codes with the query's, from −1 to 1
+        own_group : the group of items whose embeddings count, those of the query's modality; None for none
+        """
+        found = self.vectors.find(numbers)
+        all_present = len(found.rows) == len(numbers)
+        n = self.refinement.n_posterior
+        if own_group is None:
+            products, cosines = found.dots(vector, 0, n), None
+        else:
+            products, cosines = found.dots_and_cosines(vector, n, n + EMBEDDING_DIMENSIONS)
+        values = np.full(len(found.rows), np.nan)
+        labels_known = bool(n) and (own_group is not None or bool(vector[:n].any()))
+        if labels_known:
+            agreeing = agreement if all_present else agreement[found.present]
+            values = products * self.refinement.posterior_step**2 + CODE_WEIGHT * agreeing
+        own_values = values if labels_known else np.zeros(len(found.rows))
+        part = self.refinement.meaning_values
+        if vector[part].any():
+            meaning = found.dots(vector, part.start, part.stop) * STEP**2
+            own_values = values if labels_known else meaning
+            values = values + MEANING_WEIGHT * meaning if labels_known else meaning
+        if cosines is not None:
+            mixed = own_values + EMBEDDING_WEIGHT * cosines if labels_known else (own_values + cosines) / 2
+            own = np.where(cosines >= NEAR_DUPLICATE, DUPLICATE_SCORE + cosines, mixed)
+            values = np.where(found.groups == own_group, own, values)
+        if all_present:
+            return values
+        scores = np.full(len(numbers), np.nan)
+        scores[found.present] = values
+        return scores
+
+    def shared_labels(self, vector: Array, numbers: Array) -> list[tuple[str, ...]]:
+        """Return for each item the labels that its posterior and the query's both clearly have, the clearest first."""
+        shared: list[tuple[str, ...]] = [()] * len(numbers)
+        if not self.refinement.knows_labels:
+            return shared
+        found = self.vectors.find(numbers)
+        scores = self.refinement.label_scores(np.concatenate([vector[None], found.vectors()]))
+        clear = clear_labels(scores, CLEAR_LABEL, CLEAR_SHARE)
+        rows, labels = np.nonzero(clear[1:] & clear[0])
+        if not len(rows):
+            return shared
+        own, theirs = scores[0], scores[1:]
+        clearest = np.lexsort((labels, -own[labels] * theirs[rows, labels], rows))
+        positions = np.flatnonzero(found.present)[rows[clearest]]
+        for position, label in zip(positions.tolist(), labels[clearest].tolist(), strict=True):
+            shared[position] = (*shared[position], self._class_names[label])[:SHARED_LABELS]
+        return shared
+
+    def _embedding(self, vectors: Array) -> Array:
+        n = self.refinement.n_posterior
+        return vectors[..., n : n + EMBEDDING_DIMENSIONS]
+
+    def _sketch(self, vectors: Array) -> Codes:
+        return pack_signs(self._embedding(vectors))
+
+
+def _order_scored(scores: Array) -> Array:
+    """Return the order of items by falling score, equal ones as they come; those without one keep their place."""
+    unscored = np.isnan(scores)
+    if not unscored.any():
+        return np.argsort(-scores, kind="stable")
+    scored = np.flatnonzero(~unscored)
+    order = np.arange(len(scores))
+    order[scored] = scored[np.argsort(-scores[scored], kind="stable")]
+    return order
+
+
+def clear_labels(scores: Array, least: float, share: float) -> Array:
+    """Return which labels rows of label scores clearly have: at least ``least`` and a share of the row's largest."""
+    clear: Array = scores >= np.maximum(least, share * scores.max(axis=1, initial=0, keepdims=True))
+    return clear
+
+
+def vector_width(refinement: Refinement) -> int:
+    """Return the number of values that a table keeps of each vector: cache lines of 64 that hold the longest."""
+    longest = max((refinement.width(name) for name in refinement.components), default=0)
+    return 64 * max(1, -(-longest // 64))
+
+
+def pad(vector: Array, width: int) -> Array:
+    """Return a vector with zeros after its values."""
+    padded = np.zeros(width, dtype=vector.dtype)
+    padded[: len(vector)] = vector
+    return padded
+
+
+def competition_ranks(scores: Array, distances: Array) -> list[int]:
+    """Return ranks from 1 of hits in their order: equal hits have equal ranks, and the next one counts them all.
+
+    Examples
+    --------
+    >>> competition_ranks(np.array([0.9, 0.9, 0.4]), np.array([2, 3, 2]))
+    [1, 1, 3]
+    """
+    plain = np.isnan(scores)
+    tied = (scores[1:] == scores[:-1]) | (plain[1:] & plain[:-1] & (distances[1:] == distances[:-1]))
+    places = np.arange(1, len(scores) + 1)
+    places[1:][tied] = 0  # a tie has the place of its first
+    ranks: list[int] = np.maximum.accumulate(places).tolist()
+    return ranks

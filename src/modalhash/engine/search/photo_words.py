@@ -1,0 +1,332 @@
+r"""Words as queries in an engine that has pictures and no texts.
+
+No text was learned from, so words are read in two ways. A word that names a label, or means the same as its name, is
+searched as that label: its posterior is that of an item with this label. And where the encoder of the pictures shares
+a space with one of texts (:mod:`modalhash.engine.search.refinement`), all words together are a place in it, near to
+pictures that show what they say. Codes are predicted from both, by a least squares fit to the pictures that were
+learned from.
+
+A query may ask for several things at once, ``snowy mountains``: each label that it names is a part of it, and so are
+all words together if some name no label. A picture is as certain as the part that
+it matches least.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from modalhash.core.codes import pack_signs, unpack_signs
+from modalhash.core.linalg import unit_rows
+from modalhash.core.typing import Array, Codes
+from modalhash.data import label_matrix
+from modalhash.engine.search.query import QueryBatch, QueryPart, check_words
+from modalhash.engine.search.refinement import Refinement
+
+if TYPE_CHECKING:
+    from modalhash.encoders import Encoder
+
+
+# -- Labels for texts that have none: those whose names they contain.
+#
+# Photos in folders ``boat/`` and ``beach/`` have labels that are words, and a text with the word *boats* is about one
+# of them. A label is given to a text where a word of its name stands in the text, singular or plural; or, if the text
+# encoder can tell which words mean about the same (:attr:`~modalhash.encoders.EncoderBase.same_meaning`), a word whose
+# meaning is nearest to that word's: then *Himmel* has the label ``sky`` too. Which words of a name count, and how near
+# a meaning has to be, was chosen on folds: benchmarks/quality/without_labels.py.
+#
+# Such labels are weak: a text may name a thing that it is not about. They are learned from and nothing else. Items keep
+# the labels that they were given, and searches and filters see those alone.
+
+WORD = re.compile(r"[^\W\d_]+")
+MIN_LETTERS = 3
+"""Shorter words of a name do not count: *in*, *&*, *of* stand in any text."""
+WORDS_AT_ONCE = 64
+"""Words that an encoder is given at once."""
+MAX_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class NamedLabels:
+    """What :func:`find_named_labels` found."""
+
+    labels: list[tuple[str, ...]]
+    """Of each text, in the order of the names."""
+    words: Mapping[str, tuple[str, ...]]
+    """Words of the texts, and the labels that they stand for."""
+    likeness: Mapping[str, float] = field(default_factory=dict)
+    """Of words that are read by their meaning, the cosine with the word of the label."""
+
+    def to_config(self) -> dict[str, Any]:
+        """Return how many texts have labels, how many labels there are, and the most frequent ones with a word each."""
+        counts = Counter(label for some in self.labels for label in some)
+        frequent = [label for label, _ in counts.most_common(MAX_EXAMPLES)]
+        shown = [next(word for word, some in self.words.items() if label in some) for label in frequent]
+        return {
+            "texts": len(self.labels),
+            "labelled": sum(map(bool, self.labels)),
+            "labels": len(counts),
+            "examples": {label: [word, counts[label]] for label, word in zip(frequent, shown, strict=True)},
+        }
+
+
+def find_named_labels(texts: Sequence[str], names: Iterable[str], encoder: Encoder | None = None) -> NamedLabels:
+    """Return for each text the labels that its words name.
+
+    Parameters
+    ----------
+    texts : without labels
+    names : of the labels
+    encoder : of the texts; one that knows which words mean about the same finds those as well
+
+    Examples
+    --------
+    >>> find_named_labels(["two boats on a lake", "ein Haus"], ["boat", "lakes & rivers"]).labels
+    [('boat', 'lakes & rivers'), ()]
+    """
+    names = list(dict.fromkeys(names))
+    by_word: dict[str, list[str]] = {}
+    for name in names:
+        for word in _name_words(name):
+            by_word.setdefault(word, []).append(name)
+    words_of = [list(dict.fromkeys(WORD.findall(text.casefold()))) for text in texts]
+    frequency = Counter(word for words in words_of for word in words)
+    vocabulary = [word for word, _ in frequency.most_common()]
+    stands_for = {word: [singular(word)] if singular(word) in by_word else [] for word in vocabulary}
+    likeness = {}
+    for word, (near, cosine) in _nearest(vocabulary, list(by_word), encoder).items():
+        if not stands_for[word]:
+            likeness[word] = cosine
+        stands_for[word].append(near)
+    order = {name: number for number, name in enumerate(names)}
+    found = {
+        word: tuple(sorted({name for one in some for name in by_word[one]}, key=order.__getitem__))
+        for word, some in stands_for.items()
+        if some
+    }
+    labels = [
+        tuple(sorted({name for word in words for name in found.get(word, ())}, key=order.__getitem__))
+        for words in words_of
+    ]
+    return NamedLabels(labels, found, likeness)
+
+
+def singular(word: str) -> str:
+    """Return a word without the plural that English has, in one form for comparing; other words may lose an s.
+
+    Examples
+    --------
+    >>> [singular(word) for word in ("boats", "cities", "churches", "glass", "bus", "sea")]
+    ['boat', 'city', 'church', 'glass', 'bus', 'sea']
+    """
+    word = word.casefold()
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("ches", "shes", "xes", "sses")):
+        return word[:-2]
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _name_words(name: str) -> list[str]:
+    """Return the words of a label's name that count."""
+    return list(dict.fromkeys(singular(word) for word in WORD.findall(name) if len(word) >= MIN_LETTERS))
+
+
+def _nearest(words: Sequence[str], targets: Sequence[str], encoder: Encoder | None) -> dict[str, tuple[str, float]]:
+    """Return the target nearest in meaning to each word that has one near enough, and the cosine."""
+    encoder = getattr(encoder, "sentences", encoder)  # of an encoder that joins one with counted words
+    least = getattr(encoder, "same_meaning", None)
+    if encoder is None or least is None or not words or not targets:
+        return {}
+    goals, near = _vectors(encoder, targets), {}
+    for start in range(0, len(words), WORDS_AT_ONCE):
+        some = words[start : start + WORDS_AT_ONCE]
+        cosines = _vectors(encoder, some) @ goals.T
+        for word, best, row in zip(some, cosines.argmax(axis=1).tolist(), cosines, strict=True):
+            if row[best] >= least:
+                near[word] = targets[best], float(row[best])
+    return near
+
+
+def _vectors(encoder: Encoder, words: Sequence[str]) -> np.ndarray[Any, Any]:
+    parts = [encoder.encode(words[start : start + WORDS_AT_ONCE]) for start in range(0, len(words), WORDS_AT_ONCE)]
+    return unit_rows(np.vstack([part.toarray() if hasattr(part, "toarray") else part for part in parts]))
+
+
+TEXT = "text"
+"""The modality of words as a query; no item is of it."""
+N_SUGGESTED, N_GOOD, SUGGESTED, ALIKE = 12, 5, 0.45, 0.5
+"""Words that are suggested, at most; the pictures that each has to find; their least cosine; and the cosine from which
+two words are alike."""
+MAX_LABELS = 3
+"""Labels that are parts of a query each, at most: a text that names more of them is read as a whole."""
+UNLIKE = 0.5
+"""The cosine of words at which one is not read as the other at all."""
+RIDGE = 1e-2
+"""Of the fit of codes, as a share of the mean square of the values that they are predicted from."""
+
+
+@dataclass(frozen=True)
+class PhotoWords:
+    """Reads words; made by :func:`words_for` and :func:`learn_word_codes`."""
+
+    encoder: Encoder | None
+    """Of texts, in the space of the pictures; None where there is none, and then labels alone are understood."""
+    class_names: Sequence[str]
+    """The labels that were learned from."""
+    refinement: Refinement
+
+    def read(self, texts: Sequence[str]) -> QueryBatch:
+        """Return words as queries."""
+        check_words(texts)
+        named = find_named_labels(texts, self.class_names, self.encoder)
+        labels = label_matrix(named.labels, self.class_names)
+        features = None if self.encoder is None else self.encoder.encode(list(texts))
+        vectors = word_vectors(self.refinement, labels, features)
+        known = np.array([float(bool(own)) for own in named.labels])
+        said: list[dict[str, str]] = [_said(text, named.words) for text in texts]
+        if self.encoder is not None:
+            understood = getattr(self.encoder, "known", lambda batch: np.ones(len(batch)))
+            known = np.maximum(known, understood(texts))
+            said = [{**_read_as(self.encoder, text), **own} for text, own in zip(texts, said, strict=True)]
+        return QueryBatch(
+            TEXT,
+            word_codes(self.refinement, vectors),
+            vectors=list(vectors),
+            known=known,
+            familiarity=known,
+            texts=list(texts),
+            read_as=said,
+            parts=[self._parts(text, named, labels[row], vectors[row]) for row, text in enumerate(texts)],
+        )
+
+    def _parts(self, text: str, named: NamedLabels, labels: Array, vector: Array) -> tuple[QueryPart, ...]:
+        """Return what a text asks for: each label that it names, and all of it if some of its words name none.
+
+        A text that names many labels, such as a caption, is one part.
+        """
+        columns = np.flatnonzero(labels)
+        if len(columns) > MAX_LABELS and self.encoder is not None:
+            columns = columns[:0]
+        words = [word for word in WORD.findall(text.casefold()) if len(word) >= MIN_LETTERS]
+        whole = self.encoder is not None and (not len(columns) or any(word not in named.words for word in words))
+        rows = np.repeat(vector[None], len(columns) + whole, axis=0)
+        rows[:, : self.refinement.n_posterior] = 0
+        each = np.zeros((len(columns), len(labels)), dtype=bool)
+        each[np.arange(len(columns)), columns] = True
+        if len(columns):
+            rows[: len(columns), : self.refinement.n_posterior] = self.refinement.label_posteriors(each)
+        names = [*(self.class_names[column] for column in columns.tolist()), *([None] * whole)]
+        sure = [1.0 if name is None else _how_sure(name, words, named) for name in names]
+        return tuple(map(QueryPart, word_codes(self.refinement, rows), rows, names, sure))
+
+
+def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str]) -> Encoder | None:
+    """Return the encoder that reads words for pictures of another: its own, or the one given, if both share a space."""
+    from modalhash.encoders import NOUNS
+
+    space = getattr(image, "space", None)
+    if space is None:
+        return None
+    make = getattr(image, "text_encoder", None)
+    encoder = None if make is None else make()
+    if encoder is None:
+        encoder = given if getattr(given, "space", None) == space else None
+    if encoder is None:
+        return None
+    try:
+        encoder.fit([*NOUNS, *class_names]).encode(list(NOUNS))
+    except ValueError:  # an encoder from outside the package may refuse these
+        return None
+    return encoder
+
+
+def suggest_words(refinement: Refinement, pictures: Array, labels: Counter[str]) -> list[str]:
+    """Return words that find something: frequent labels or, without labels, nouns that find pictures by their names.
+
+    Both are everyday nouns; those that mean about the same are named once.
+
+    Parameters
+    ----------
+    pictures : refinement vectors of pictures
+    labels : how many items have each label
+    """
+    from modalhash.encoders import NOUNS
+
+    if labels:
+        return [label for label, _ in labels.most_common() if label.casefold() in NOUNS][:N_SUGGESTED]
+    if refinement.meaning is None or not len(pictures):
+        return []
+    part = refinement.meaning_values
+    encoder = refinement.encoders[TEXT]
+    nouns = refinement.meaning.vectors(TEXT, encoder, encoder.encode(list(NOUNS))).astype(np.float32) / 127
+    cosines = np.sort(nouns @ (pictures[:, part].astype(np.float32) / 127).T, axis=1)[:, -N_GOOD:]
+    chosen: list[int] = []
+    for row in np.argsort(-cosines.mean(axis=1), kind="stable").tolist():
+        if cosines[row, 0] < SUGGESTED or len(chosen) == N_SUGGESTED:
+            break
+        if not chosen or float((nouns[chosen] @ nouns[row]).max()) < ALIKE:
+            chosen.append(row)
+    return [NOUNS[row] for row in chosen]
+
+
+def word_vectors(refinement: Refinement, labels: Array, features: Any) -> Array:
+    """Return refinement vectors of words, int8, from the labels they name (words, labels) and their features."""
+    width = max(refinement.width(name) for name in refinement.components)
+    vectors = np.zeros((len(labels), width), dtype=np.int8)
+    if refinement.knows_labels:
+        vectors[:, : refinement.n_posterior] = refinement.label_posteriors(labels)
+    if refinement.meaning is not None and features is not None:
+        meaning = refinement.meaning.vectors(TEXT, refinement.encoders[TEXT], features)
+        vectors[:, refinement.meaning_values] = meaning
+    return vectors
+
+
+def word_codes(refinement: Refinement, vectors: Array) -> Codes:
+    """Return the codes that pictures with such vectors mostly have."""
+    assert refinement.word_codes is not None
+    return pack_signs(_first_parts(refinement, vectors) @ refinement.word_codes)
+
+
+def learn_word_codes(refinement: Refinement, vectors: Array, codes: Codes, n_bits: int) -> Refinement:
+    """Return a refinement that also predicts codes from vectors; ``vectors`` and ``codes`` are of pictures."""
+    known = _first_parts(refinement, vectors)
+    gram = known.T @ known
+    gram[np.diag_indices(len(gram))] += RIDGE * np.trace(gram) / len(gram)
+    weights = np.linalg.solve(gram, known.T @ unpack_signs(codes, n_bits).astype(np.float64))
+    return replace(refinement, word_codes=weights.astype(np.float32))
+
+
+def _first_parts(refinement: Refinement, vectors: Array) -> Array:
+    """Return the posterior and the meaning of vectors, and a 1."""
+    posterior = vectors[:, : refinement.n_posterior] * refinement.posterior_step
+    meaning = vectors[:, refinement.meaning_values] / 127
+    return np.hstack([posterior, meaning, np.ones((len(vectors), 1))])
+
+
+def _said(text: str, words: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return which words of a text were read as labels that are written in another way."""
+    own = {form: words[form.casefold()] for form in WORD.findall(text) if form.casefold() in words}
+    return {form: names[0] for form, names in own.items() if not any(_names(form, name) for name in names)}
+
+
+def _how_sure(label: str, words: Sequence[str], named: NamedLabels) -> float:
+    """Return how sure it is that words mean a label: 1 by its name, by their meaning the more the nearer it is."""
+    cosines = [named.likeness.get(word, 1.0) for word in words if label in named.words.get(word, ())]
+    return float(np.clip((max(cosines, default=1.0) - UNLIKE) / (1 - UNLIKE), 0, 1))
+
+
+def _names(word: str, label: str) -> bool:
+    """Return whether a word is in the name of a label, singular or plural."""
+    return singular(word) in map(singular, WORD.findall(label.casefold()))
+
+
+def _read_as(encoder: Encoder, text: str) -> dict[str, str]:
+    """Return which words of a text an encoder reads as others, because it knows these."""
+    read = getattr(encoder, "read_as", None)
+    return {} if read is None else {word: other for word, other in read([text])[0].items() if not _names(word, other)}

@@ -1,0 +1,1 @@
+"""An engine's folder and store: layout, adding items, snapshots, backups, verification."""

@@ -1,0 +1,352 @@
+"""Backups of engines: one archive of one moment, made while the engine is in use, and an engine made of it again.
+
+An archive is a tar file. Its first member, ``backup.json``, lists the others with their sizes and digests; these are
+the files of the engine's folder (:mod:`modalhash.engine.storage.folder`), of ``media/`` those that its items have.
+"""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import tarfile
+import warnings
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice, pairwise
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from modalhash.core import files as _config
+from modalhash.core.files import (
+    abandoned_folders,
+    link_tree,
+    scratch_folder,
+    sha256_of,
+    sweep,
+    temporary_files,
+    write_atomically,
+)
+from modalhash.engine.items.item import HOME, ItemFiles
+from modalhash.engine.search.confidence import FILE as CONFIDENCE
+from modalhash.engine.search.refinement import FILE as REFINEMENT
+from modalhash.engine.storage.folder import (
+    CONFIG,
+    ENCODERS,
+    ITEMS,
+    MEDIA,
+    MODEL,
+    SYNCED,
+    EngineError,
+    Generation,
+    new_folder,
+    new_generation,
+    read_config,
+    recover_engine,
+    write_config,
+)
+from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store, has_schema
+from modalhash.store import Record, SqliteStore, StoreError
+
+if TYPE_CHECKING:
+    from modalhash.engine.engine import Engine
+
+
+FORMAT = 1
+KIND = "modalhash backup"
+CONTENTS = "backup.json"
+MAX_CONTENTS = 2**28
+"""The most bytes of the list of members: about two million of them."""
+_PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE, SYNCED)
+_ATTEMPTS = 3
+_MOVED_TOGETHER = 10_000
+"""Items that are put into a database in one transaction."""
+
+
+def backup_engine(folder: str | Path, file: str | Path, *, database: str | None = None) -> None:
+    """Write an engine as it is at this moment into one archive, while others go on using it.
+
+    Parameters
+    ----------
+    folder : of the engine
+    file : to be written, whole or not at all; compressed if its name ends in ``.gz`` or ``.tgz``
+    database : the URL of its database, if its items are in one, instead of that of the variable which it names
+
+    Notes
+    -----
+    Items in a database are in the archive as in any other: as a file, which :func:`restore_engine` puts where it is
+    told to.
+
+    A warning tells of items that are damaged, or whose saved picture is missing; they are in the archive as they are.
+    """
+    folder, file = Path(folder), Path(file)
+    recover_engine(folder)
+    beside = file.absolute().parent
+    left = [path for path in abandoned_folders(beside) if not has_schema(path)]  # of backups that were killed
+    sweep([*left, *temporary_files(beside)])
+    while True:
+        generation = Generation(folder)
+        with scratch_folder(file) as scratch:
+            stage = scratch / "new"
+            try:
+                missing = _stage(folder, stage, database)
+            except (OSError, EngineError, StoreError):
+                if generation.is_current():
+                    raise
+                continue
+            if not generation.is_current():
+                continue  # another engine took its place meanwhile
+            found = _damage(folder, stage, database) + [f"{uri} is missing" for uri in missing]
+            for ending in ("-wal", "-shm"):
+                (stage / f"{ITEMS}{ending}").unlink(missing_ok=True)
+            write_atomically(file, partial(_write_archive, stage, compress=file.suffix in (".gz", ".tgz")))
+            break
+    if found:
+        text = f"{folder} is damaged, and so is its backup: {found[0]} ({len(found)} in all; see modalhash verify)"
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def restore_engine(
+    file: str | Path,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    store: str | None = None,
+    store_variable: str | None = None,
+) -> None:
+    """Make an engine of an archive that :func:`backup_engine` wrote; its folder appears when it is whole.
+
+    Every file is compared with its digest, and nothing is written outside the folder. The engine has a generation of
+    its own, so that whoever has one open that it replaces notices.
+
+    Parameters
+    ----------
+    file : the archive
+    folder : to be made
+    overwrite : replace an engine that is there, with the pictures saved in it
+    store, store_variable : where the items go, as for :meth:`Engine.train`
+    """
+    file, folder = Path(file), Path(folder)
+    with (
+        create_store(folder, store, variable=store_variable) as place,
+        new_folder(folder, overwrite=overwrite, keep_media=False) as fresh,
+    ):
+        try:
+            with tarfile.open(file, "r:*") as archive:
+                _extract(archive, fresh, file)
+        except EngineError:
+            raise
+        except (tarfile.TarError, EOFError, OSError, ValueError, LookupError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise EngineError(f"{file} is no backup, or is damaged: {error}") from error
+        config = read_config(fresh)
+        if place.kind != SQLITE:
+            _move_items(fresh, config, place, ItemFiles.of(folder, config, relative=False))
+        write_config(fresh, {**config, **place.to_config(), "generation": new_generation()})
+
+
+def _move_items(fresh: Path, config: Mapping[str, Any], place: StoreLocation, files: ItemFiles) -> None:
+    """Put the items of a restored engine into a database."""
+    fields = config["searched_fields"]
+    with (
+        SqliteStore(fresh / ITEMS, read_only=True) as source,
+        place.create(fresh, n_bits=source.n_bits, searched_fields=fields, model=config["model"]) as target,
+    ):
+        records = source.scan()
+        while batch := list(islice(records, _MOVED_TOGETHER)):
+            target.add(replace(record, uri=files.whole(record.uri)) for record in batch)
+    for ending in ("", "-wal", "-shm"):
+        (fresh / f"{ITEMS}{ending}").unlink(missing_ok=True)
+
+
+# -- writing
+
+
+def _damage(folder: Path, stage: Path, database: str | None) -> list[str]:
+    """Return what is wrong with the items of a backup; a database has its checksums itself."""
+    place = StoreLocation.of(read_config(folder), database=database)
+    with SqliteStore(stage / ITEMS, read_only=True) as copy:
+        found = copy.damage()
+    if place.kind != SQLITE:
+        with place.open(folder, read_only=True) as store:
+            found += store.damage()
+    return found
+
+
+def _stage(folder: Path, stage: Path, database: str | None) -> list[str]:
+    """Copy an engine with the store of one moment, and what its items have; return the saved pictures that are missing.
+
+    Pictures are never changed, but may be deleted at any time. Those that were there before the store was copied have a
+    second name in the stage by then; where one that came in between is gone already, the store is copied anew.
+    """
+    place = StoreLocation.of(read_config(folder), database=database)
+    stage.mkdir()
+    for name in _PARTS:
+        if (folder / name).is_dir():
+            shutil.copytree(folder / name, stage / name)
+        elif (folder / name).exists():
+            shutil.copy2(folder / name, stage / name)
+    write_config(stage, {name: value for name, value in read_config(stage).items() if name != "store"})
+    used: set[str] = set()
+    for _ in range(_ATTEMPTS):
+        link_tree(folder / MEDIA, stage / MEDIA)
+        (stage / ITEMS).unlink(missing_ok=True)
+        with place.open(folder, read_only=True) as store:
+            store.backup(stage / ITEMS)
+        link_tree(folder / MEDIA, stage / MEDIA)
+        with SqliteStore(stage / ITEMS, read_only=True) as copy:
+            used = copy.uris(f"{MEDIA}/")
+        missing = sorted(uri for uri in used if uri.startswith(f"{MEDIA}/") and not (stage / uri).is_file())
+        if not missing:
+            break
+    names = {PurePosixPath(uri).name for uri in used}
+    for path in (stage / MEDIA).iterdir() if (stage / MEDIA).is_dir() else ():
+        if path.name not in names:
+            path.unlink()
+    return missing
+
+
+def _write_archive(stage: Path, out: BinaryIO, *, compress: bool) -> None:
+    files = [path for path in sorted(stage.rglob("*")) if path.is_file()]
+    listed = {
+        path.relative_to(stage).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_of([path])}
+        for path in files
+    }
+    contents = stage / CONTENTS
+    contents.write_bytes(_config.config_bytes({"kind": KIND, "format": FORMAT, "files": listed}))
+    with tarfile.open(fileobj=out, mode="w:gz" if compress else "w", dereference=True) as archive:
+        for path in (contents, *files):
+            archive.add(path, path.relative_to(stage).as_posix(), recursive=False, filter=_without_owner)
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member without who owns the file here."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+# -- reading
+
+
+def _extract(archive: tarfile.TarFile, fresh: Path, file: Path) -> None:
+    """Write the members of an archive into a folder: those that it lists, with the digests that it lists."""
+    first = archive.next()
+    if first is None or first.name != CONTENTS or not first.isreg() or first.size > MAX_CONTENTS:
+        raise EngineError(f"{file} is no backup of an engine: it does not begin with {CONTENTS}")
+    listed = _read_contents(archive, first, fresh, file)
+    needed = sum(one["bytes"] for one in listed.values())
+    if needed > (free := shutil.disk_usage(fresh).free):
+        raise EngineError(f"{file} holds {needed:,} bytes, and there is room for {free:,}; make room, or go elsewhere")
+    for member in archive:
+        if member.name == CONTENTS:
+            continue
+        expected = listed.pop(member.name, None)
+        if expected is None or not member.isreg() or member.size != expected["bytes"]:
+            raise EngineError(f"{file}: {member.name!r} is not among what the backup lists; nothing was restored")
+        source = archive.extractfile(member)
+        assert source is not None
+        target = fresh / member.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source, target.open("xb") as out:
+            shutil.copyfileobj(source, out, 2**20)
+        if sha256_of([target]) != expected.get("sha256"):
+            raise EngineError(f"{file}: {member.name!r} is damaged: its digest is another; nothing was restored")
+    if listed:
+        raise EngineError(f"{file} was cut: it lacks {', '.join(sorted(listed)[:3])}; nothing was restored")
+
+
+def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Path, file: Path) -> dict[str, Any]:
+    """Return the list of members, by name; every name is one that an engine may have."""
+    source = archive.extractfile(member)
+    assert source is not None
+    path = fresh / CONTENTS
+    path.write_bytes(source.read())
+    config = _config.read_config(path, kind=KIND, format=FORMAT, required=("files",), error=EngineError)
+    path.unlink()
+    listed = config["files"]
+    if not isinstance(listed, Mapping) or not all(
+        _is_own(name) and isinstance(one, Mapping) and isinstance(one.get("bytes"), int) for name, one in listed.items()
+    ):
+        raise EngineError(f"{file} is no backup of an engine: it lists what is no part of one")
+    if twice := {parent.as_posix() for name in listed for parent in PurePosixPath(name).parents} & listed.keys():
+        raise EngineError(f"{file} is no backup of an engine: {min(twice)!r} is a file and a folder in it")
+    return dict(listed)
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a member is named like a file of an engine, and lies in its folder."""
+    path = PurePosixPath(name)
+    return (
+        path.as_posix() == name
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and "\\" not in name
+        and ":" not in name
+        and "\0" not in name
+        and len(name.encode("utf-8", "surrogatepass")) < 255
+        and path.parts[:1] in {(one,) for one in (*_PARTS, ITEMS, MEDIA)}
+    )
+
+
+# -- One engine made into several, each with a share of its items: the shards that several machines serve.
+
+_BATCH = 10_000  # items that are stored together
+
+
+def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
+    """Make shards of an engine, which stays as it is, and return how many items each of them has.
+
+    Every shard has the engine's model and encoders. The first has the items that were added first, the next one those
+    that follow: searched together, in this order, shards give the hits of the engine, ties included
+    (:class:`modalhash.serve.client.ShardedClient`). Items that others add or remove meanwhile may be left out.
+
+    Parameters
+    ----------
+    engine : the engine
+    folders : to be made, one for each shard; each appears when it is whole. Pictures saved in the engine go along;
+        other files stay where they are, and the shards find them there
+    """
+    targets = [Path(folder) for folder in folders]
+    if not targets or len({folder.absolute() for folder in targets}) < len(targets):
+        raise ValueError(f"folders are {', '.join(map(str, targets)) or 'none'}; expected some, each once")
+    items = engine.store.scan()
+    bounds = [len(engine) * number // len(targets) for number in range(len(targets) + 1)]
+    sizes = []
+    for target, (start, stop) in zip(targets, pairwise(bounds), strict=True):
+        with new_folder(target, overwrite=False) as fresh:
+            files = ItemFiles(target.resolve())
+            _copy_parts(engine, fresh, files)
+            fields = engine.config["searched_fields"]
+            with SqliteStore(fresh / ITEMS, n_bits=engine.n_bits, searched_fields=fields) as store:
+                left = stop - start
+                while left and (batch := list(islice(items, min(left, _BATCH)))):
+                    store.add(_moved(record, engine, fresh, files) for record in batch)
+                    left -= len(batch)
+                sizes.append(len(store))
+    return sizes
+
+
+def _copy_parts(engine: Engine, fresh: Path, files: ItemFiles) -> None:
+    """Copy all of an engine but its items; the generation is new, since these items are others."""
+    for name in (MODEL, ENCODERS):
+        shutil.copytree(engine.path / name, fresh / name)
+    for name in (REFINEMENT, CONFIDENCE):
+        if (engine.path / name).exists():
+            shutil.copy2(engine.path / name, fresh / name)
+    config = {name: value for name, value in engine.config.items() if name != "store"}  # a shard has a file of its own
+    write_config(fresh, {**config, HOME: str(files.folder), "generation": new_generation()})
+
+
+def _moved(record: Record, engine: Engine, fresh: Path, files: ItemFiles) -> Record:
+    """Return an item of a shard: a picture that was saved in the engine is copied, any other file stays."""
+    parts = PurePosixPath(record.uri or "").parts
+    if len(parts) == 2 and parts[0] == MEDIA:
+        if engine.path.joinpath(*parts).is_file():
+            (fresh / MEDIA).mkdir(exist_ok=True)
+            shutil.copy2(engine.path.joinpath(*parts), fresh.joinpath(*parts))
+        return record
+    file = engine.path_of(record)
+    return record if file is None else replace(record, uri=files.uri(str(file)))

@@ -1,0 +1,471 @@
+"""An engine that follows a folder of photos: what is new is added, what changed replaced, what is gone dropped.
+
+The file ``synced.json`` of an engine's folder has the size, the time of the last change and the digest of each file as
+it was when it was encoded. A file whose size and time are the same is not read. Where they differ, the digest tells
+whether the content does. The file may be deleted at any time: then, as in an engine that has never been synced, items
+whose file exists are taken to be as they were.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from modalhash.core import files as _config
+from modalhash.core.files import sha256_of, write_atomically
+from modalhash.core.progress import Callback, Reporter
+from modalhash.engine.items.item import Item, ItemFiles, OnProblem, Problem, ProblemCode, ProblemCollector
+from modalhash.engine.items.photos import FolderLabels, Reader, picture_files, picture_items, reader_of
+from modalhash.engine.storage.folder import SYNCED, EngineError
+from modalhash.engine.storage.ingest import BATCH_SIZE, TEXT_BATCH_SIZE
+from modalhash.store import PICTURE_TEXT, Key, Record, Revision
+
+if TYPE_CHECKING:
+    from modalhash.engine.engine import Engine
+
+KIND = "modalhash synced files"
+FORMAT = 1
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class EmptyFolderError(EngineError):
+    """A folder is missing or has no pictures, and the engine has items from it: perhaps a disk is not mounted."""
+
+
+class FileState(NamedTuple):
+    """What is remembered of a file."""
+
+    size: int
+    mtime_ns: int
+    digest: str | None = None
+    """SHA-256 of its content; None if it was never read."""
+
+    def is_like(self, other: FileState | None) -> bool:
+        """Return whether size and time are the same, by which the content is taken to be."""
+        return other is not None and self[:2] == other[:2]
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What :meth:`modalhash.engine.Engine.sync` did, or would do; items by their ids."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    """New ids of items whose file has another name or folder, and the same content."""
+    gone: tuple[str, ...] = ()
+    unchanged: int = 0
+    waiting: int = 0
+    """Files that may still be written; see :class:`FolderSync`."""
+    problems: tuple[Problem, ...] = ()
+    """Files that were left out, and why."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.added or self.changed or self.moved or self.gone or self.problems)
+
+    def __str__(self) -> str:
+        counts = {"added": self.added, "changed": self.changed, "moved": self.moved, "gone": self.gone}
+        parts = [f"{len(ids):,} {what}" for what, ids in counts.items() if ids or what != "moved"]
+        parts.append(f"{self.unchanged:,} as before")
+        waiting = f"; {self.waiting:,} may still be written and wait" if self.waiting else ""
+        return ", ".join(parts) + waiting + (f"; {len(self.problems):,} left out" if self.problems else "")
+
+
+class _SyncedFile(NamedTuple):
+    """A picture of the folder."""
+
+    path: Path
+    """Its name in the folder, which may be a link to the file."""
+    state: FileState
+
+
+@dataclass
+class SyncPlan:
+    """What has to be done so that an engine agrees with a folder; see :meth:`FolderSync.look`."""
+
+    added: list[Item] = field(default_factory=list)
+    changed: list[Item] = field(default_factory=list)
+    moved: list[tuple[str, Key, Record]] = field(default_factory=list)
+    """The path that is gone, the key of its item, and the item as it will be."""
+    gone: dict[str, list[Key]] = field(default_factory=dict)
+    """Keys of items by their path."""
+    states: dict[str, FileState] = field(default_factory=dict)
+    """Of the files that are to be encoded, or whose time changed and whose content did not."""
+    unknown: dict[str, FileState] = field(default_factory=dict)
+    """Files of items that nothing is remembered of."""
+    unchanged: int = 0
+    waiting: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def changes_items(self) -> bool:
+        """Whether items of the engine have to be changed."""
+        return bool(self.added or self.changed or self.moved or self.gone)
+
+    def expected(self) -> Synced:
+        """Return what there is to do as if it were done."""
+        return Synced(
+            tuple(item.id for item in self.added),
+            tuple(item.id for item in self.changed),
+            tuple(record.id for _, _, record in self.moved),
+            tuple(key[1] for keys in self.gone.values() for key in keys),
+            self.unchanged,
+            self.waiting,
+            tuple(self.problems),
+        )
+
+
+class FolderSync:
+    """Compares an engine with a folder of photos, and makes it agree; more than once where the folder is watched.
+
+    Parameters
+    ----------
+    engine : Engine
+    files : ItemFiles
+        Where its files are.
+    check_writable : callable
+        Raises if the engine cannot be changed, because it was opened read-only or replaced.
+    folder : str or Path
+        Of the photos. Subfolders are labels, as for :meth:`Engine.add`.
+    allow_empty : bool
+        Drop all items of the folder if it has no pictures any more, or is missing.
+    settle : bool
+        Leave out files that are new or changed until two looks in succession find them the same: they may be
+        half-written. What could not be read is tried again when it has changed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        files: ItemFiles,
+        check_writable: Callable[[], None],
+        folder: str | Path,
+        *,
+        allow_empty: bool = False,
+        settle: bool = False,
+    ) -> None:
+        self.folder, self.root, self._own = Path(folder), Path(folder).resolve(), engine.path.resolve()
+        self._engine, self._files, self._check_writable = engine, files, check_writable
+        self._allow_empty, self._settle = allow_empty, settle
+        self._labels = FolderLabels(every=engine.config["labels"] == "folders")
+        self._places = [replace(files, home=None)]
+        if files.home is not None:
+            self._places.append(replace(files, folder=files.home, home=None))
+        remembered = ((self._path_of(uri), state) for uri, state in read_states(engine.path).items())
+        self._remembered = {path: state for path, state in remembered if path is not None}
+        self._seen: dict[str, _SyncedFile] = {}
+        self._failed: dict[str, FileState] = {}
+        self._scanned: tuple[Revision, dict[str, list[Key]]] | None = None
+
+    # -- what there is to do
+
+    def look(self) -> SyncPlan:
+        """Compare the engine with the folder and return what there is to do; nothing is changed.
+
+        Files are read only if their size or time changed, or if they may be files that were moved.
+        """
+        present, stored = self._present(), self._stored()
+        inside = {path: keys for path, keys in stored.items() if path in present or self._is_inside(path)}
+        plan = SyncPlan(gone={path: inside[path] for path in inside if path not in present and _is_gone(path)})
+        self._check_emptied(present, inside, plan.gone)
+        new = {path: file for path, file in present.items() if path not in stored and not self._waits(path, file, plan)}
+        for path, file in present.items():
+            if path in stored:
+                self._compare(path, file, stored[path], plan)
+        self._plan_new(new, plan)
+        self._seen = present
+        plan.unchanged = sum(map(len, inside.values())) - len(plan.changed) - len(plan.moved)
+        plan.unchanged -= sum(map(len, plan.gone.values()))
+        return plan
+
+    def _present(self) -> dict[str, _SyncedFile]:
+        """Return the pictures of the folder by the paths of their files; raise if a part of it cannot be read."""
+        if self.root.exists() and not self.root.is_dir():
+            raise NotADirectoryError(f"{self.folder} is a file; expected a folder of photos")
+        found: dict[str, _SyncedFile] = {}
+        for path in picture_files(self.root) if self.root.is_dir() else ():
+            status = _status(path) if self._is_inside(str(path)) else None
+            if status is not None and stat.S_ISREG(status.st_mode):
+                file = path.resolve() if path.is_symlink() else path
+                found.setdefault(str(file), _SyncedFile(path, FileState(status.st_size, status.st_mtime_ns)))
+        return found
+
+    def _stored(self) -> dict[str, list[Key]]:
+        """Return the keys of the items that have a file, by its path; read again when the store has changed."""
+        revision = self._engine.store.revision()
+        if self._scanned is None or self._scanned[0] != revision:
+            found: dict[str, list[Key]] = {}
+            for record in self._engine.items():
+                if (path := self._path_of(record.uri)) is not None:
+                    found.setdefault(path, []).append(record.key)
+            self._scanned = revision, found
+        return self._scanned[1]
+
+    def _path_of(self, uri: str | None) -> str | None:
+        """Return the path of a file as it is stored; None for one in an archive or at a URL.
+
+        What is stored relative to the engine is in this folder if it may be, also where another copy is elsewhere.
+        """
+        for place in self._places:
+            file = place.find(uri)
+            if isinstance(file, Path) and self._is_inside(str(file)):
+                return str(file)
+        file = self._files.find(uri)
+        return str(file) if isinstance(file, Path) else None
+
+    def _is_inside(self, path: str) -> bool:
+        return path.startswith(os.path.join(self.root, "")) and not path.startswith(os.path.join(self._own, ""))
+
+    def _check_emptied(
+        self, present: Mapping[str, _SyncedFile], inside: Mapping[str, list[Key]], gone: Mapping[str, list[Key]]
+    ) -> None:
+        """Refuse to drop all items of a folder, and a folder that is missing."""
+        missing = not self.root.is_dir()
+        if inside and len(gone) == len(inside) and not present and not self._allow_empty:
+            what = "there is no such folder" if missing else "there is no picture in it"
+            n = sum(map(len, gone.values()))
+            raise EmptyFolderError(
+                f"{self.folder}: {what}, and the engine has {n:,} {'item' if n == 1 else 'items'} from it. Nothing was "
+                "changed. If a disk is not mounted, mount it; if the photos are gone for good, allow_empty=True "
+                "(--allow-empty) drops the items"
+            )
+        if missing and not inside:
+            raise FileNotFoundError(f"{self.folder}: no such folder; expected a folder of photos")
+
+    def _waits(self, path: str, file: _SyncedFile, plan: SyncPlan) -> bool:
+        """Return whether a file that is new or changed is left for later, and count it."""
+        if file.state.is_like(self._failed.get(path)):
+            return True
+        before = self._seen.get(path)
+        waits = self._settle and not (before is not None and file.state.is_like(before.state))
+        plan.waiting += waits
+        return waits
+
+    def _compare(self, path: str, file: _SyncedFile, keys: list[Key], plan: SyncPlan) -> None:
+        """Plan what to do about a file that items have."""
+        before = self._remembered.get(path)
+        if file.state.is_like(before):
+            return
+        if before is None:
+            plan.unknown[path] = file.state
+            return
+        if self._waits(path, file, plan):
+            return
+        state = _with_digest(path, file.state)
+        plan.states[path] = state
+        if state.digest is None or state.digest != before.digest:
+            plan.changed += self._changed_items(path, keys)
+
+    def _changed_items(self, path: str, keys: list[Key]) -> list[Item]:
+        """Return the items of a file to be encoded again; labels and other fields stay, but not the text in it."""
+        reads, store = self._engine.reads, self._engine.store
+        items = []
+        for record in store.records(list(store.numbers(keys).values())).values():
+            if reads[record.modality] == "image":
+                extra = {name: value for name, value in record.extra.items() if name != PICTURE_TEXT}
+                items.append(Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=extra))
+        return items
+
+    def _plan_new(self, new: Mapping[str, _SyncedFile], plan: SyncPlan) -> None:
+        """Plan what to do about files that no item has: some may have been moved, the others are added."""
+        if not new:
+            return
+        only = {file.path for file in new.values()}
+        items = {str(item.path): item for item in picture_items(self.root, self._engine.reads, self._labels, only=only)}
+        states = {path: file.state for path, file in new.items() if path in items}
+        for old, path in self._find_moves(states, plan.gone):
+            record = self._moved_record(old, plan.gone[old][0], items[path])
+            if record is not None:
+                plan.moved.append((old, plan.gone.pop(old)[0], record))
+                plan.states[path] = states[path]
+                del items[path]
+        free = {key for keys in plan.gone.values() for key in keys}
+        taken = self._engine.store.numbers(item.key for item in items.values()).keys() - free
+        for path, item in items.items():
+            if item.key in taken:
+                other = self._path_of(self._engine.store.get(item.id, modality=item.modality).uri)
+                reason = (
+                    f"the id {item.id!r} is that of another item ({other or 'without a file'}); remove that one, or "
+                    "rename the folder"
+                )
+                plan.problems.append(item.problem(ProblemCode.EXISTS, reason))
+                self._failed[path] = states[path]
+            else:
+                plan.added.append(item)
+                plan.states[path] = states[path]
+
+    def _find_moves(self, states: dict[str, FileState], gone: Mapping[str, list[Key]]) -> list[tuple[str, str]]:
+        """Return pairs of a path that is gone and a new one with the same content; puts the digests into ``states``."""
+        lost: dict[tuple[int, str], list[str]] = {}
+        for path, keys in gone.items():
+            before = self._remembered.get(path)
+            if before is not None and before.digest is not None and len(keys) == 1:
+                lost.setdefault((before.size, before.digest), []).append(path)
+        sizes, pairs = {size for size, _ in lost}, []
+        for path, state in states.items():
+            if state.size not in sizes:
+                continue
+            states[path] = _with_digest(path, state)
+            if same := lost.get((state.size, str(states[path].digest))):
+                pairs.append((same.pop(), path))
+        return pairs
+
+    def _moved_record(self, old: str, key: Key, item: Item) -> Record | None:
+        """Return an item whose file was moved as it will be stored; None if it has to be encoded again.
+
+        That is so if it had the labels of its folder, and its new folder has others.
+        """
+        within = Path(old).relative_to(self.root)
+        store = self._engine.store
+        record = store.get(key[1], modality=key[0])
+        if record.labels == self._labels.of(within.parts[:-1]) != item.labels:
+            return None
+        named_by_path = record.id == f"{self.root.name}/{within.as_posix()}"
+        new = replace(record, id=item.id if named_by_path else record.id, uri=self._files.uri(str(item.path)))
+        return None if new.key != key and new.key in store else new
+
+    # -- doing it
+
+    def apply(
+        self,
+        plan: SyncPlan,
+        *,
+        workers: int | None = None,
+        callback: Callback | None = None,
+        on_problem: OnProblem | None = None,
+        read_text: bool | Reader = False,
+    ) -> Synced:
+        """Do what :meth:`look` found, and remember the files; the parameters are those of :meth:`Engine.sync`.
+
+        If this is stopped, what was stored is there, and the next look finds the rest.
+        """
+        self._check_writable()
+        problems, progress = ProblemCollector(on_problem, strict=False), Reporter(callback)
+        for problem in plan.problems:
+            problems(problem)
+        text_reader = reader_of(read_text) if plan.added or plan.changed else None
+        size = BATCH_SIZE if text_reader is None else TEXT_BATCH_SIZE
+        states = dict(self._remembered)
+        encoded = {str(item.path) for item in (*plan.added, *plan.changed)}
+        states |= {path: state for path, state in plan.states.items() if path not in encoded}
+        added: list[str] = []
+        changed: list[str] = []
+        try:
+            for old, key, record in plan.moved:
+                self._move(key, record)
+                states.pop(old, None)
+            self._drop(plan.gone, states)
+            n_items, n_done = len(plan.added) + len(plan.changed), 0
+            for items, ids, again in ((plan.changed, changed, True), (plan.added, added, False)):
+                for start in range(0, len(items), size):
+                    batch = items[start : start + size]
+                    files = {str(item.path): plan.states[str(item.path)] for item in batch}
+                    options = {"replace": again, "workers": workers, "read_text": text_reader or False}
+                    ids += self._encode(batch, files, states, problems, options)
+                    n_done += len(batch)
+                    progress("add", n_done, n_items)
+            for number, (path, state) in enumerate(plan.unknown.items(), 1):
+                states[path] = _with_digest(path, state)
+                progress("read for the first time", number, len(plan.unknown))
+        finally:
+            self._remember(states)
+        problems.warn()
+        done = plan.expected()
+        return replace(done, added=tuple(added), changed=tuple(changed), problems=tuple(problems.problems))
+
+    def _remember(self, states: dict[str, FileState]) -> None:
+        """Write what is remembered of files, if it changed; what others wrote about files of other folders stays."""
+        before, self._remembered = self._remembered, states
+        changed = {self._files.uri(path): state for path, state in states.items() if before.get(path) != state}
+        lost = {self._files.uri(path) for path in before.keys() - states.keys()}
+        if changed or lost:
+            current = {**read_states(self._engine.path), **changed}
+            write_states(self._engine.path, {uri: state for uri, state in current.items() if uri not in lost})
+
+    def _move(self, key: Key, record: Record) -> None:
+        same = record.key == key
+        self._engine.store.add([record], replace=same)
+        self._check_writable()
+        if not same:
+            self._engine.remove([key[1]], modality=key[0], missing="ignore")
+
+    def _drop(self, gone: Mapping[str, list[Key]], states: dict[str, FileState]) -> None:
+        by_modality: dict[str, list[str]] = {}
+        for path, keys in gone.items():
+            states.pop(path, None)
+            for modality, id in keys:
+                by_modality.setdefault(modality, []).append(id)
+        for modality, ids in by_modality.items():
+            self._engine.remove(ids, modality=modality, missing="ignore")
+
+    def _encode(
+        self,
+        items: list[Item],
+        files: Mapping[str, FileState],
+        states: dict[str, FileState],
+        problems: ProblemCollector,
+        options: dict[str, Any],
+    ) -> list[str]:
+        """Encode and store items, remember the files of those that could be, and return their ids.
+
+        Digests are taken first: a file that changes meanwhile has another one the next time.
+        """
+        read = {path: _with_digest(path, state) for path, state in files.items()}
+        done = self._engine.add(items, on_problem=problems, **options)
+        failed = {problem.path for problem in done.problems}
+        for path, state in read.items():
+            (self._failed if path in failed else states)[path] = state
+        return [item.id for item in items if str(item.path) not in failed]
+
+
+def read_states(engine: Path) -> dict[str, FileState]:
+    """Return what is remembered of files, by their URIs; nothing if the engine was never synced."""
+    path = engine / SYNCED
+    if not path.exists():
+        return {}
+    try:
+        config = _config.read_config(path, kind=KIND, format=FORMAT, required=("files",), error=EngineError)
+        return {uri: FileState(int(size), int(time), digest) for uri, (size, time, digest) in config["files"].items()}
+    except _config.NONSENSE as error:
+        raise EngineError(
+            f"{path} cannot be used: {error}. Delete it: then files are taken to be as they were when they were encoded"
+        ) from None
+
+
+def write_states(engine: Path, states: Mapping[str, FileState]) -> None:
+    """Write what is remembered of files, by their URIs."""
+    files = {uri: list(state) for uri, state in states.items()}
+    write_atomically(engine / SYNCED, _config.config_bytes({"kind": KIND, "format": FORMAT, "files": files}))
+
+
+def _status(path: str | Path) -> os.stat_result | None:
+    """Return the status of a file, None if it does not exist; whatever else is wrong raises."""
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
+
+
+def _is_gone(path: str) -> bool:
+    """Return whether a file certainly does not exist."""
+    with suppress(OSError):
+        return _status(path) is None
+    return False
+
+
+def _with_digest(path: str, state: FileState) -> FileState:
+    """Return the state with the digest of the file, or without one if it cannot be read."""
+    if state.digest is not None:
+        return state
+    with suppress(OSError):
+        return state._replace(digest=sha256_of([Path(path)]))
+    return state

@@ -1,0 +1,206 @@
+"""Where the items of an engine are: in a file of its folder, or in a schema of a PostgreSQL database.
+
+The configuration of an engine says so under ``store``; without that key they are in the folder's ``items.sqlite``. It
+names the environment variable that holds the URL of the database, never the URL itself, which has a password in it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from modalhash.core import files as _config
+from modalhash.core.files import abandoned_folders, sweep
+from modalhash.engine.storage.folder import (
+    CONFIG,
+    FORMAT,
+    ITEMS,
+    KIND,
+    EngineError,
+    new_generation,
+    read_config,
+    recover_engine,
+    write_config,
+)
+from modalhash.store import PostgresStore, SqliteStore, StoreError, drop_schema
+
+VARIABLE = "MODALHASH_DATABASE_URL"
+"""The environment variable that holds the URL of the database, unless an engine names another one."""
+POSTGRESQL, SQLITE = "postgresql", "sqlite"
+
+
+@dataclass(frozen=True)
+class StoreLocation:
+    """Where the items of one engine are."""
+
+    kind: str = SQLITE
+    variable: str = VARIABLE
+    schema: str | None = None
+    replaces: tuple[str, ...] = ()
+    """Schemas of engines that this one took the place of, which others may still have open."""
+    database: str | None = None
+    """The URL of the database, if it was given; else the variable has it."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], *, database: str | None = None) -> StoreLocation:
+        """Read it from the configuration of an engine."""
+        value = config.get("store", {"kind": SQLITE})
+        try:
+            place = cls(
+                value["kind"], value.get("variable", VARIABLE), value.get("schema"), tuple(value.get("replaces", ()))
+            )
+        except (TypeError, KeyError, AttributeError):
+            raise EngineError(f"{CONFIG}: 'store' is {value!r}; expected an object with its 'kind'") from None
+        if place.kind not in (SQLITE, POSTGRESQL) or (place.kind == POSTGRESQL) != isinstance(place.schema, str):
+            raise EngineError(f"{CONFIG}: the kind of the store is {place.kind!r}, which this version does not know")
+        return replace(place, database=database)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return what stands in the configuration: nothing for a file, if no schema is left to be dropped."""
+        if self.kind == SQLITE and not self.replaces:
+            return {}
+        value = {"kind": self.kind, "variable": self.variable, "schema": self.schema, "replaces": list(self.replaces)}
+        return {"store": {name: one for name, one in value.items() if one is not None}}
+
+    @property
+    def url(self) -> str:
+        """The URL of the database; EngineError says which variable to set."""
+        url = self.database or os.environ.get(self.variable)
+        if not url:
+            raise EngineError(
+                f"the items are in a PostgreSQL database: set the variable {self.variable} to its URL, "
+                "postgresql://user:password@host/database"
+            )
+        return url
+
+    def name(self, folder: Path) -> str:
+        """Return how messages call the store."""
+        return str(folder / ITEMS) if self.kind == SQLITE else f"schema {self.schema} of ${self.variable}"
+
+    def open(
+        self,
+        folder: Path,
+        *,
+        searched_fields: Sequence[str] | None = None,
+        read_only: bool = False,
+        model: str | None = None,
+    ) -> SqliteStore | PostgresStore:
+        """Open the store of an engine; a database that has the codes of another ``model`` (a digest) is refused."""
+        if self.kind == SQLITE:
+            return SqliteStore(folder / ITEMS, searched_fields=searched_fields, read_only=read_only)
+        assert self.schema is not None
+        return PostgresStore(
+            self.url, schema=self.schema, searched_fields=searched_fields, read_only=read_only, model=model
+        )
+
+    def create(
+        self, fresh: Path, *, n_bits: int, searched_fields: Sequence[str], model: str | None = None
+    ) -> SqliteStore | PostgresStore:
+        """Create the store of an engine that is being made in a folder."""
+        if self.kind == SQLITE:
+            return SqliteStore(fresh / ITEMS, n_bits=n_bits, searched_fields=searched_fields)
+        assert self.schema is not None
+        # first a note, by which the schema is found if this process is killed
+        write_config(fresh, {"kind": KIND, "format": FORMAT, **self.to_config()})
+        return PostgresStore(self.url, schema=self.schema, n_bits=n_bits, searched_fields=searched_fields, model=model)
+
+    def drop(self, schema: str, *, only_look: bool = False) -> bool | None:
+        """Drop a schema of the same database that nobody has open; see :func:`modalhash.store.drop_schema`."""
+        return drop_schema(self.url, schema, only_look=only_look)
+
+
+@contextmanager
+def create_store(target: Path, store: str | None, *, variable: str | None = None) -> Iterator[StoreLocation]:
+    """Choose where the items of a new engine go; if the block fails, what was made in a database is dropped.
+
+    Parameters
+    ----------
+    target : the folder of the engine, where another one may lie
+    store : ``"sqlite"``; the URL of a database, or ``"postgresql"`` for the one in the variable; None for what the
+        engine has that lies there, or else ``"sqlite"``
+    variable : the environment variable that will have the URL
+
+    Notes
+    -----
+    What processes left that were killed while they made an engine there is removed first.
+    """
+    recover_engine(target)
+    old = StoreLocation()
+    with suppress(EngineError):
+        old = StoreLocation.of(read_config(target))
+    place = _choose(store, old, variable)
+    sweep_unfinished(target, place)
+    left = [*old.replaces, *([] if old.schema is None else [old.schema])]
+    if left:
+        with suppress(StoreError, EngineError):  # out of reach: they may be there
+            left = [schema for schema in left if place.drop(schema, only_look=True) is not None]
+        place = replace(place, replaces=tuple(left))
+    try:
+        yield place
+    except BaseException:
+        if place.schema is not None:
+            with suppress(StoreError, EngineError):  # what led here says more
+                place.drop(place.schema)
+        raise
+
+
+def sweep_unfinished(target: Path, place: StoreLocation) -> None:
+    """Remove what processes left that were killed while they made or replaced the engine ``target``, and say so."""
+    target = target.absolute()
+    left = [path for path in abandoned_folders(target.parent, target=target.name) if drop_leftover(path, place)]
+    if left:
+        sweep(left)
+        warnings.warn(
+            f"{target}: a process that was making or replacing this engine was killed; what it left beside it "
+            f"({', '.join(path.name for path in left)}) was removed",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def drop_leftover(scratch: Path, place: StoreLocation) -> bool:
+    """Drop the schema that a killed process filled for an engine in a scratch folder; return whether none is left.
+
+    ``place`` is that of the engine which lies there, or is made there now.
+    """
+    try:
+        noted = _unfinished_location(scratch, place.database)
+        return noted.schema in (None, place.schema) or noted.drop(str(noted.schema)) is not False
+    except (EngineError, StoreError):  # out of reach: it may be there
+        return False
+
+
+def has_schema(scratch: Path) -> bool:
+    """Return whether a scratch folder is of an engine with a schema in a database, which has to be dropped first."""
+    return _unfinished_location(scratch).schema is not None
+
+
+def _unfinished_location(scratch: Path, database: str | None = None) -> StoreLocation:
+    """Return where the items go of an engine that is being made; its configuration may be the first note alone."""
+    path = scratch / "new" / CONFIG
+    try:
+        config = _config.read_config(path, kind=KIND, format=FORMAT, required=(), error=EngineError)
+        return StoreLocation.of(config, database=database)
+    except EngineError:
+        return StoreLocation()
+
+
+def _choose(store: str | None, old: StoreLocation, variable: str | None) -> StoreLocation:
+    name = variable or old.variable
+    if not name.isidentifier():
+        raise ValueError(f"the variable is {name!r}; expected the name of an environment variable")
+    if store is None:
+        store = old.kind
+    if store == SQLITE:
+        return StoreLocation(variable=name)
+    schema = f"modalhash_{new_generation()}"
+    if store == POSTGRESQL:
+        return StoreLocation(POSTGRESQL, name, schema)
+    if store.startswith(("postgresql://", "postgres://")):
+        return StoreLocation(POSTGRESQL, name, schema, database=store)
+    raise ValueError("store: expected 'sqlite', 'postgresql', or the URL of a database, postgresql://…")

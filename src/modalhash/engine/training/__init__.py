@@ -1,0 +1,1 @@
+"""Training an engine, training it again, and checking sources beforehand."""

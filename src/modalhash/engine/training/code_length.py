@@ -1,0 +1,233 @@
+"""How long codes have to be: long enough that items do not get the code of items that are labelled otherwise.
+
+A *label set* is the set of labels of an item, as one value. Two label sets *conflict* if they have less than half of
+their labels in common: ``{activity, medal}`` and ``{activity, needle}`` do, ``{activity}`` and ``{activity, medal}`` do
+not. They *collide* if some code belongs to items of both; a method may give the items of one label set several codes.
+An item is *misplaced* if its label set conflicts with the one that most items of its code have: a search that finds
+the others finds it as well, at the same distance. A rare label set beside a frequent one is a colliding pair like any
+other, but few misplaced items.
+
+``n_bits="auto"`` takes the first of :data:`LENGTHS` that misplaces at most :data:`TOLERANCE` of the training items.
+Nothing but the labels and learned codes of training items is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from modalhash.core.progress import Callback, Progress
+from modalhash.core.typing import Array, Codes, Matrix
+
+if TYPE_CHECKING:
+    from modalhash.methods.base import CrossModalHasher
+
+AUTO = "auto"
+LENGTHS = (32, 64, 128, 256)
+"""Code lengths that are tried; shorter ones only where there are not enough items for 32 bits."""
+LENGTH_WITHOUT_LABELS = 64
+"""The code length of methods that do not learn from labels: their codes have no label sets to keep apart."""
+TOLERANCE = 0.01
+"""The share of misplaced items that is put up with."""
+_SETS_PER_BLOCK = 256
+"""Label sets that are compared with all others at once: bounds the memory where very many have the same code."""
+
+
+def check_n_bits(value: Any) -> int | str:
+    """Return a code length, which is ``"auto"`` or an integer; what else there may be in the way shows at the fit."""
+    if isinstance(value, str) and value == AUTO:
+        return AUTO
+    expected = f"n_bits is {value!r}; expected {AUTO!r} or an integer ≥ 1"
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ValueError(expected) if isinstance(value, str) else TypeError(expected)
+    if value < 1:
+        raise ValueError(expected)
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Collisions:
+    """How the label sets of training items share codes."""
+
+    label_sets: int
+    codes: int
+    pairs: int
+    """Pairs of label sets that collide."""
+    conflicting: int
+    """Those of them that have less than half of their labels in common."""
+    disjoint: int
+    """Those of them that have no label in common."""
+    misplaced: int
+    """Items whose code belongs to conflicting items rather than to their own kind."""
+    items: int
+
+    @property
+    def matter(self) -> bool:
+        """Whether more items are misplaced than is put up with."""
+        return self.misplaced > TOLERANCE * self.items
+
+    def to_config(self) -> dict[str, Any]:
+        """Return ``label_sets``, and ``collisions`` with the other numbers."""
+        numbers = asdict(self)
+        return {"label_sets": numbers.pop("label_sets"), "collisions": numbers}
+
+
+def count_collisions(codes: Mapping[str, Codes], labels: Mapping[str, Array]) -> Collisions:
+    """Count label sets that share a code, over the items of all modalities together; unlabelled items do not count.
+
+    Parameters
+    ----------
+    codes : packed codes by modality
+    labels : boolean (items, classes) by modality
+    """
+    all_labels = np.concatenate([labels[modality] for modality in codes])
+    labelled = all_labels.any(axis=1)
+    all_labels, all_codes = all_labels[labelled], np.concatenate(list(codes.values()))[labelled]
+    first_with_set, set_of = _distinct_rows(np.packbits(all_labels, axis=1))
+    first_with_code, code_of = _distinct_rows(all_codes)
+    n_sets, n_codes = len(first_with_set), len(first_with_code)
+    sets = sparse.csr_array(all_labels[first_with_set], dtype=np.int32)
+    held, counts = np.unique(code_of * n_sets + set_of, return_counts=True)  # which code has items of which set
+    code, own = held // n_sets, held % n_sets
+    pairs = conflicting = disjoint = 0
+    for first, second in _colliding_pairs(code, own, n_codes, n_sets):
+        common, union = _overlap(sets, first, second)
+        pairs += len(first)
+        conflicting += int((2 * common < union).sum())
+        disjoint += int((common == 0).sum())
+    by_size = np.lexsort((own, -counts, code))  # the most frequent label set of each code comes first
+    most_frequent = own[by_size[np.unique(code[by_size], return_index=True)[1]]]
+    common, union = _overlap(sets, own, most_frequent[code])
+    misplaced = int(counts[2 * common < union].sum())
+    return Collisions(n_sets, n_codes, pairs, conflicting, disjoint, misplaced, len(all_labels))
+
+
+def _distinct_rows(values: Array) -> tuple[Array, Array]:
+    """Return where each distinct row of bytes comes first, and which of them each row is."""
+    rows = np.ascontiguousarray(values).view(f"V{values.shape[1]}")[:, 0]  # much faster than np.unique(axis=0)
+    _, first, which = np.unique(rows, return_index=True, return_inverse=True)
+    return first, which
+
+
+def _colliding_pairs(code: Array, own: Array, n_codes: int, n_sets: int) -> Iterator[tuple[Array, Array]]:
+    """Iterate over the pairs of label sets that have a code in common, each pair once, block by block."""
+    holds = sparse.csr_array((np.ones(len(code), np.int32), (own, code)), shape=(n_sets, n_codes))
+    by_code = holds.T.tocsr()
+    for start in range(0, n_sets, _SETS_PER_BLOCK):
+        first, second = (holds[start : start + _SETS_PER_BLOCK] @ by_code).nonzero()
+        first = first + start
+        yield first[first < second], second[first < second]
+
+
+def _overlap(sets: sparse.csr_array, first: Array, second: Array) -> tuple[Array, Array]:
+    """Return how many labels the sets of each pair have in common, and how many in total."""
+    sizes = sets.sum(axis=1)
+    common = np.asarray(sets[first].multiply(sets[second]).sum(axis=1)).ravel()
+    return common, sizes[first] + sizes[second] - common
+
+
+def lengths_to_try(n_label_sets: int, n_items: int) -> list[tuple[int, ...]]:
+    """Return code lengths from short to long; those that are worth fitting together stand together.
+
+    AMSH finds about as many codes as there are bits, so it begins with the length of which twice reaches the number of
+    label sets, and with the next one too where that is the first to reach it: one fit of both is cheaper than one after
+    the other. The longest costs as much as all others together and is tried alone, after the one before it.
+
+    Parameters
+    ----------
+    n_label_sets : different label sets of the training items
+    n_items : what lengths have to stay below: the items of the smallest modality
+
+    Examples
+    --------
+    >>> lengths_to_try(10, 2000), lengths_to_try(98, 1517), lengths_to_try(14_781, 17_664), lengths_to_try(10, 20)
+    ([(32,), (64,), (128,), (256,)], [(64, 128), (256,)], [(128,), (256,)], [(16,)])
+    """
+    possible = [length for length in LENGTHS if length < n_items] or [longest_below(n_items)]
+    enough = [length for length in possible if 2 * length >= n_label_sets or length == LENGTHS[-2]] or possible[-1:]
+    lengths = possible[possible.index(enough[0]) :]
+    both = len(lengths) > 1 and lengths[0] < n_label_sets and lengths[1] != LENGTHS[-1]
+    n_first = 2 if both else 1
+    return [tuple(lengths[:n_first]), *((length,) for length in lengths[n_first:])]
+
+
+def longest_below(n_items: int) -> int:
+    """Return the largest power of two below a number of items; 1 where there is none, which the method will refuse."""
+    return 1 << max(0, (n_items - 1).bit_length() - 1)
+
+
+class Fitted(NamedTuple):
+    """A fitted method, how its label sets collide (None if it does not learn from labels), and the lengths tried."""
+
+    hasher: CrossModalHasher
+    collisions: Collisions | None
+    tried: list[int]
+
+
+def fit_with_length(
+    hasher: CrossModalHasher,
+    n_bits: int | str,
+    features: Mapping[str, Matrix],
+    labels: Mapping[str, Array] | None,
+    *,
+    pairs: Array | None,
+    callback: Callback | None,
+) -> Fitted:
+    """Fit a method with codes of ``n_bits``, or with the shortest codes that keep label sets apart if it is "auto"."""
+    n_items = min(values.shape[0] for values in features.values())
+    if pairs is not None:
+        n_items = min(n_items, len(pairs))
+    if n_bits == AUTO and labels is None:
+        n_bits = min(LENGTH_WITHOUT_LABELS, longest_below(n_items))
+    if isinstance(n_bits, int):
+        hasher.set_params(n_bits=n_bits).fit(features, labels, pairs=pairs, callback=callback)
+        return Fitted(hasher, count_collisions(hasher.codes_, labels) if labels is not None else None, [n_bits])
+    assert labels is not None
+    n_label_sets = len(_distinct_rows(np.packbits(np.concatenate(list(labels.values())), axis=1))[0])
+    tried: list[int] = []
+    best: tuple[CrossModalHasher, Collisions] | None = None
+    for lengths in lengths_to_try(n_label_sets, n_items):
+        for model in _fit_lengths(hasher, lengths, features, labels, pairs, callback):
+            tried.append(model.n_bits)
+            collisions = count_collisions(model.codes_, labels)
+            if best is None or collisions.misplaced < best[1].misplaced:
+                best = model, collisions
+            if not collisions.matter:
+                return Fitted(model, collisions, tried)
+    assert best is not None
+    return Fitted(*best, tried)
+
+
+def _fit_lengths(
+    hasher: CrossModalHasher,
+    lengths: tuple[int, ...],
+    features: Mapping[str, Matrix],
+    labels: Mapping[str, Array],
+    pairs: Array | None,
+    callback: Callback | None,
+) -> Iterator[CrossModalHasher]:
+    """Yield a model of each length; they are fitted together if the method shares work between lengths."""
+    from sklearn.base import clone
+
+    if len(lengths) > 1 and hasher.shares_lengths:
+        shown = _with_length(callback, ", ".join(map(str, lengths)))
+        yield from hasher.fit_path(features, labels, n_bits=lengths, pairs=pairs, callback=shown).values()
+        return
+    for length in lengths:
+        shown = _with_length(callback, str(length))
+        yield clone(hasher).set_params(n_bits=length).fit(features, labels, pairs=pairs, callback=shown)
+
+
+def _with_length(callback: Callback | None, length: str) -> Callback | None:
+    """Return a callback that names the length in the stage."""
+    if callback is None:
+        return None
+
+    def show(progress: Progress) -> None:
+        callback(replace(progress, stage=f"{length} bits: {progress.stage}"))
+
+    return show

@@ -1,0 +1,303 @@
+"""An engine trained anew from its own items, in its place, while it is in use.
+
+The items are read from the store, with whatever was added and relabelled since the last training, and the new engine is
+made in a folder beside the old one. What others change in the old one meanwhile is followed by revision, first while
+they go on, and then, for the last of it, while they wait (:meth:`~modalhash.store.Store.handover`); then the folders
+change places. So every change that was acknowledged is in the new engine, and one that comes later is refused with
+:class:`~modalhash.engine.EngineReplacedError`. A process that is killed leaves the old engine or the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modalhash.core.archives import ArchiveMember
+from modalhash.core.files import link_tree, sync_tree
+from modalhash.core.progress import Callback, Reporter
+from modalhash.core.typing import Codes
+from modalhash.engine.items.item import Item, ItemFiles, OnProblem, Problem, ProblemCode
+from modalhash.engine.items.photos import searching_text
+from modalhash.engine.storage.feature_cache import FeatureCache
+from modalhash.engine.storage.folder import MEDIA, EngineError, EngineFiles, Generation
+from modalhash.engine.storage.ingest import ItemCoder
+from modalhash.engine.storage.relabel import LabelCoder
+from modalhash.engine.training.code_length import AUTO
+from modalhash.engine.training.train import ASKED, STORE_BATCH_SIZE, TrainedEngine, train_engine
+from modalhash.store import Key, Record, Revision, Store, StoreError
+
+if TYPE_CHECKING:
+    from modalhash.methods.base import CrossModalHasher
+
+ROUNDS = 5
+"""How often changes of others are followed while they go on, before they have to wait."""
+
+
+@dataclass(frozen=True)
+class RetrainOverrides:
+    """What is to be otherwise than in the last training; None as it was."""
+
+    n_bits: int | str | None = None
+    method: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    encoders: Mapping[str, Any] = field(default_factory=dict)
+    labels: str | None = None
+    codes: str | None = None
+    download: bool = False
+
+
+@dataclass(frozen=True)
+class _StoredItem(Item):
+    """An item as a store has it: all but its code and vector stays as it is."""
+
+    record: Record | None = None
+
+    def to_record(self, code: bytes | Codes, kind: str) -> Record:
+        assert self.record is not None
+        return replace(self.record, code=code, kind=kind, refinement=None)
+
+
+def retrain_engine(
+    folder: Path,
+    store: Store,
+    parts: EngineFiles,
+    generation: Generation,
+    content_of: Callable[[Record], str | Path | ArchiveMember | None],
+    files: ItemFiles,
+    settings: RetrainOverrides,
+    *,
+    report: OnProblem,
+    drop_missing: bool,
+    database: str | None,
+    workers: int | None,
+    callback: Callback | None,
+) -> None:
+    """Train an engine anew from its items and let the new one take its place. See :meth:`Engine.retrain`.
+
+    Parameters
+    ----------
+    folder, store, parts, generation : of the engine; its encoders are fitted anew, so they must be nobody else's
+    content_of : what the encoder takes of an item: its text, or the path of its file
+    files : where files are
+    settings : what is to be otherwise
+    report : called with every item that cannot be read any more
+    drop_missing : leave such items out; else the first problem of this kind ends the training, and nothing changes
+    database, workers, callback : as for :meth:`Engine.open` and :meth:`Engine.train`
+    """
+    encoders = {**parts.encoders, **settings.encoders}
+    _check_encoders(encoders, store)
+    reader = _Reader(store, content_of, files, report, drop_missing, workers)
+    begun = store.revision()
+    items = reader.read(begun)
+    with ExitStack() as held:  # left after the folders have changed places
+
+        def follow(made: TrainedEngine) -> None:
+            with made.place.open(made.folder) as new:
+                follower = _ChangeReplayer(store, new, made, reader, begun, Reporter(callback))
+                for _ in range(ROUNDS):
+                    if not follower.catch_up():
+                        break
+                link_tree(folder / MEDIA, made.folder / MEDIA)
+                sync_tree(made.folder)  # so that the last time, while others wait, little is left to do
+                held.enter_context(store.handover())
+                generation.check()
+                follower.catch_up()
+            if store.revision() != follower.reached:
+                raise StoreError(
+                    f"{folder}: others could write while the retrained engine was to take its place (the connection "
+                    "that kept them from it was cut); nothing was replaced. Run it again"
+                )
+
+        train_engine(
+            items,
+            folder,
+            **_inherited(parts, settings),
+            encoders=encoders,
+            fields=None,
+            report=reader.problem,
+            workers=workers,
+            overwrite=True,
+            callback=callback,
+            searched_fields=searching_text(parts.config["searched_fields"]),
+            store=database,
+            download=settings.download,
+            exif=False,  # what is stored of an item stays
+            before_exchange=follow,
+        )
+
+
+def _inherited(parts: EngineFiles, settings: RetrainOverrides) -> dict[str, Any]:
+    """Return how to train: as the last time, unless the settings say otherwise."""
+    config = parts.config
+    before = config["labels"]
+    labels = settings.labels or config.get(ASKED, before)
+    method = settings.method or (config["method"] if labels == before else None)
+    parameters = parameters_of(parts.model, config["trained_on"])
+    if method != config["method"]:
+        parameters = {name: value for name, value in parameters.items() if name == "random_state"}
+    return {
+        "n_bits": settings.n_bits or (AUTO if method is None else config["n_bits"]),
+        "method": method,
+        "parameters": {**parameters, **settings.parameters},
+        "labels": labels,
+        "codes": settings.codes or config["codes"],
+    }
+
+
+def parameters_of(model: CrossModalHasher, trained_on: Mapping[str, int]) -> dict[str, Any]:
+    """Return the parameters that a model was made with.
+
+    A training takes no more anchors than a modality has items. Where it took them all, more items may have more of
+    them: as many as the method takes by default.
+    """
+    parameters: dict[str, Any] = model.get_params(deep=False)
+    del parameters["n_bits"]
+    anchors = parameters.get("n_anchors")
+    if isinstance(anchors, Mapping):
+        default = type(model)().get_params(deep=False)["n_anchors"]
+        parameters["n_anchors"] = {name: default if n == trained_on.get(name) else n for name, n in anchors.items()}
+    return parameters
+
+
+def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
+    """Refuse modalities whose features were given: the store has none."""
+    for modality, encoder in encoders.items():
+        if getattr(encoder, "reads", None) == "array" and store.count(modality):
+            raise EngineError(
+                f"the features of {modality!r} were given as arrays, and an engine does not store features: it cannot "
+                "be retrained from its items. Train anew from the data set (modalhash train … --overwrite)"
+            )
+
+
+@dataclass
+class _Reader:
+    """Makes items of stored records, and knows what to do about those that cannot be read any more."""
+
+    store: Store
+    content_of: Callable[[Record], str | Path | ArchiveMember | None]
+    files: ItemFiles
+    report: OnProblem
+    drop_missing: bool
+    workers: int | None
+    keys: dict[int, Key] = field(default_factory=dict)
+    """Of the items that were read, by their number in the store."""
+
+    def read(self, until: Revision) -> list[Item]:
+        """Return the items of the store; raises after the report if some are gone and are not to be left out."""
+        items: list[Item] = []
+        lost: list[Problem] = []
+        for record in self.records(None, until):
+            item = self.item(record)
+            if not isinstance(item, Problem):
+                items.append(item)
+            elif self._is_there(item):
+                lost.append(item)
+                self.report(item)
+        if lost and not self.drop_missing:
+            raise EngineError(
+                f"{len(lost):,} of {len(lost) + len(items):,} items cannot be read any more, and their codes mean "
+                f"nothing to another model; nothing was changed. The first: {lost[0]}. Put the files back, remove the "
+                "items (modalhash remove), or leave them out with drop_missing=True (--drop-missing)"
+            )
+        return items
+
+    def records(self, since: Revision | None, until: Revision) -> list[Record]:
+        """Return what was added to the store between two revisions and is still there, and remember its numbers."""
+        found = []
+        for numbers, _, _ in self.store.codes(since=since, until=until):
+            for start in range(0, len(numbers), STORE_BATCH_SIZE):
+                records = self.store.records(numbers[start : start + STORE_BATCH_SIZE])
+                self.keys.update((number, records[number].key) for number in records)
+                found += [records[number] for number in sorted(records)]
+        return found
+
+    def item(self, record: Record) -> Item | Problem:
+        """Return a stored item with its content, or what is wrong with that."""
+        content = self.content_of(record)
+        record = replace(record, uri=self.files.whole(record.uri))  # the new engine's home is where it is now
+        item = _StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
+        if isinstance(content, str):
+            return replace(item, text=content)
+        if content is None:
+            return item.problem(ProblemCode.EMPTY, "it has neither a text nor a file")
+        item = replace(item, path=content)
+        return item if content.is_file() else item.problem(ProblemCode.MISSING_FILE, "no such file")
+
+    def problem(self, problem: Problem) -> None:
+        """Report an item that cannot be encoded any more, or end the training."""
+        if not self._is_there(problem):
+            return
+        self.report(problem)
+        if not self.drop_missing:
+            raise EngineError(
+                f"an item cannot be read any more, and its code means nothing to another model; nothing was changed: "
+                f"{problem}. Put the file back, remove the item (modalhash remove), or leave out what cannot be read "
+                "with drop_missing=True (--drop-missing)"
+            )
+
+    def _is_there(self, problem: Problem) -> bool:
+        """Return whether the item is still in the store as it was read.
+
+        Its picture may be gone because somebody has just removed or replaced it: that will be followed, and is no loss.
+        """
+        current = self.store.numbers([(str(problem.modality), str(problem.id))])
+        return any(number in self.keys for number in current.values())
+
+
+@dataclass
+class _ChangeReplayer:
+    """Brings a new store up to date with what others change in the old one."""
+
+    old: Store
+    new: Store
+    made: TrainedEngine
+    reader: _Reader
+    reached: Revision
+    progress: Reporter
+    _n: int = 0
+
+    def catch_up(self) -> bool:
+        """Take in what was changed since the last time; return whether there was anything."""
+        target = self.old.revision()
+        if target == self.reached:
+            return False
+        keys = self.reader.keys
+        gone = [keys.pop(number) for number in self.old.removed(self.reached, target).tolist() if number in keys]
+        self.new.remove(dict.fromkeys(gone), missing="ignore")
+        records = self.reader.records(self.reached, target)
+        for start in range(0, len(records), STORE_BATCH_SIZE):
+            self.new.add(self._coded(records[start : start + STORE_BATCH_SIZE]), replace=True)
+        self._n += len(gone) + len(records)
+        self.progress("changes meanwhile", self._n, self._n)
+        self.reached = target
+        return True
+
+    def _coded(self, records: list[Record]) -> list[Record]:
+        """Return records with codes of the new model: of their labels if they had such, else of their features."""
+        made, coded = self.made, []
+        cache = FeatureCache(made.folder)
+        coder = ItemCoder(made.model, made.encoders, made.refinement, self.reader.problem, self.reader.workers, cache)
+        labels = LabelCoder(made.model, made.class_names, made.refinement, self.new)
+        items: dict[str, list[Item]] = {}
+        for record in records:
+            item = self.reader.item(record)
+            if isinstance(item, Problem):
+                self.reader.problem(item)
+            elif item.modality not in made.encoders:  # the first ones of this modality: nothing learned from them
+                reason = "the first items of this modality came while the engine was trained; add them again"
+                self.reader.problem(item.problem(ProblemCode.UNKNOWN_MODALITY, reason))
+            else:
+                items.setdefault(item.modality, []).append(item)
+        old = {record.key: record for record in records}
+        for modality, some in items.items():
+            hashed = coder.hash(modality, some, [item.content for item in some]).records("hashed", self.reader.files)
+            known = [labels.known(one.labels) if old[one.key].kind == "learned" else [] for one in hashed]
+            codes = labels.codes(modality, known)
+            rows = [row for row, code in enumerate(codes) if code is not None]
+            with_labels = [hashed[row] for row in rows]
+            learned = labels.learn(with_labels, [codes[row] or b"" for row in rows], with_labels)
+            coded += [*(one for row, one in enumerate(hashed) if codes[row] is None), *learned]
+        return coded

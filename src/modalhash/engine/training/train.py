@@ -1,0 +1,565 @@
+"""Training an engine: from unpaired items, with labels or without, to a folder with encoders, model and store."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from modalhash.core.codes import pack_signs
+from modalhash.core.progress import Callback, Reporter
+from modalhash.core.typing import Array, Codes, Matrix
+from modalhash.core.validation import check_choice, check_fewer_bits
+from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
+from modalhash.engine.items.item import (
+    HOME,
+    Item,
+    ItemBatch,
+    ItemFiles,
+    OnProblem,
+    Problem,
+    ProblemCode,
+    ReadOptions,
+    group_problems,
+)
+from modalhash.engine.items.photos import Reader, with_picture_text
+from modalhash.engine.items.sources import choose_encoders, open_source, read_batches
+from modalhash.engine.reports.expected_quality import near_chance
+from modalhash.engine.search.photo_words import TEXT, find_named_labels, suggest_words
+from modalhash.engine.search.refinement import Refinement, model_features
+from modalhash.engine.storage.feature_cache import FeatureCache, encode_cached
+from modalhash.engine.storage.folder import new_folder, write_parts
+from modalhash.engine.storage.ingest import CodedItems
+from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store
+from modalhash.engine.training.code_length import AUTO, Fitted, check_n_bits, fit_with_length
+from modalhash.engine.training.label_check import LabelCheck
+from modalhash.engine.training.learning import (
+    TrainingData,
+    learn_confidence,
+    learn_vectors,
+    pairs_of,
+    read_words,
+    with_anchors,
+)
+from modalhash.methods import registry
+from modalhash.store import SEARCHED_FIELDS, Record, Store
+
+if TYPE_CHECKING:
+    from modalhash.encoders import Encoder
+    from modalhash.methods.base import CrossModalHasher
+
+LABELS = ("given", "folders", "names", "none")
+"""What is learned from: labels as items have them; with every name of a folder, also one that says nothing (``2019``);
+with those that texts without any name; or features alone."""
+WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
+"""The methods that are taken where none is named."""
+ASKED = "labels_asked"
+"""The entry of an engine's configuration that says which labels were asked for, where there were none."""
+STORE_BATCH_SIZE = 10_000
+"""Items that are stored in one transaction."""
+
+
+class EncodedItems(NamedTuple):
+    """The items of one modality that could be encoded, and their features."""
+
+    items: list[Item]
+    features: Matrix
+
+
+class TrainedEngine(NamedTuple):
+    """An engine that is whole, in a folder that has not taken its name yet."""
+
+    folder: Path
+    place: StoreLocation
+    model: CrossModalHasher
+    encoders: dict[str, Encoder]
+    refinement: Refinement
+    class_names: list[str]
+
+
+def train_engine(
+    source: Any,
+    folder: Path,
+    *,
+    n_bits: int | str,
+    encoders: Mapping[str, Any] | None,
+    method: str | None,
+    parameters: Mapping[str, Any],
+    labels: str,
+    codes: str,
+    fields: Mapping[str, str] | None,
+    report: OnProblem,
+    workers: int | None,
+    overwrite: bool,
+    callback: Callback | None,
+    searched_fields: Sequence[str] = SEARCHED_FIELDS,
+    learn_from: str = "training",
+    store: str | None = None,
+    store_variable: str | None = None,
+    quality: str | None = None,
+    download: bool = False,
+    exif: bool = True,
+    before_exchange: Callable[[TrainedEngine], None] = lambda made: None,
+    table: TableFormat | None = None,
+    text_reader: Reader | None = None,
+) -> None:
+    """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`.
+
+    ``before_exchange`` is called with it just before that.
+    """
+    n_bits = check_n_bits(n_bits)
+    check_choice(codes, "codes", ("learned", "hashed"))
+    check_choice(learn_from, "learn_from", ("training", "all"))
+    check_choice(labels, "labels", LABELS)
+    begin = time.perf_counter()
+    with (
+        create_store(folder, store, variable=store_variable) as place,
+        new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
+    ):
+        files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
+        seconds: dict[str, float] = {}
+        left_out: list[Problem] = []
+
+        def note(problem: Problem) -> None:
+            left_out.append(problem)
+            report(problem)
+
+        notes: list[str] = []
+        read = read_training_items(
+            source,
+            method,
+            parameters,
+            note,
+            ReadOptions(fields, table, labels == "folders", exif, notes.append),
+            encoders=encoders,
+            labels=labels,
+            learn_from=learn_from,
+            quality=quality,
+            download=download,
+        )
+        chosen, hasher, asked, labels = read.encoders, read.hasher, labels, read.labels
+        if labels == "none" and not type(hasher).needs_pairs:
+            codes = "hashed"  # nothing but features goes into any
+        supervised = type(hasher).supervised
+        check_learnable(n_bits, parameters, read, left_out)
+        caches = FeatureCache(folder), FeatureCache(fresh)
+        encoded = _encode_all(read, note, caches, workers=workers, callback=callback)
+        if not encoded:
+            raise no_usable_item(left_out)
+        seconds["encode"] = time.perf_counter() - begin
+        if text_reader is not None:
+            for modality, part in encoded.items():
+                if chosen[modality].reads == "image":
+                    part.items[:] = with_picture_text(part.items, text_reader, Reporter(callback))
+            seconds["read text"] = time.perf_counter() - begin - sum(seconds.values())
+        training = training_rows(hasher, encoded)
+        data = _training_data(hasher, encoded, training)
+        own = {modality: chosen[modality] for modality in encoded}
+        hasher, collisions, tried = _fit(hasher, n_bits, data, own, callback)
+        seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
+        seed = parameters.get("random_state", 0)
+        seed = seed if isinstance(seed, int) else 0
+        reader = read_words(own, chosen.get(TEXT), data.class_names)
+        learned = learn_vectors(hasher, data, reader, seed)
+        seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
+        confidence, expected = learn_confidence(hasher, data, reader, seed, Reporter(callback))
+        if text := near_chance(expected):
+            warnings.warn(text, UserWarning, stacklevel=3)
+        seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
+        more = {
+            **({} if collisions is None else collisions.to_config()),
+            **({"bits_tried": tried} if n_bits == "auto" else {}),
+            "method": read.method,
+            "codes": codes,
+            "labels": labels,
+            **({} if asked == labels else {ASKED: asked}),
+            **({"named_labels": read.named} if read.named else {}),
+            **({"notes": notes} if notes else {}),
+            **({"label_overlap": read.label_check().to_config()} if supervised and len(encoded) > 1 else {}),
+            "class_names": data.class_names,
+            "searched_fields": _check_names(searched_fields),
+            **place.to_config(),
+            "expected": expected,
+            "trained_on": {modality: len(rows) for modality, rows in training.items()},
+            HOME: str(files.folder),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        with place.create(fresh, n_bits=hasher.n_bits, searched_fields=searched_fields) as items:
+            progress = Reporter(callback)
+            for modality, part in encoded.items():
+                kinds, packed = _codes_of(hasher, own[modality], modality, part, training[modality], codes)
+                vectors = learned.refinement.vectors(modality, part.features)
+                for from_labels in (False, True):
+                    rows = np.flatnonzero([(kinds[row] == "learned") == from_labels for row in training[modality]])
+                    told = learned.training_posteriors(modality, labels=from_labels)[rows]
+                    vectors[training[modality][rows], : told.shape[1]] = told
+                _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
+                if modality == reader.pictures:
+                    more["examples"] = suggest_words(learned.refinement, vectors, _label_counts(part.items))
+        seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
+        more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
+        write_parts(fresh, hasher, own, more, learned.refinement, confidence, reader.words)
+        before_exchange(TrainedEngine(fresh, place, hasher, own, learned.refinement, data.class_names))
+
+
+class ReadItems(NamedTuple):
+    """The items of a source before any work on them, a batch per modality, and how to learn from them."""
+
+    source: Any
+    """The opened source."""
+    encoders: dict[str, Encoder]
+    """Of all modalities that there might be."""
+    batches: list[ItemBatch]
+    named: dict[str, dict[str, Any]]
+    """What texts without labels name, by modality; empty unless that was asked for."""
+    labels: str
+    """One of :data:`LABELS`: as asked for, or "none" because no item has any."""
+    method: str
+    hasher: CrossModalHasher
+
+    @property
+    def by_modality(self) -> dict[str, ItemBatch]:
+        """The batches by modality."""
+        return {batch.modality: batch for batch in self.batches}
+
+    def label_check(self) -> LabelCheck:
+        """Return the labels to learn from, by modality."""
+        return LabelCheck.of(
+            {batch.modality: [item.training_labels for item in batch.items if item.training] for batch in self.batches}
+        )
+
+
+def choose_method(method: str | None, parameters: Mapping[str, Any], labels: str) -> tuple[str, CrossModalHasher]:
+    """Return the name of a method and the method, the default one where none is named; ValueError if it cannot be."""
+    method = method or (WITHOUT_LABELS if labels == "none" else WITH_LABELS)
+    hasher = _make_hasher(method, parameters)
+    _check_method(method, type(hasher), labels)
+    return method, hasher
+
+
+def read_training_items(
+    source: Any,
+    method: str | None,
+    parameters: Mapping[str, Any],
+    report: OnProblem,
+    how: ReadOptions,
+    *,
+    encoders: Mapping[str, Any] | None,
+    labels: str,
+    learn_from: str,
+    quality: str | None,
+    download: bool,
+) -> ReadItems:
+    """Read all items of a source; texts without labels get those that they name where ``labels`` is "names".
+
+    Where labels are learned from and no item has any, features alone are, unless a method is named.
+    """
+    name, hasher = choose_method(method, parameters, labels)
+    opened = open_source(source, fields=how.fields, table=how.table)
+    chosen = choose_encoders(opened, encoders, quality=quality, download=download)
+    limit = LabelLimit(opened) if type(hasher).supervised else None
+    batches = _read_all(opened, chosen, report, limit, how, every=learn_from == "all")
+    named = _name_labels(batches, chosen, limit) if labels == "names" else {}
+    unlabelled = not any(item.labels for batch in batches for item in batch.items)
+    if labels in ("given", "folders") and method is None and unlabelled:
+        labels = "none"
+        name, hasher = choose_method(None, parameters, labels)
+    return ReadItems(opened, chosen, batches, named, labels, name, hasher)
+
+
+def check_learnable(
+    n_bits: int | str, parameters: Mapping[str, Any], read: ReadItems, left_out: Sequence[Problem]
+) -> None:
+    """Refuse what cannot be learned from, before any work."""
+    hasher = read.hasher
+    if not read.batches:
+        raise no_usable_item(left_out)
+    _set_space(hasher, parameters, {batch.modality: read.encoders[batch.modality] for batch in read.batches})
+    if type(hasher).supervised:
+        _check_labelled(read.batches)
+        if not type(hasher).needs_pairs:
+            read.label_check().check_shared()
+    sizes = {modality: len(rows) for modality, rows in training_rows(hasher, read.by_modality).items()}
+    check_fewer_bits(1 if n_bits == AUTO else n_bits, sizes)
+
+
+def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
+    """Return the error for a source of which nothing is left, with the reasons and their first examples."""
+    if not left_out:
+        return ValueError("no usable item: the source has none; expected at least one text or picture")
+    reasons = "; ".join(f"{len(group)} × {what}, e.g. {group[0]}" for what, group in group_problems(left_out).items())
+    return ValueError(f"no usable item: all {len(left_out):,} were left out. {reasons}")
+
+
+def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> None:
+    """Refuse a method that learns from labels where there are to be none, and the other way round."""
+    if labels == "none" and method.supervised:
+        raise ValueError(
+            f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Leave the method out, "
+            f"which takes {WITHOUT_LABELS}, or take another that is unsupervised (`modalhash methods`)"
+        )
+    if labels == "names" and not method.supervised:
+        raise ValueError(
+            f"{name} does not learn from labels, so labels='names' (--labels names) has nothing to give it; leave the "
+            "method out, or that"
+        )
+
+
+def _check_names(names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"searched_fields is {names!r}; expected names of fields, e.g. ['title']")
+    return list(names)
+
+
+def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
+    """Return the method with its parameters; ValueError names one that it does not have."""
+    hasher = registry.get(method)()
+    known = hasher.get_params(deep=False)
+    if "n_bits" in parameters:
+        raise ValueError("the code length is no parameter here; give it as n_bits=… (--bits)")
+    if unknown := [name for name in parameters if name not in (*known, "random_state")]:
+        raise ValueError(f"{method} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
+    hasher.set_params(**{name: value for name, value in parameters.items() if name in known})
+    return hasher
+
+
+def _read_all(
+    source: Any,
+    encoders: Mapping[str, Encoder],
+    report: OnProblem,
+    limit: LabelLimit | None,
+    how: ReadOptions,
+    *,
+    every: bool,
+) -> list[ItemBatch]:
+    """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
+
+    ``every`` makes training items of all, whatever their field ``split`` says.
+    """
+    reads = {modality: encoder.reads for modality, encoder in encoders.items()}
+    batches = []
+    for batch in read_batches(source, reads, report, how):
+        if every:
+            batch.items[:] = [replace(item, training=True) for item in batch.items]
+        if limit is not None:
+            limit.take(item for item in batch.items if item.training)
+        batches.append(batch)
+    return batches
+
+
+def _name_labels(
+    batches: Sequence[ItemBatch], encoders: Mapping[str, Encoder], limit: LabelLimit | None
+) -> dict[str, dict[str, Any]]:
+    """Give texts without labels those that they name, to learn from; return what was found, by modality."""
+    names = label_names(item.labels for batch in batches for item in batch.items if item.training)
+    found = {}
+    for batch in batches:
+        rows = [
+            row for row, item in enumerate(batch.items) if item.training and not item.labels and item.text is not None
+        ]
+        if not rows or encoders[batch.modality].reads != "text":
+            continue
+        named = find_named_labels([batch.items[row].text or "" for row in rows], names, encoders[batch.modality])
+        for row, own in zip(rows, named.labels, strict=True):
+            batch.items[row] = replace(batch.items[row], named_labels=own)
+        if limit is not None:
+            limit.take(batch.items[row] for row in rows)
+        found[batch.modality] = named.to_config()
+    if not found:
+        raise ValueError(
+            "labels='names' (--labels names) gives texts without labels those that they name, and there is no such text"
+        )
+    return found
+
+
+def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> None:
+    """Tell a method that can learn in one space whether there is one.
+
+    Encoders say which space they make vectors of; whose features are given says so with the parameter. Several
+    modalities without a common space are refused: nothing would say which picture belongs to which text.
+    """
+    if "space" not in hasher.get_params(deep=False) or len(encoders) < 2:
+        return
+    spaces = {getattr(encoder, "space", None) for encoder in encoders.values()}
+    if parameters.get("space") != "shared" and (None in spaces or len(spaces) > 1):
+        names = " and ".join(map(repr, encoders))
+        raise ValueError(
+            f"nothing says what of {names} belongs together: no labels are learned from, no pairs, and their encoders "
+            "share no space. Three ways out: give some items of each labels and leave out labels='none' (--labels "
+            "none); where items belong together, give them the same id and take a method that learns from pairs "
+            "(--method cre); or take one encoder for all whose vectors can be compared, such as CLIP (see "
+            "docs/without-labels.md). One modality alone needs none of them"
+        )
+    hasher.set_params(space="shared")
+
+
+def _check_labelled(batches: Sequence[ItemBatch]) -> None:
+    """Refuse a modality of which no item has a label to learn from, and say what can be done."""
+    names = label_names(item.labels for batch in batches for item in batch.items if item.training)
+    for batch in batches:
+        if any(item.training and item.training_labels for item in batch.items):
+            continue
+        ways = ["Give labels to some"]
+        if len(batches) > 1:
+            ways.append("leave this modality out of the manifest")
+        texts = [item.text for item in batch.items if item.training and item.text is not None]
+        if n := sum(map(bool, find_named_labels(texts, names).labels)):
+            ways.append(
+                f"take labels='names' (--labels names): {n:,} of {len(texts):,} texts name labels of the others"
+            )
+        ways.append("learn without labels, by labels='none' (--labels none)")
+        raise ValueError(
+            f"{batch.modality!r}: none of {len(batch.items)} items has a label. {', '.join(ways[:-1])}, or {ways[-1]}"
+        )
+
+
+def _encode_all(
+    read: ReadItems,
+    report: OnProblem,
+    caches: tuple[FeatureCache, FeatureCache],
+    *,
+    workers: int | None,
+    callback: Callback | None,
+) -> dict[str, EncodedItems]:
+    """Fit each encoder to the training items and encode all items; those that fail are reported.
+
+    ``caches`` are those of the engine that is replaced, if there is one, and of the new one.
+    """
+    by_modality = {}
+    for batch in read.batches:
+        encoder = read.encoders[batch.modality]
+        fit_encoder_to(encoder, batch, supervised=type(read.hasher).supervised)
+        encoded = encode_cached(
+            encoder, batch.contents, *caches, workers=workers, progress=callback, stage=f"encode: {batch.modality}"
+        )
+        for failure in encoded.failures:
+            report(batch.items[failure.row].problem(ProblemCode.UNREADABLE, failure.reason))
+        if len(encoded.ok_rows):
+            items = [batch.items[row] for row in encoded.ok_rows.tolist()]
+            by_modality[batch.modality] = EncodedItems(items, encoded.features)
+    return by_modality
+
+
+def fit_encoder_to(encoder: Encoder, batch: ItemBatch, *, supervised: bool) -> None:
+    """Fit an encoder to the training items of a batch, with their labels where it learns from such."""
+    from modalhash.encoders import fit_encoder
+
+    rows = [row for row, item in enumerate(batch.items) if item.training]
+    labels = None
+    if supervised and hasattr(encoder, "fit_labelled"):
+        own = [batch.items[row].training_labels for row in rows]
+        labels = label_matrix(own, label_names(own))
+    contents = batch.contents if len(rows) == len(batch.items) else batch.contents_of(rows)
+    fit_encoder(encoder, contents, labels)
+
+
+class LabelLimit:
+    """Refuses manifests whose labels would take too much memory as a matrix: a line of few bytes may have a new one.
+
+    Parameters
+    ----------
+    source : an opened source; what is no file may have as many labels as fit
+    """
+
+    def __init__(self, source: Any) -> None:
+        paths = source if isinstance(source, list) and all(isinstance(one, Path) for one in source) else []
+        self._files = [path for path in paths if path.is_file()]
+        self._names: set[str] = set()
+        self._n_items = 0
+
+    def take(self, items: Iterable[Item]) -> None:
+        """Count the labels of some items; raise a ReadError if there are too many."""
+        if not self._files:
+            return
+        for item in items:
+            self._names.update(item.training_labels)
+            self._n_items += bool(item.training_labels)
+        largest = max(self._files, key=lambda path: path.stat().st_size)
+        what = f"a matrix of {len(self._names):,} labels of {self._n_items:,} items"
+        ReadLimits().check(self._n_items * len(self._names), largest, what)
+
+
+def _training_data(
+    hasher: CrossModalHasher, encoded: Mapping[str, EncodedItems], training: Mapping[str, Array]
+) -> TrainingData:
+    """Return the items to learn from; ValueError for a modality that has none."""
+    for modality, rows in training.items():
+        if not len(rows):
+            what = "has a label" if type(hasher).supervised else "is for training"
+            raise ValueError(
+                f"{modality!r}: none of {len(encoded[modality].items)} items {what}. Give labels to some, "
+                "leave this modality out of the manifest, or learn without labels (labels='none', --labels none)"
+            )
+    features = {modality: encoded[modality].features[rows] for modality, rows in training.items()}
+    items = {modality: [encoded[modality].items[row] for row in rows] for modality, rows in training.items()}
+    supervised = type(hasher).supervised
+    class_names = label_names(item.training_labels for some in items.values() for item in some) if supervised else []
+    labels = None
+    if supervised:
+        labels = {
+            modality: label_matrix([item.training_labels for item in some], class_names)
+            for modality, some in items.items()
+        }
+    return TrainingData(class_names, items, features, labels)
+
+
+def _fit(
+    hasher: CrossModalHasher,
+    n_bits: int | str,
+    data: TrainingData,
+    encoders: Mapping[str, Encoder],
+    callback: Callback | None,
+) -> Fitted:
+    """Fit the method to the training items."""
+    pairs = pairs_of(data.items) if type(hasher).needs_pairs else None
+    hasher = with_anchors(hasher, data)
+    X = {name: model_features(hasher, encoders[name], values) for name, values in data.features.items()}
+    return fit_with_length(hasher, n_bits, X, data.labels, pairs=pairs, callback=callback)
+
+
+def _codes_of(
+    hasher: CrossModalHasher, encoder: Encoder, modality: str, part: EncodedItems, training: Array, codes: str
+) -> tuple[list[str], Codes]:
+    """Return kind and code of each item: learned for what was trained on if wanted, hashed for the rest.
+
+    Items that learned from labels which they only name are hashed: what they are is in their features, and no label of
+    theirs goes into a code.
+    """
+    features = model_features(hasher, encoder, part.features)
+    packed = pack_signs(hasher.decision_function({modality: features})[modality])
+    learned = np.zeros(len(packed), dtype=bool)
+    if codes == "learned":
+        own = np.array([not part.items[row].named_labels for row in training], dtype=bool)
+        packed[training[own]] = hasher.codes_[modality][own]
+        learned[training[own]] = True
+    return ["learned" if own else "hashed" for own in learned], packed
+
+
+def _label_counts(items: Iterable[Item]) -> Counter[str]:
+    """Return how many items have each label."""
+    return Counter(label for item in items for label in item.labels)
+
+
+def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
+    """Store items in batches, each whole or not at all."""
+    for start in range(0, len(records), STORE_BATCH_SIZE):
+        store.add(records[start : start + STORE_BATCH_SIZE])
+        progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
+
+
+def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | ItemBatch]) -> dict[str, Array]:
+    """Return the rows to learn from: not held out by a split, and labelled where the method learns from labels."""
+    needs_labels = type(hasher).supervised
+    return {
+        modality: np.flatnonzero(
+            [item.training and (bool(item.training_labels) or not needs_labels) for item in part.items]
+        )
+        for modality, part in parts.items()
+    }

@@ -1,0 +1,19 @@
+from .hamming import HammingIndex as HammingIndex
+from .interface import Hits as Hits, Index as Index
+from .kernels.dispatch import prefer_kernels as prefer_kernels
+from .scan import merge_sources as merge_sources
+from .sharded import (
+    FanOut as FanOut,
+    ShardedHits as ShardedHits,
+    ShardedIndex as ShardedIndex,
+    ShardError as ShardError,
+)
+from .snapshot import (
+    Frozen as Frozen,
+    Snapshot as Snapshot,
+    SnapshotError as SnapshotError,
+    freeze as freeze,
+    read_snapshot_facts as read_snapshot_facts,
+    write_snapshot as write_snapshot,
+)
+from .vectors import FoundRows as FoundRows, VectorTable as VectorTable

@@ -1,0 +1,632 @@
+"""Compiled scans: the k nearest, and all within a radius.
+
+The database lies in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word, so that a loop
+over it is a handful of vector instructions. For each chunk a scan computes only the smallest distance to the query;
+codes are compared one by one only where that smallest distance can still matter, which is rare. All queries scan one
+block of chunks while it lies in the first cache.
+
+Rows come in ascending order of id, so that among equal distances the first one met is the one to keep. A row may also
+be a code that many items have (see :class:`modalhash.index.layout.DistinctCodes`): then it counts as many times.
+Everything runs in the calling thread and without the interpreter's lock: callers spread the work over their own
+threads, which (unlike numba's) may start searches at the same time.
+
+Importing this module loads numba, so others import it inside the functions that need it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from modalhash.core.bit_kernels import VECTOR_POPCOUNT, compiled, popcount
+from modalhash.core.typing import Array
+from modalhash.index.kernels.bitsliced import (
+    GROUP,
+    GROUP_CHUNKS,
+    LANES,
+    MAX_DIGITS,
+    TABLE_WORDS,
+    TRIPLES,
+    aligned_words,
+    fill_bound,
+    fill_places,
+    fill_table,
+    lowest_bit,
+    next_group_below,
+)
+from modalhash.index.kernels.chunks import chunk_below, codes_below
+from modalhash.index.layout import CHUNK
+
+BLOCK_BYTES = 16384  # half of the smallest first cache in use: the rest is for the queries' buffers
+MAX_DISTANCE = np.uint64(2**63)  # larger than any distance
+EXTRA_CANDIDATES = 64  # beyond twice the wanted rows that a query's buffer holds before it is compacted
+MIN_SAMPLED, MAX_SAMPLED = (
+    16,
+    128,
+)  # chunks, a 16th of all, that tell how far the k nearest reach before the scan begins
+SAMPLE_MARGIN = 3  # rows beyond those expected in the sample
+GROUPS_OF_A_BLOCK = 4  # of one word: their tables, 28 kB, stay in the first cache
+MIN_BYTES_FOR_HALVES = 2**23  # of codes, below which these are in a cache, or soon
+CHUNKS_AT_ONCE = 8  # of each half that are looked at together: by then they are still in a cache
+MIN_QUERIES_FOR_PLANES = 4  # below, making tables of planes costs more than they save
+LOG_LENGTH = 2**18  # hits of one radius scan that are logged: 6 MB
+
+
+# -- shared by both scans
+
+
+@compiled()
+def chunk_distances(query: Array, chunk: Array, out: Array) -> None:
+    """Write the distances from one query to the codes of a chunk into ``out``."""
+    query_0, words_0 = query[0], chunk[0]
+    for j in range(CHUNK):
+        out[j] = popcount(query_0 ^ words_0[j])
+    for w in range(1, chunk.shape[0]):
+        query_w, words_w = query[w], chunk[w]
+        for j in range(CHUNK):
+            out[j] += popcount(query_w ^ words_w[j])
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def distance_to(query: Array, words: Array, row: int) -> np.int64:
+    """Return the distance from one query to one row."""
+    distance = np.int64(0)
+    for w in range(query.shape[0]):
+        distance += np.int64(popcount(query[w] ^ words[row // CHUNK, w, row % CHUNK]))
+    return distance
+
+
+@compiled()
+def next_chunk_below(query: Array, block: Array, start: int, limit: int, cached: bool) -> int:
+    """Return the first chunk from ``start`` on with a distance below ``limit``, or the block's length if none has.
+
+    Zeros past the last row of the database count too: callers compare the filled rows again. A block that is
+    ``cached`` need not be read in the order of memory, nor ahead: of 256 bits that takes a tenth less.
+    """
+    if VECTOR_POPCOUNT and cached and block.itemsize == 8 and block.shape[1] == 4:
+        query_0, query_1, query_2, query_3 = query[0], query[1], query[2], query[3]
+        for c in range(start, block.shape[0]):
+            words_0, words_1, words_2, words_3 = block[c, 0], block[c, 1], block[c, 2], block[c, 3]
+            nearest_of_all = MAX_DISTANCE
+            for j in range(CHUNK):
+                near = popcount(query_0 ^ words_0[j]) + popcount(query_1 ^ words_1[j])
+                near += popcount(query_2 ^ words_2[j]) + popcount(query_3 ^ words_3[j])
+                nearest_of_all = min(nearest_of_all, near)
+            if np.int64(nearest_of_all) < limit:
+                return c
+        return block.shape[0]
+    if block.itemsize == 8:
+        for c in range(start, block.shape[0]):
+            if chunk_below(block, c, query, limit, c if cached else c + 1):
+                return c
+        return block.shape[0]
+    query_0 = query[0]
+    for c in range(start, block.shape[0]):
+        words = block[c, 0]
+        least = block.dtype.type(255)  # in the type of the words: of 16-bit codes, 32 fit an instruction
+        for j in range(CHUNK):
+            least = min(least, block.dtype.type(popcount(query_0 ^ words[j])))
+        if np.int64(least) < limit:
+            return c
+    return block.shape[0]
+
+
+@compiled()
+def next_pairs_below(
+    query: Array, chunks: Array, start: int, limit: int, other_limit: int, found: Array, n_found: Array
+) -> int:
+    """Write which chunks of two halves have to be looked at, from the ``start``-th of each on, until a row is full.
+
+    Those of the first half have a distance below ``limit``, those of the second below ``other_limit``. Each half has a
+    row of ``found``, and its number in ``n_found``. Returns where to go on. It does not stop at the first one: what is
+    read ahead would be lost. Words have 64 bits; the last chunk of an odd number is left out.
+    """
+    second = (chunks.shape[0] + 1) // 2
+    n_first, n_second, c = 0, 0, start
+    while c < chunks.shape[0] // 2 and max(n_first, n_second) < found.shape[1]:
+        found[0, n_first], found[1, n_second] = c, second + c
+        n_first += chunk_below(chunks, c, query, limit, c + 1)
+        n_second += chunk_below(chunks, second + c, query, other_limit, second + c + 1)
+        c += 1
+    n_found[0], n_found[1] = n_first, n_second
+    return c
+
+
+@compiled()
+def block_chunks(words: Array, n_queries: int) -> int:
+    """Return the chunks of a block: what stays in the first cache for the next query, or all for a single query."""
+    return words.shape[0] if n_queries == 1 else max(1, BLOCK_BYTES // (CHUNK * words.shape[1] * words.itemsize))
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def planes_pay(words: Array, n_queries: int) -> bool:
+    """Return whether a batch is compared plane by plane (:mod:`._planes`): codes of 1, 2 or 4 long words may be.
+
+    Where one instruction counts the bits of several words, chunks are compared faster without tables.
+    """
+    n_words = words.shape[1]
+    possible = words.itemsize == 8 and (n_words <= 2 or n_words == 4)
+    return possible and not VECTOR_POPCOUNT and n_queries >= MIN_QUERIES_FOR_PLANES
+
+
+@compiled()
+def sort_by_distance(rows: Array, distances: Array, n_bits: int, out_rows: Array, out_distances: Array) -> None:
+    """Sort by distance, equal ones in the order they came, by counting."""
+    starts = np.zeros(n_bits + 2, np.int64)
+    for i in range(distances.shape[0]):
+        starts[distances[i] + 1] += 1
+    for d in range(1, n_bits + 2):
+        starts[d] += starts[d - 1]
+    for i in range(distances.shape[0]):
+        distance = distances[i]
+        position = starts[distance]
+        starts[distance] = position + 1
+        out_rows[position] = rows[i]
+        out_distances[position] = distance
+
+
+# -- the k nearest
+
+
+@compiled()
+def compact(rows: Array, distances: Array, limit: int, quota: int) -> int:
+    """Drop candidates beyond ``limit``, and at it all but the first ``quota``; return how many stay, in order."""
+    size = 0
+    for i in range(rows.shape[0]):
+        distance = distances[i]
+        if distance > limit:
+            continue
+        if distance == limit:
+            if quota == 0:
+                continue
+            quota -= 1
+        rows[size] = rows[i]
+        distances[size] = distance
+        size += 1
+    return size
+
+
+@compiled()
+def likely_limit(query: Array, words: Array, n: int, k: int, n_bits: int, scratch: Array) -> int:
+    """Return a distance within which there are very likely k of the first ``n`` rows, from a sample of the chunks."""
+    n_whole = n // CHUNK
+    n_sampled = min(MAX_SAMPLED, n_whole // 16)
+    if n_sampled < MIN_SAMPLED:
+        return n_bits
+    counts = np.zeros(n_bits + 1, np.int64)
+    stride = n_whole // n_sampled
+    wanted = SAMPLE_MARGIN + 1.25 * k * (n_sampled * CHUNK) / n
+    limit, below = n_bits + 1, 0
+    for i in range(n_sampled):
+        c = i * stride
+        if words.itemsize == 8:
+            near = chunk_below(words, c, query, limit, c + stride)
+        else:
+            near = next_chunk_below(query, words[c : c + 1], 0, limit, True) == 0
+        if not near:
+            continue
+        chunk_distances(query, words[c], scratch)
+        for j in range(CHUNK):
+            distance = np.int64(scratch[j])
+            if distance < limit:
+                counts[distance] += 1
+                below += 1
+                while below >= wanted:
+                    limit -= 1
+                    below -= counts[limit]
+    return min(limit, n_bits)
+
+
+@compiled()
+def nearest(
+    queries: Array, words: Array, n: int, starts: Array, k: int, most: int, n_bits: int, farthest: int
+) -> tuple[Array, Array, Array]:
+    """Return rows, distances (queries, up to ``most``) and their numbers, for the k nearest items and their ties.
+
+    Row i stands for ``starts[i + 1] - starts[i]`` items, or for one if there are no starts. Found are the rows of the
+    ``k`` nearest items and all rows as near as the k-th, ``1 ≤ k ≤ most``. At that distance no more rows matter than
+    ``most`` less the items that are nearer, since each row has an item: the first ones stay. With ``most = k`` and one
+    item a row these are the k nearest rows. Rows beyond the distance ``farthest`` are left out; places that are not
+    filled hold row 0.
+
+    ``limit`` is the distance of a query's k-th item so far, or ``farthest``; ``inside`` counts the items up to it,
+    ``counts`` those at each distance, ``levels`` the rows there. So the limit falls without a heap, and a full buffer
+    is compacted to at most ``most``. A sample gives each query its first limit; where that was misleading, the scan
+    is repeated without it.
+    """
+    n_queries = queries.shape[0]
+    capacity = min(n, 2 * most + EXTRA_CANDIDATES)
+    rows = np.empty((n_queries, capacity), np.int64)
+    distances = np.empty((n_queries, capacity), np.int32)
+    counts = np.zeros((n_queries, n_bits + 1), np.int64)
+    levels = np.zeros((n_queries, n_bits + 1), np.int64)
+    sizes = np.zeros(n_queries, np.int64)
+    inside = np.zeros(n_queries, np.int64)
+    limits = np.full(n_queries, farthest, np.int64)
+    scratch = np.empty(CHUNK, np.uint64)
+    if starts.shape[0] == 0:
+        for q in range(n_queries):
+            limits[q] = min(farthest, likely_limit(queries[q], words, n, k, n_bits, scratch))
+    scan_nearest(queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, inside, limits, scratch)
+    for q in range(n_queries):
+        if inside[q] < k and limits[q] < farthest:
+            one = slice(q, q + 1)
+            counts[q], levels[q], sizes[q], inside[q], limits[q] = 0, 0, 0, 0, farthest
+            scan_nearest(
+                queries[one], words, n, starts, k, most, rows[one], distances[one], counts[one], levels[one],
+                sizes[one], inside[one], limits[one], scratch,
+            )  # fmt: skip
+    out_rows = np.zeros((n_queries, most), np.int64)
+    out_distances = np.zeros((n_queries, most), np.int32)
+    for q in range(n_queries):
+        quota = most - (inside[q] - counts[q, limits[q]])
+        size = compact(rows[q, : sizes[q]], distances[q], limits[q], quota)
+        sort_by_distance(rows[q, :size], distances[q, :size], n_bits, out_rows[q], out_distances[q])
+        sizes[q] = size
+    return out_rows, out_distances, sizes
+
+
+@compiled()
+def scan_nearest(
+    queries: Array,
+    words: Array,
+    n: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    sizes: Array,
+    insides: Array,
+    limits: Array,
+    scratch: Array,
+) -> None:
+    """Fill the candidates of each query, see :func:`nearest`."""
+    n_queries = rows.shape[0]
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    if halves_pay(words, n_chunks, n_queries):
+        sizes[0], insides[0], limits[0] = scan_halves(
+            queries[0], words, n, starts, k, most, rows[0], distances[0], counts[0], limits[0]
+        )
+        return
+    begin = 0
+    if planes_pay(words, n_queries):
+        begin = scan_groups(
+            queries, words, n, starts, k, most, rows, distances, counts, levels, sizes, insides, limits
+        )  # fmt: skip
+    step = block_chunks(words, n_queries)
+    for first in range(begin, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query, limit = queries[q], limits[q]
+            own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
+            size, inside = sizes[q], insides[q]
+            bound = bound_of(limit, inside, most, own_counts, own_levels)
+            c = next_chunk_below(query, block, 0, bound, q > 0)
+            while c < block.shape[0]:
+                chunk_distances(query, block[c], scratch)
+                row = (first + c) * CHUNK
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance < bound:
+                        size, inside, limit = insert(
+                            row + j, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels,
+                            size, inside, limit,
+                        )  # fmt: skip
+                        bound = bound_of(limit, inside, most, own_counts, own_levels)
+                c = next_chunk_below(query, block, c + 1, bound, q > 0)
+            limits[q], sizes[q], insides[q] = limit, size, inside
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def halves_pay(words: Array, n_chunks: int, n_queries: int) -> bool:
+    """Return whether :func:`scan_halves` pays."""
+    return words.itemsize == 8 and n_queries == 1 and n_chunks * words.shape[1] * CHUNK * 8 >= MIN_BYTES_FOR_HALVES
+
+
+@compiled()
+def scan_halves(
+    query: Array,
+    words: Array,
+    n: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    limit: int,
+) -> tuple[int, int, int]:
+    """Fill the candidates of one query from both halves of the database in turn; return what :func:`insert` does.
+
+    Memory is read faster from two places than from one. Each half has candidates and levels of its own, so that the
+    first rows of each are there; the limit is of both. In the end those of the second half follow those of the first.
+    """
+    chunks = words[: (n + CHUNK - 1) // CHUNK]
+    n_pairs, second = chunks.shape[0] // 2, (chunks.shape[0] + 1) // 2
+    half_rows, half_distances = np.empty((2, rows.shape[0]), np.int64), np.empty((2, rows.shape[0]), np.int32)
+    levels, sizes = np.zeros((2, counts.shape[0]), np.int64), np.zeros(2, np.int64)
+    found, n_found = np.empty((2, CHUNKS_AT_ONCE), np.int64), np.empty(2, np.int64)
+    bounds, below = np.empty(2, np.int64), np.empty(CHUNK // 64, np.uint64)
+    inside, begin = 0, 0
+    while begin < second:
+        for part in range(2):
+            bounds[part] = bound_of(limit, inside, most, counts, levels[part])
+        begin = next_pairs_below(query, chunks, begin, bounds[0], bounds[1], found, n_found)
+        if begin == n_pairs and max(n_found[0], n_found[1]) == 0:
+            found[0, 0], n_found[0], begin = n_pairs, second - n_pairs, second  # the last chunk of a longer first half
+        for part in range(2):
+            own_rows, own_distances, own_levels = half_rows[part], half_distances[part], levels[part]
+            size, bound = sizes[part], bound_of(limit, inside, most, counts, own_levels)
+            for i in range(n_found[part]):
+                c = found[part, i]
+                codes_below(chunks, c, query, bound, below)
+                for lane in range(CHUNK // 64):
+                    bits = below[lane]
+                    while bits:
+                        row = c * CHUNK + 64 * lane + lowest_bit(bits)
+                        bits &= bits - np.uint64(1)
+                        distance = distance_to(query, chunks, row)
+                        if distance < bound and row < n:  # the bound falls while candidates come in
+                            size, inside, limit = insert(
+                                row, distance, starts, k, most, own_rows, own_distances, counts, own_levels, size,
+                                inside, limit,
+                            )  # fmt: skip
+                            bound = bound_of(limit, inside, most, counts, own_levels)
+            sizes[part] = size
+    size = 0
+    for part in range(2):
+        own_rows, own_distances = half_rows[part], half_distances[part]
+        n_kept = compact(own_rows[: sizes[part]], own_distances, limit, most - (inside - counts[limit]))
+        rows[size : size + n_kept], distances[size : size + n_kept] = own_rows[:n_kept], own_distances[:n_kept]
+        size += n_kept
+    return size, inside, limit
+
+
+@compiled()
+def scan_groups(
+    queries: Array,
+    words: Array,
+    n: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    sizes: Array,
+    insides: Array,
+    limits: Array,
+) -> int:
+    """Fill the candidates of each query from the whole groups of :mod:`._planes`; return how many chunks these are."""
+    n_queries, n_words = queries.shape
+    n_groups = n // GROUP
+    step = GROUPS_OF_A_BLOCK // n_words
+    tables = aligned_words(step * n_words * TABLE_WORDS).reshape(step, n_words * TABLE_WORDS)
+    planes, below = aligned_words(64 * LANES), aligned_words(LANES)
+    places = np.empty((n_queries, 2 * TRIPLES * n_words), np.uint16)
+    bounds = np.empty((n_queries, MAX_DIGITS), np.uint64)
+    for q in range(n_queries):
+        fill_places(queries[q], places[q])
+        fill_bound(bound_of(limits[q], insides[q], most, counts[q], levels[q]), bounds[q])
+    for first in range(0, n_groups, step):
+        in_block = min(step, n_groups - first)
+        for g in range(in_block):
+            fill_table(words[(first + g) * GROUP_CHUNKS : (first + g + 1) * GROUP_CHUNKS], planes, tables[g])
+        for q in range(n_queries):
+            g = next_group_below(tables, 0, in_block, places, bounds, q, below)
+            while g < in_block:
+                bound = take_below(
+                    q, (first + g) * GROUP, below, queries, words, starts, k, most, rows, distances, counts, levels,
+                    sizes, insides, limits,
+                )  # fmt: skip
+                fill_bound(bound, bounds[q])
+                g = next_group_below(tables, g + 1, in_block, places, bounds, q, below)
+    return n_groups * GROUP_CHUNKS
+
+
+@compiled()
+def take_below(
+    q: int,
+    start: int,
+    below: Array,
+    queries: Array,
+    words: Array,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    sizes: Array,
+    insides: Array,
+    limits: Array,
+) -> int:
+    """Take the codes of the group from row ``start`` on whose bit in ``below`` is set; return the query's bound."""
+    query = queries[q]
+    own_rows, own_distances, own_counts, own_levels = rows[q], distances[q], counts[q], levels[q]
+    size, inside, limit = sizes[q], insides[q], limits[q]
+    bound = bound_of(limit, inside, most, own_counts, own_levels)
+    for lane in range(LANES):
+        bits = below[lane]
+        first = start + 64 * lane
+        while bits:
+            row = first + lowest_bit(bits)
+            bits &= bits - np.uint64(1)
+            distance = distance_to(query, words, row)
+            if distance < bound:  # it falls while candidates come in
+                size, inside, limit = insert(
+                    row, distance, starts, k, most, own_rows, own_distances, own_counts, own_levels, size, inside, limit
+                )
+                bound = bound_of(limit, inside, most, own_counts, own_levels)
+    sizes[q], insides[q], limits[q] = size, inside, limit
+    return bound
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def bound_of(limit: int, inside: int, most: int, counts: Array, levels: Array) -> int:
+    """Return the distance from which on rows do not matter: beyond the limit, or at it if there are enough already."""
+    return limit + int(levels[limit] < most - (inside - counts[limit]))
+
+
+@compiled(inline="always")  # a call would count references to its arrays
+def insert(
+    row: int,
+    distance: int,
+    starts: Array,
+    k: int,
+    most: int,
+    rows: Array,
+    distances: Array,
+    counts: Array,
+    levels: Array,
+    size: int,
+    inside: int,
+    limit: int,
+) -> tuple[int, int, int]:
+    """Take a row among a query's candidates; return their number, the items up to the limit, and the limit."""
+    if size == rows.shape[0]:
+        size = compact(rows, distances, limit, most - (inside - counts[limit]))
+    rows[size] = row
+    distances[size] = distance
+    weight = starts[row + 1] - starts[row] if starts.shape[0] else 1
+    counts[distance] += weight
+    levels[distance] += 1
+    inside += weight
+    while inside - counts[limit] >= k:
+        inside -= counts[limit]
+        limit -= 1
+    return size + 1, inside, limit
+
+
+# -- all within a radius
+
+
+def within(queries: Array, words: Array, n: int, radius: int, n_bits: int) -> tuple[Array, Array, Array]:
+    """Return rows, distances and offsets of all of the first ``n`` rows within ``radius``.
+
+    Those of query i are at ``offsets[i]:offsets[i + 1]``, in order. Most searches find little: one scan writes the hits
+    into a log of limited length, and the log is sorted. Where that is too short, one scan counts the hits and a second
+    one fills arrays of the right size.
+    """
+    log = np.empty((LOG_LENGTH, 3), np.int64)
+    size = log_within(queries, words, n, radius, log)
+    if size >= 0:
+        hits: tuple[Array, Array, Array] = sort_log(log[:size], len(queries), n_bits)
+        return hits
+    offsets = np.zeros(len(queries) + 1, dtype=np.int64)
+    np.cumsum(count_within(queries, words, n, radius), out=offsets[1:])
+    rows, distances = fill_within(queries, words, n, radius, n_bits, offsets)
+    return rows, distances, offsets
+
+
+@compiled()
+def log_within(queries: Array, words: Array, n: int, radius: int, log: Array) -> int:
+    """Write (query, row, distance) of all of the first ``n`` rows within ``radius`` into ``log``, as they are met.
+
+    Returns how many there are, or −1 as soon as the log is too short for them.
+    """
+    n_queries = queries.shape[0]
+    scratch = np.empty(CHUNK, np.uint64)
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    step = block_chunks(words, n_queries)
+    size = 0
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query = queries[q]
+            c = next_chunk_below(query, block, 0, radius + 1, q > 0)
+            while c < block.shape[0]:
+                chunk_distances(query, block[c], scratch)
+                row = (first + c) * CHUNK
+                if size + CHUNK > log.shape[0]:
+                    return -1
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance <= radius:
+                        log[size, 0], log[size, 1], log[size, 2] = q, row + j, distance
+                        size += 1
+                c = next_chunk_below(query, block, c + 1, radius + 1, q > 0)
+    return size
+
+
+@compiled()
+def sort_log(log: Array, n_queries: int, n_bits: int) -> tuple[Array, Array, Array]:
+    """Sort a log by query and distance, equal ones in the order they came; return rows, distances and offsets."""
+    offsets = np.zeros(n_queries + 1, np.int64)
+    for i in range(log.shape[0]):
+        offsets[log[i, 0] + 1] += 1
+    for q in range(n_queries):
+        offsets[q + 1] += offsets[q]
+    rows, distances = np.empty(log.shape[0], np.int64), np.empty(log.shape[0], np.int32)
+    ends = offsets[:n_queries].copy()
+    for i in range(log.shape[0]):
+        end = ends[log[i, 0]]
+        rows[end], distances[end] = log[i, 1], log[i, 2]
+        ends[log[i, 0]] = end + 1
+    out_rows, out_distances = np.empty_like(rows), np.empty_like(distances)
+    for q in range(n_queries):
+        part = slice(offsets[q], offsets[q + 1])
+        sort_by_distance(rows[part], distances[part], n_bits, out_rows[part], out_distances[part])
+    return out_rows, out_distances, offsets
+
+
+@compiled()
+def count_within(queries: Array, words: Array, n: int, radius: int) -> Array:
+    """Return how many of the first ``n`` rows lie within ``radius`` of each query."""
+    n_queries = queries.shape[0]
+    totals = np.zeros(n_queries, np.int64)
+    scratch = np.empty(CHUNK, np.uint64)
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    bound = np.uint64(radius)
+    step = block_chunks(words, n_queries)
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query = queries[q]
+            for c in range(block.shape[0]):
+                chunk_distances(query, block[c], scratch)
+                inside = np.uint64(0)
+                if n - (first + c) * CHUNK >= CHUNK:
+                    for j in range(CHUNK):
+                        inside += np.uint64(scratch[j] <= bound)
+                else:
+                    for j in range(n - (first + c) * CHUNK):
+                        inside += np.uint64(scratch[j] <= bound)
+                totals[q] += np.int64(inside)
+    return totals
+
+
+@compiled()
+def fill_within(queries: Array, words: Array, n: int, radius: int, n_bits: int, offsets: Array) -> tuple[Array, Array]:
+    """Return rows and distances of all rows within ``radius``, those of query i at ``offsets[i]:offsets[i + 1]``."""
+    n_queries = queries.shape[0]
+    rows = np.empty(offsets[n_queries], np.int64)
+    distances = np.empty(offsets[n_queries], np.int32)
+    ends = offsets[:n_queries].copy()
+    scratch = np.empty(CHUNK, np.uint64)
+    n_chunks = (n + CHUNK - 1) // CHUNK
+    step = block_chunks(words, n_queries)
+    for first in range(0, n_chunks, step):
+        block = words[first : min(n_chunks, first + step)]
+        for q in range(n_queries):
+            query, end = queries[q], ends[q]
+            for c in range(block.shape[0]):
+                chunk_distances(query, block[c], scratch)
+                row = (first + c) * CHUNK
+                for j in range(min(CHUNK, n - row)):
+                    distance = np.int64(scratch[j])
+                    if distance <= radius:
+                        rows[end] = row + j
+                        distances[end] = distance
+                        end += 1
+            ends[q] = end
+    out_rows = np.empty_like(rows)
+    out_distances = np.empty_like(distances)
+    for q in range(n_queries):
+        part = slice(offsets[q], offsets[q + 1])
+        sort_by_distance(rows[part], distances[part], n_bits, out_rows[part], out_distances[part])
+    return out_rows, out_distances

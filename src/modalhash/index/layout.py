@@ -1,0 +1,439 @@
+"""The codes of one group in ascending order of id, in the layouts that :mod:`modalhash.index.kernels.scans` scans.
+
+Codes lie in chunks, ``words (chunks, words, CHUNK)``: one chunk is CHUNK codes, word by word. In a :class:`PackedRows`
+each row is an item. Where many items have the same code, as learned codes of items with the same labels do, a
+:class:`DistinctCodes` holds each code once with its items behind it, and a scan costs as much as there are codes, not
+items.
+
+Most changes are cheap and deferred: ids above all others are appended, other new rows are held beside the arrays,
+removed rows are only marked. :meth:`GroupRows.tables` applies what was deferred by making new arrays; arrays that were
+handed out never change, so that a search under way sees one state from start to end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from modalhash.core.typing import Array, Codes
+from modalhash.index.kernels.dispatch import compiled_is_worthwhile
+
+CHUNK = 128  # codes that a kernel compares together
+ROW_BITS = np.uint64(40)  # of an encoded hit: the bits above are its distance, so that hits sort by (distance, row)
+MIN_DEFERRED = 4096  # rows out of order that may be held beside the arrays, or an eighth of the group if that is more
+MIN_NUMBERED = 16384  # rows below which a scan of all of them takes no time
+ITEMS_PER_CODE = 16  # in the mean, from which codes are held once: then a CodeTable takes no more memory than a Table
+
+
+SORT_WORK = 32  # what numpy takes to sort a word, in words to compare
+NO_STARTS = np.empty(0, np.int64)  # of the codes of a :class:`PackedRows`: every row is one item
+
+
+class PackedRows(NamedTuple):
+    """Rows ready to be searched: ids in ascending order, and codes in chunks, whose first ``n`` rows are filled."""
+
+    ids: Array
+    words: Array
+    n: int
+
+    def chunks(self, first: int, last: int) -> PackedRows:
+        """Return the rows of chunks ``first`` to ``last``, without copying them."""
+        start, stop = first * CHUNK, min(self.n, last * CHUNK)
+        return PackedRows(self.ids[start:stop], self.words[first:last], stop - start)
+
+    def contains(self, ids: Array) -> Array:
+        """Return for each id whether it is here."""
+        return find_sorted(self.ids[: self.n], ids)[1]
+
+    def select(self, ids: Array) -> PackedRows:
+        """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
+        rows, present = find_sorted(self.ids[: self.n], ids)
+        rows = rows[present]
+        if len(rows) == self.n:
+            return self
+        chunk, column = np.divmod(rows, CHUNK)
+        return PackedRows(self.ids[rows], to_chunks(self.words[chunk, :, column], chunks_for(len(rows))), len(rows))
+
+
+class DistinctCodes(NamedTuple):
+    """Rows ready to be searched, each distinct code once, in the order of its first row."""
+
+    first_id: int
+    offsets: Array
+    """The ids less ``first_id``, ascending, as uint32; or the ids themselves if they lie too far apart, less 0."""
+    numbers: Array
+    """The code of each row, by its number."""
+    words: Array
+    n_codes: int
+    starts: Array
+    """The rows of code c are ``rows[starts[c]:starts[c + 1]]``, ascending."""
+    rows: Array
+
+    @property
+    def n(self) -> int:
+        """The number of rows behind the codes that are here."""
+        return int(self.starts[-1] - self.starts[0])
+
+    @property
+    def ids(self) -> Array:
+        """The ids of all rows."""
+        return self.ids_of(slice(None))
+
+    @property
+    def last_id(self) -> int:
+        """The largest id."""
+        return self.first_id + int(self.offsets[-1])
+
+    def ids_of(self, rows: Array | slice) -> Array:
+        """Return the ids of some rows."""
+        return self.offsets[rows].astype(np.int64) + self.first_id
+
+    def codes(self) -> Array:
+        """Return the codes of all rows, ``(n, words)``."""
+        return to_rows(self.words, self.n_codes)[self.numbers]
+
+    def chunks(self, first: int, last: int) -> DistinctCodes:
+        """Return the codes of chunks ``first`` to ``last`` with the rows behind them, without copying any."""
+        start, stop = first * CHUNK, min(self.n_codes, last * CHUNK)
+        return self._replace(words=self.words[first:last], n_codes=stop - start, starts=self.starts[start : stop + 1])
+
+    def find(self, ids: Array) -> tuple[Array, Array]:
+        """Return the row of each id, and whether it is here at all."""
+        possible = (ids >= self.first_id + int(self.offsets[0])) & (ids <= self.last_id)
+        wanted = np.where(possible, ids, self.last_id) - self.first_id
+        rows, present = find_sorted(self.offsets, wanted.astype(self.offsets.dtype))
+        return rows, present & possible
+
+    def keep(self, kept: Array) -> DistinctCodes:
+        """Return the table of the rows that are ``kept`` (bool), without comparing codes; those without rows go."""
+        numbers, offsets = self.numbers[kept], self.offsets[kept]
+        starts, rows = items_by_code(numbers, self.n_codes, self.rows.dtype)
+        present = np.flatnonzero(np.diff(starts))
+        firsts = rows[starts[present]]
+        if len(present) == self.n_codes and np.all(firsts[1:] > firsts[:-1]):
+            return self._replace(offsets=offsets, numbers=numbers, starts=starts, rows=rows)
+        order = present[np.argsort(firsts)]  # codes stay in the order of their first row
+        renumbered = np.zeros(self.n_codes, numbers.dtype)
+        renumbered[order] = np.arange(len(order), dtype=numbers.dtype)
+        numbers = renumbered[numbers]
+        starts, rows = items_by_code(numbers, len(order), rows.dtype)
+        words = to_chunks(to_rows(self.words, self.n_codes)[order], chunks_for(len(order)))
+        return DistinctCodes(self.first_id, offsets, numbers, words, len(order), starts, rows)
+
+    def select(self, ids: Array) -> PackedRows:
+        """Return a table of the rows whose id is among ``ids`` (ascending, distinct)."""
+        rows, present = self.find(ids)
+        rows = rows[present]
+        chunk, column = np.divmod(self.numbers[rows].astype(np.int64), CHUNK)
+        words = to_chunks(self.words[chunk, :, column], chunks_for(len(rows)))
+        return PackedRows(self.ids_of(rows), words, len(rows))
+
+
+class FrozenRows(NamedTuple):
+    """The rows of one group at one moment: those whose codes are numbered, and those since, or all."""
+
+    base: DistinctCodes | None
+    table: PackedRows | None
+    n_tried: int
+    """Rows when it was last tried whether codes repeat."""
+
+
+class GroupRows:
+    """The rows of one group, which change. Callers hold a lock: :class:`~modalhash.index.hamming.HammingIndex` does.
+
+    What was there when codes were numbered last is a :class:`DistinctCodes`, if they repeat; the rows since, whose ids
+    are larger, or else all rows, are a :class:`PackedRows`. A row is counted through both.
+    """
+
+    def __init__(self, n_words: int, dtype: type[np.unsignedinteger]) -> None:
+        self._base: DistinctCodes | None = None
+        self._ids = np.empty(0, dtype=np.int64)
+        self._words = new_words(0, n_words, np.dtype(dtype))
+        self._n = 0
+        self._rows_at_last_dedup = 0  # rows when codes were looked at last
+        self._removed: Array | None = None
+        self._n_removed = 0
+        self._deferred: dict[int, Array] = {}
+
+    @classmethod
+    def of_tables(cls, n_words: int, dtype: type[np.unsignedinteger], frozen: FrozenRows) -> GroupRows:
+        """Return the rows that :meth:`freeze` gave, without copying them; room after those of the table is used."""
+        rows = cls(n_words, dtype)
+        rows._base, rows._rows_at_last_dedup = frozen.base, frozen.n_tried
+        if frozen.table is not None:
+            rows._ids, rows._words, rows._n = frozen.table
+        return rows
+
+    def freeze(self) -> FrozenRows:
+        """Return all rows as they are now, as arrays that never change up to their number of rows."""
+        tables = self.tables()
+        base = next((table for table in tables if isinstance(table, DistinctCodes)), None)
+        table = next((table for table in tables if isinstance(table, PackedRows)), None)
+        return FrozenRows(base, table, self._rows_at_last_dedup)
+
+    def __len__(self) -> int:
+        return self._n_base + self._n - self._n_removed + len(self._deferred)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that ids and codes take, without rows that are held beside the arrays."""
+        base = () if self._base is None else (part for part in self._base if isinstance(part, np.ndarray))
+        return sum(part.nbytes for part in (self._ids, self._words, *base))
+
+    @property
+    def _n_base(self) -> int:
+        return 0 if self._base is None else self._base.n
+
+    def contains(self, ids: Array) -> Array:
+        """Return for each id whether it is here."""
+        rows, present = self._find(ids)
+        if self._removed is not None:
+            present[present] = ~self._removed[rows[present]]
+        if self._deferred:
+            present |= np.fromiter((number in self._deferred for number in ids.tolist()), dtype=bool, count=len(ids))
+        return present
+
+    def add(self, ids: Array, codes: Array) -> None:
+        """Add rows whose ids ascend and are not here."""
+        if not len(ids):
+            return
+        if not self._deferred and ids[0] > self._last_id():
+            self._append(ids, codes)
+        elif len(self._deferred) + len(ids) <= max(MIN_DEFERRED, (self._n_base + self._n) // 8):
+            self._deferred.update(zip(ids.tolist(), codes.copy(), strict=True))
+        else:
+            self._rebuild(ids, codes)
+
+    def remove(self, ids: Array) -> Array:
+        """Remove those of ``ids`` that are here, and return for each id whether it was."""
+        here = self.contains(ids)
+        for number in ids[here].tolist() if self._deferred else ():
+            self._deferred.pop(number, None)
+        rows, present = self._find(ids)
+        rows = rows[present]
+        if self._removed is None and len(rows):
+            self._removed = np.zeros(self._n_base + self._n, dtype=bool)
+        if self._removed is not None:
+            self._removed[rows] = True
+            self._n_removed = int(np.count_nonzero(self._removed))
+        return here
+
+    def tables(self) -> list[PackedRows | DistinctCodes]:
+        """Return all rows as they are now, with deferred changes applied."""
+        grown = self._base is not None and self._n > max(MIN_NUMBERED, self._base.n // 8)
+        if self._n_removed and not (self._deferred or grown):
+            self._drop_removed()
+        if self._deferred or self._n_removed or grown:
+            self._rebuild()
+        elif self._base is None and self._n >= max(MIN_NUMBERED, 2 * self._rows_at_last_dedup):
+            self._number_codes(self._ids[: self._n], to_rows(self._words, self._n))
+        tables: list[PackedRows | DistinctCodes] = [] if self._base is None else [self._base]
+        if self._n or not tables:
+            tables.append(PackedRows(self._ids[: self._n], self._words[: chunks_for(self._n)], self._n))
+        return tables
+
+    def _last_id(self) -> float:
+        """Return the largest id of the arrays; minus infinity without any."""
+        if self._n:
+            return int(self._ids[self._n - 1])
+        return -np.inf if self._base is None else self._base.last_id
+
+    def _find(self, ids: Array) -> tuple[Array, Array]:
+        """Return the row of each id, and whether it is in the arrays at all."""
+        rows, present = find_sorted(self._ids[: self._n], ids)
+        if self._base is None:
+            return rows, present
+        base_rows, in_base = self._base.find(ids)
+        return np.where(in_base, base_rows, rows + self._base.n), present | in_base
+
+    def _append(self, ids: Array, codes: Array) -> None:
+        stop = self._n + len(ids)
+        if stop > len(self._ids):
+            capacity = max(chunks_for(stop), len(self._words) * 3 // 2)
+            grown_ids = np.empty(capacity * CHUNK, dtype=np.int64)
+            grown_ids[: self._n] = self._ids[: self._n]
+            grown = new_words(capacity, self._words.shape[1], self._words.dtype)
+            grown[: len(self._words)] = self._words
+            self._ids, self._words = grown_ids, grown
+        write_rows(self._words, self._n, codes)
+        self._ids[self._n : stop] = ids
+        if self._removed is not None:
+            self._removed = np.concatenate([self._removed, np.zeros(len(ids), dtype=bool)])
+        self._n = stop
+
+    def _rebuild(self, *new: Array) -> None:
+        """Make new arrays without removed rows and with the deferred ones, and with ``new`` (ids and codes)."""
+        ids, codes = self._ids[: self._n], to_rows(self._words, self._n)
+        if self._base is not None:
+            ids, codes = np.concatenate([self._base.ids, ids]), np.concatenate([self._base.codes(), codes])
+        if self._removed is not None:
+            ids, codes = ids[~self._removed], codes[~self._removed]
+        parts = [(ids, codes)]
+        if self._deferred:
+            parts.append((np.fromiter(self._deferred, dtype=np.int64), np.stack(list(self._deferred.values()))))
+        if new:
+            parts.append((new[0], new[1]))
+        if len(parts) > 1:
+            ids, codes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            ascending = np.argsort(ids, kind="stable")
+            ids, codes = ids[ascending], codes[ascending]
+        self._removed, self._n_removed, self._deferred = None, 0, {}
+        numbered = self._base is not None or len(ids) >= 2 * self._rows_at_last_dedup
+        self._base = None
+        if not (numbered and len(ids) >= MIN_NUMBERED and self._number_codes(ids, codes)):
+            self._set_table(ids, codes)
+
+    def _drop_removed(self) -> None:
+        """Take removed rows out of a table of codes, if enough are left; a table of items is left as it is."""
+        if self._base is None or self._removed is None:
+            return
+        kept = ~self._removed[: self._base.n]
+        if np.count_nonzero(kept) < max(1, ITEMS_PER_CODE * self._base.n_codes):
+            return
+        rest = ~self._removed[self._base.n :]
+        if not kept.all():
+            self._base = self._base.keep(kept)
+        if not rest.all():
+            self._set_table(self._ids[: self._n][rest], to_rows(self._words, self._n)[rest])
+        self._removed, self._n_removed = None, 0
+
+    def _set_table(self, ids: Array, codes: Array) -> None:
+        """Make these rows the table of items."""
+        capacity = chunks_for(len(ids))
+        self._words = to_chunks(codes, capacity)
+        self._ids = np.zeros(capacity * CHUNK, dtype=np.int64)
+        self._n = len(ids)
+        self._ids[: self._n] = ids
+
+    def _number_codes(self, ids: Array, codes: Array) -> bool:
+        """Hold each code of these rows, all that there are, once if they repeat; return whether they do."""
+        self._rows_at_last_dedup = len(ids)
+        table = number_rows(ids, codes)
+        if table is None:
+            return False
+        self._base = table
+        self._set_table(ids[:0], codes[:0])
+        return True
+
+
+def number_rows(ids: Array, codes: Array) -> DistinctCodes | None:
+    """Return rows (ids ascending) with each distinct code once, or None if codes are too many for that to gain."""
+    n = len(ids)
+    numbered = _first_rows(codes, n // ITEMS_PER_CODE)
+    if numbered is None:
+        return None
+    firsts, numbers = numbered
+    n_codes = len(firsts)
+    near = int(ids[-1]) - int(ids[0]) < 2**32
+    first_id = int(ids[0]) if near else 0
+    starts, rows = items_by_code(numbers, n_codes, np.dtype(np.uint32 if n < 2**32 else np.int64))
+    words = to_chunks(codes[firsts], chunks_for(n_codes))
+    offsets = (ids - first_id).astype(np.uint32 if near else np.int64)
+    short = numbers.astype(np.uint16) if n_codes <= 2**16 else numbers
+    return DistinctCodes(first_id, offsets, short, words, n_codes, starts, rows)
+
+
+def _first_rows(codes: Array, most: int) -> tuple[Array, Array] | None:
+    """Return the first row of each distinct code, ascending, and the number of each row's code among them.
+
+    None if there are more than ``most``.
+    """
+    codes = np.ascontiguousarray(codes)
+    if compiled_is_worthwhile(SORT_WORK * codes.size):
+        from modalhash.core.bit_kernels import number_codes
+
+        slots = np.full(2 << most.bit_length(), -1, dtype=np.int32)
+        firsts, numbers = np.empty(most, np.int64), np.empty(len(codes), np.uint32)
+        n_codes = number_codes(codes, most, slots, firsts, numbers)
+        return None if n_codes < 0 else (firsts[:n_codes], numbers)
+    keys = codes.view(f"V{codes.itemsize * codes.shape[1]}") if codes.shape[1] > 1 else codes
+    _, firsts, inverse = np.unique(keys.reshape(-1), return_index=True, return_inverse=True)
+    if len(firsts) > most:
+        return None
+    order = np.argsort(firsts)
+    renumbered = np.empty(len(order), np.uint32)
+    renumbered[order] = np.arange(len(order), dtype=np.uint32)
+    return firsts[order], renumbered[inverse]
+
+
+def items_by_code(numbers: Array, n_codes: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
+    """Return rows sorted by the number of their code: where those of each code begin, and the rows as ``dtype``."""
+    if compiled_is_worthwhile(SORT_WORK * len(numbers)):
+        from modalhash.core.bit_kernels import fill_items
+
+        starts, rows = np.zeros(n_codes + 1, np.int64), np.empty(len(numbers), dtype)
+        fill_items(numbers, starts, rows)
+        return starts, rows
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(numbers, minlength=n_codes))])
+    return starts, np.argsort(numbers, kind="stable").astype(dtype)
+
+
+def word_type(n_bits: int) -> type[np.unsignedinteger]:
+    """Return the type of a code's words. Short codes get short words: more of them fit a vector instruction."""
+    for dtype in (np.uint16, np.uint32):
+        if n_bits <= 8 * np.dtype(dtype).itemsize:
+            return dtype
+    return np.uint64
+
+
+def pack_words(codes: Codes, n_bits: int) -> Array:
+    """Return packed codes as rows ``(n, words)`` of :func:`word_type`, zero-padded."""
+    dtype = np.dtype(word_type(n_bits))
+    n_words = -(-codes.shape[1] // dtype.itemsize)
+    padded = np.zeros((len(codes), n_words * dtype.itemsize), dtype=np.uint8)
+    padded[:, : codes.shape[1]] = codes
+    return padded.view(dtype)
+
+
+def chunks_for(n: int) -> int:
+    """Return how many chunks ``n`` rows take."""
+    return -(-n // CHUNK)
+
+
+def new_words(n_chunks: int, n_words: int, dtype: np.dtype[np.unsignedinteger]) -> Array:
+    """Return zeros whose chunks begin at a cache line: a vector that spans two lines costs twice."""
+    size = n_chunks * n_words * CHUNK * dtype.itemsize
+    space = np.zeros(size + 64, dtype=np.uint8)
+    start = -space.ctypes.data % 64
+    return space[start : start + size].view(dtype).reshape(n_chunks, n_words, CHUNK)
+
+
+def to_chunks(rows: Array, n_chunks: int) -> Array:
+    """Return rows ``(n, words)`` in ``n_chunks`` chunks, of which the last ones may stay empty."""
+    words = new_words(n_chunks, rows.shape[1], rows.dtype)
+    write_rows(words, 0, rows)
+    return words
+
+
+def to_rows(words: Array, n: int) -> Array:
+    """Return the first ``n`` rows of chunks, as ``(n, words)``."""
+    return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1, words.shape[1])[:n]
+
+
+def write_rows(words: Array, start: int, rows: Array) -> None:
+    """Write rows ``(n, words)`` into chunks from row ``start`` on: what completes a chunk, whole chunks, the rest."""
+    chunk, column = divmod(start, CHUNK)
+    head = min(len(rows), -start % CHUNK)
+    if head:
+        words[chunk, :, column : column + head] = rows[:head].T
+        chunk += 1
+    full = (len(rows) - head) // CHUNK
+    stop = head + full * CHUNK
+    words[chunk : chunk + full] = rows[head:stop].reshape(full, CHUNK, rows.shape[1]).transpose(0, 2, 1)
+    if stop < len(rows):
+        words[chunk + full, :, : len(rows) - stop] = rows[stop:].T
+
+
+def decode_hits(hits: Array) -> tuple[Array, Array]:
+    """Return the rows and the distances of hits that a kernel has encoded, see :data:`ROW_BITS`."""
+    rows = hits & ((np.uint64(1) << ROW_BITS) - np.uint64(1))
+    return rows.astype(np.int64), (hits >> ROW_BITS).astype(np.int32)
+
+
+def find_sorted(ascending: Array, wanted: Array) -> tuple[Array, Array]:
+    """Return the row of each of ``wanted`` in ``ascending``, and whether it is there at all."""
+    rows = np.searchsorted(ascending, wanted)
+    present = rows < len(ascending)
+    present[present] = ascending[rows[present]] == wanted[present]
+    return rows, present

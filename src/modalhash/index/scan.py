@@ -1,0 +1,219 @@
+"""How a scan of the database is tiled over threads: queries in tiles, the database by group or in shares of groups.
+
+And how what several scans found is merged by compiled code, where every search waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from modalhash.core.parallel import numba_threads, pool_map
+from modalhash.core.typing import Array
+from modalhash.index.interface import PADDING, Hits, RadiusPart, cut_ties, merge_within, offsets_of
+from modalhash.index.kernels.dispatch import CALL_WORK, compiled_is_worthwhile
+from modalhash.index.layout import NO_STARTS, DistinctCodes, PackedRows, chunks_for
+
+T = TypeVar("T")
+AnyTable = PackedRows | DistinctCodes
+QUERY_TILE = 256  # queries that scan the database together
+MIN_QUERY_TILE = 16  # queries below which sharing a block of codes in the cache gains little
+MAX_CANDIDATES = 2**21  # that one tile may hold: with a large k, fewer queries scan together
+MIN_BYTES_FOR_THREADS = 2**24  # bytes compared below which handing work to threads costs more than it saves
+
+
+def scan_nearest(
+    queries: Array, tables: list[AnyTable], k: int, n_bits: int, *, n_threads: int | None = None
+) -> list[tuple[Array, Array]]:
+    """Return ids and distances of each query's k nearest rows in each of several parts that make up the tables."""
+
+    def scan(tile: Array, table: AnyTable) -> tuple[Array, Array]:
+        wanted = min(k, table.n)
+        ids, distances, _ = _nearest(tile, table, wanted, wanted, n_bits, n_bits)
+        return ids, distances
+
+    max_tile = MAX_CANDIDATES // (2 * min(k, sum(table.n for table in tables)) + 1)
+    parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
+    return [stack_tiles(part) for part in parts]
+
+
+def scan_with_ties(
+    queries: Array, tables: list[AnyTable], k: int, most: int, n_bits: int, *, n_threads: int | None = None
+) -> list[RadiusPart]:
+    """Return each query's k nearest rows and all as near as the k-th, up to ``most``, in each of several parts.
+
+    Of a single query, parts may leave out what is farther than the k-th of another part.
+    """
+    farthest = n_bits
+
+    def scan(tile: Array, table: AnyTable) -> RadiusPart:
+        nonlocal farthest
+        limit = min(most, table.n)
+        ids, distances, sizes = _nearest(tile, table, min(k, limit), limit, n_bits, farthest)
+        if len(queries) == 1 and sizes[0] >= k:
+            farthest = int(distances[0, k - 1])
+        if len(tile) == 1:
+            return ids[0, : sizes[0]], distances[0, : sizes[0]], offsets_of(sizes)
+        filled = np.arange(limit) < sizes[:, None]
+        return ids[filled], distances[filled], offsets_of(sizes)
+
+    max_tile = MAX_CANDIDATES // (2 * min(most, sum(table.n for table in tables)) + 1)
+    parts = scan_tiles(queries, tables, scan, n_threads=n_threads, max_tile=max_tile)
+    return [stack_tiles(part) for part in parts]
+
+
+def _nearest(
+    queries: Array, table: AnyTable, k: int, most: int, n_bits: int, farthest: int
+) -> tuple[Array, Array, Array]:
+    """Return ids and distances, (queries, most), of the k nearest rows of a table and their ties, and their numbers."""
+    if compiled_is_worthwhile():
+        from modalhash.index.kernels.hit_lists import nearest_items
+        from modalhash.index.kernels.scans import nearest
+    else:
+        from modalhash.index.kernels.numpy_search import nearest, nearest_items
+    if isinstance(table, PackedRows):
+        rows, distances, sizes = nearest(queries, table.words, table.n, NO_STARTS, k, most, n_bits, farthest)
+        return table.ids[rows], distances, sizes
+    found = nearest(queries, table.words, table.n_codes, table.starts, k, most, n_bits, farthest)
+    rows, distances, sizes = nearest_items(*found, table.starts, table.rows, most)
+    return table.ids_of(rows), distances, sizes
+
+
+def scan_within(
+    queries: Array, tables: list[AnyTable], radius: int, n_bits: int, *, n_threads: int | None = None
+) -> list[RadiusPart]:
+    """Return all rows within ``radius`` of each query, in several parts that make up the tables."""
+
+    def scan(tile: Array, table: AnyTable) -> RadiusPart:
+        if compiled_is_worthwhile():
+            from modalhash.index.kernels.hit_lists import items_within
+            from modalhash.index.kernels.scans import within
+        else:
+            from modalhash.index.kernels.numpy_search import items_within, within
+        if isinstance(table, PackedRows):
+            rows, distances, offsets = within(tile, table.words, table.n, radius, n_bits)
+            return table.ids[rows], distances, offsets
+        codes = within(tile, table.words, table.n_codes, radius, n_bits)
+        rows, distances, offsets = items_within(*codes, table.starts, table.rows)
+        return table.ids_of(rows), distances, offsets
+
+    filled = [table for table in tables if table.n]
+    return [stack_tiles(part) for part in scan_tiles(queries, filled, scan, n_threads=n_threads)]
+
+
+def write_distances(query: Array, table: AnyTable, wanted: Array, out: Array) -> None:
+    """Write the distance from one query to the row of each id into ``out``; what is not there is left as it is."""
+    if not compiled_is_worthwhile(CALL_WORK + query.size * len(wanted)):
+        from modalhash.index.kernels import numpy_search as _numpy_search
+
+        _numpy_search.distances_by_id(query, table, wanted, out)
+        return
+    from modalhash.index.kernels.hit_lists import distances_by_id
+
+    if isinstance(table, PackedRows):
+        distances_by_id(query, table.ids, NO_STARTS, table.words, wanted, out)
+    else:
+        distances_by_id(query, table.offsets, table.numbers, table.words, wanted - table.first_id, out)
+
+
+def scan_tiles(
+    queries: Array,
+    tables: list[AnyTable],
+    scan: Callable[[Array, AnyTable], T],
+    *,
+    n_threads: int | None = None,
+    max_tile: int | None = None,
+) -> list[list[T]]:
+    """Call ``scan`` for each table and each tile of queries, in threads where that pays.
+
+    Returns a list per table of a list per tile. Where there are fewer tiles than threads, tables are split into shares,
+    and each share counts as a table.
+    """
+    if not len(queries):
+        return []
+    n_scanned = sum(_n_scanned(table) for table in tables)
+    work = queries.size * n_scanned + len(queries) * len(tables) * CALL_WORK
+    alone = not compiled_is_worthwhile(work) or n_scanned * queries.nbytes < MIN_BYTES_FOR_THREADS
+    n_threads = 1 if alone else n_threads or numba_threads()
+    n_tiles = 1 if n_threads == 1 else 4 * n_threads  # several tiles a thread: some take longer
+    share = max(MIN_QUERY_TILE, -(-len(queries) // n_tiles))
+    tiles = tiles_of(queries, share if max_tile is None else min(share, max(1, max_tile)))
+    if len(tiles) < n_threads:
+        tables = [part for table in tables for part in split_table(table, n_threads)]
+    tasks = [(tile, table) for table in tables for tile in tiles]
+    results = pool_map(scan, *zip(*tasks, strict=True), n_threads=n_threads) if tasks else []
+    return [results[start : start + len(tiles)] for start in range(0, len(results), len(tiles))]
+
+
+def tiles_of(queries: Array, size: int | None = None) -> list[Array]:
+    """Return the queries in tiles of up to ``size``, and never more than QUERY_TILE."""
+    size = QUERY_TILE if size is None else min(QUERY_TILE, size)
+    return [queries[start : start + size] for start in range(0, len(queries), size)]
+
+
+def _n_scanned(table: AnyTable) -> int:
+    """Return how many codes a scan compares."""
+    return table.n if isinstance(table, PackedRows) else table.n_codes
+
+
+def split_table(table: AnyTable, n: int) -> list[AnyTable]:
+    """Return a table in up to ``n`` parts of whole chunks."""
+    bounds = np.unique(np.linspace(0, chunks_for(_n_scanned(table)), n + 1).astype(int)).tolist()
+    return [table.chunks(first, last) for first, last in pairwise(bounds)]
+
+
+def stack_tiles(tiles: Sequence[tuple[Array, ...]]) -> Any:
+    """Return the results of several tiles of queries as one; the offsets of a radius search run on."""
+    if len(tiles) == 1:
+        return tiles[0]
+    ids, distances, *offsets = zip(*tiles, strict=True)
+    stacked = [np.concatenate(ids), np.concatenate(distances)]
+    if offsets:
+        stacked.append(offsets_of(np.concatenate([np.diff(part) for part in offsets[0]])))
+    return tuple(stacked)
+
+
+def merge_ties(parts: list[RadiusPart], n_queries: int, k: int, most: int) -> Hits:
+    """Return the k nearest of several parts of a database and all as near as the k-th, at most ``most``.
+
+    Each part is in canonical order and has at least those of its items that belong to the result.
+    """
+    if len(parts) != 2 or n_queries != 1:
+        merged = merge_within(parts, n_queries)
+        return merged if len(parts) == 1 else cut_ties(merged, k, most)
+    (ids, distances, _), (other_ids, other_distances, _) = parts  # one query in two groups: the most frequent search
+    ids, distances, _, _ = _merge_ordered(ids, distances, other_ids, other_distances)
+    n = min(most, int(np.searchsorted(distances, distances[min(k, len(distances)) - 1], "right"))) if len(ids) else 0
+    return Hits(ids[:n], distances[:n], np.array([0, n]))
+
+
+def merge_sources(found: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+    """Return the ids and distances that two searches found as one, and for each item which of the two found it.
+
+    The first is in canonical order, as the result is; the second in any, and without distances of -1.
+
+    Examples
+    --------
+    >>> found = np.array([7, 2]), np.array([0, 3], dtype=np.int32)
+    >>> other = np.array([9, 2, 5]), np.array([-1, 3, 1], dtype=np.int32)
+    >>> [values.tolist() for values in merge_sources(found, other)]
+    [[7, 5, 2], [0, 1, 3], [True, False, True], [False, True, True]]
+    """
+    ids, distances = other
+    order = np.lexsort((ids, distances))[np.count_nonzero(distances == PADDING) :]
+    return _merge_ordered(*found, ids[order], distances[order])
+
+
+def _merge_ordered(
+    ids: Array, distances: Array, other_ids: Array, other_distances: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return two lists of hits in canonical order as one, and which of the two each is in."""
+    if compiled_is_worthwhile():
+        from modalhash.index.kernels.hit_lists import merge_ordered
+    else:
+        from modalhash.index.kernels.numpy_search import merge_ordered
+    merged: tuple[Array, Array, Array, Array] = merge_ordered(ids, distances, other_ids, other_distances)
+    return merged

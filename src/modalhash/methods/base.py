@@ -1,0 +1,553 @@
+"""What every method is: an estimator that learns codes for items of several modalities."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Tags, TransformerTags
+from sklearn.utils.validation import check_is_fitted
+
+from modalhash.core import validation
+from modalhash.core.blocks import RemoteItems, row_slices
+from modalhash.core.codes import pack_signs
+from modalhash.core.features import FeatureMap
+from modalhash.core.progress import Callback, Reporter
+from modalhash.core.typing import Array, Codes, Matrix
+from modalhash.distributed import any_dask, in_memory, lazily, rows_of
+
+# -- Unpaired data in the form that scikit-learn's model selection splits: one row per item, or per pair.
+
+
+class TrainingItems:
+    """Items of all modalities in one long sequence.
+
+    ``GridSearchCV`` and ``cross_val_score`` need something with a length that can be indexed by row numbers.
+    A row is an item of one modality; where items are paired a row is a pair, so that no fold parts it.
+    Modalities alternate evenly along the sequence: every contiguous fold has its share of each.
+
+    Parameters
+    ----------
+    X, Y : dicts by modality, as for ``fit``
+    pairs : None or "aligned"
+
+    Examples
+    --------
+    >>> items = TrainingItems({"image": np.eye(4), "text": np.eye(2)}, {"image": np.eye(4), "text": np.eye(4)[:2]})
+    >>> len(items), {name: len(x) for name, x in items[[0, 1, 2]].X.items()}
+    (6, {'image': 2, 'text': 1})
+    """
+
+    def __init__(self, X: Mapping[str, Any], Y: Mapping[str, Any] | None = None, *, pairs: str | None = None) -> None:
+        features = validation.check_features(X)
+        labels = None if Y is None else validation.check_labels(Y, features, unlabelled="allow")
+        validation.check_choice(pairs, "pairs", (None, "aligned"))
+        aligned = validation.check_pairs(pairs, features)
+        if aligned is not None:
+            rows = {name: aligned[:, i] for i, name in enumerate(features)}
+        else:
+            rows = _alternating({name: values.shape[0] for name, values in features.items()})
+        self._set(features, labels, pairs, rows)
+
+    def _set(self, X: dict[str, Matrix], Y: dict[str, Array] | None, pairs: str | None, rows: dict[str, Array]) -> None:
+        self._features, self._labels, self.pairs, self._rows = X, Y, pairs, rows
+
+    def __len__(self) -> int:
+        return len(next(iter(self._rows.values())))
+
+    @property
+    def shape(self) -> tuple[int]:
+        """``(len,)``; scikit-learn indexes what has a shape by arrays of row numbers."""
+        return (len(self),)
+
+    def __getitem__(self, index: Any) -> TrainingItems:
+        part = object.__new__(TrainingItems)
+        if isinstance(index, tuple):  # scikit-learn writes X[rows, ...]
+            index = index[0]
+        part._set(self._features, self._labels, self.pairs, {name: rows[index] for name, rows in self._rows.items()})
+        return part
+
+    @property
+    def X(self) -> dict[str, Matrix]:
+        """Features of these items, by modality."""
+        return self._take(self._features)
+
+    @property
+    def Y(self) -> dict[str, Array] | None:
+        """Labels of these items, by modality."""
+        return None if self._labels is None else self._take(self._labels)
+
+    def _take(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        present = {name: rows[rows >= 0] for name, rows in self._rows.items()}
+        return {name: values[name][rows] for name, rows in present.items() if len(rows)}
+
+
+def _alternating(sizes: dict[str, int]) -> dict[str, Array]:
+    """For every long row, the row in each modality, −1 where it is an item of another."""
+    place = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes.values()])
+    modality = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+    number = np.concatenate([np.arange(n) for n in sizes.values()])
+    order = np.argsort(place, kind="stable")
+    return {name: np.where(modality[order] == i, number[order], -1) for i, name in enumerate(sizes)}
+
+
+T = TypeVar("T")
+
+BLOCK_VALUES = 2**22
+"""Feature values mapped at once by transform: 16 MiB in float32, which the allocator keeps for the next block."""
+
+OUTPUTS = ("default", "pandas", "polars")
+SAMPLE_SIZE = 64
+"""Training items of each modality whose projections are looked at after a fit."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Checked training data."""
+
+    X: dict[str, Matrix]
+    Y: dict[str, Array] | None
+    pairs: Array | None
+    n_bits: int
+    shared: dict[str, Any] | None = None
+    """Values that the fits of :meth:`CrossModalHasher.fit_path` share; None where there is only one fit."""
+
+    def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Return the function's value; the fits of a path, whose code lengths do not matter to it, call it once."""
+        if self.shared is None:
+            return function(*args, **kwargs)
+        if key not in self.shared:
+            self.shared[key] = function(*args, **kwargs)
+        value: T = self.shared[key]
+        return value
+
+
+class CrossModalHasher(BaseEstimator, ABC):
+    """Base of all methods.
+
+    A subclass stores its parameters in ``__init__`` and implements ``_fit``, which returns the learned
+    attributes (names with a trailing underscore): ``maps_`` and ``functions_`` by modality, whose product
+    are the projections of new items (or it has a ``_project`` and ``_width`` of its own), and whatever
+    else it wants to keep. Checking, packing, blocks, saving and loading are done here.
+    """
+
+    supervised: ClassVar[bool] = True
+    needs_pairs: ClassVar[bool] = False
+    max_modalities: ClassVar[int | None] = None
+    distributed: ClassVar[bool] = False
+    """Whether :meth:`fit` takes dask arrays."""
+    shares_lengths: ClassVar[bool] = False
+    """Whether :meth:`fit_path` computes only once what does not depend on the code length."""
+
+    _parameter_constraints: ClassVar[dict[str, validation.Constraint]] = {}
+    """A constraint for every parameter that is not checked with the data, by name."""
+
+    n_bits: int
+    objective_: Any
+    n_iter_: Any
+    codes_: dict[str, Codes]
+    n_features_in_: dict[str, int]
+    feature_names_in_: dict[str, list[str]]
+    """The columns of the modalities that were given as frames."""
+    classes_: Array
+    maps_: Mapping[str, FeatureMap]
+    functions_: dict[str, Array]
+
+    def fit(
+        self,
+        X: Mapping[str, Any] | TrainingItems,
+        Y: Mapping[str, Any] | None = None,
+        *,
+        pairs: Any = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Learn codes of the training items and hash functions for new ones.
+
+        Parameters
+        ----------
+        X : dict or Items
+            Modality name → (n, d) array or CSR; the numbers of items may differ. Or a pandas or polars frame, an Arrow
+            table or a ``datasets.Dataset`` of numeric columns, or of columns of number lists. Or a
+            :class:`modalhash.methods.base.TrainingItems`, which brings its own labels and pairs. AMSH and RLH take dask
+            arrays as well and learn on the workers of the current Dask client.
+        Y : dict
+            Modality name → (n, n_classes) 0/1 labels; all modalities share the columns. Or frames: such columns, which
+            are matched by name; or one column of names, lists of names, texts such as ``"a;b"`` or class numbers, where
+            None and NaN are no label.
+        pairs : None, "aligned" or integer array
+            ``"aligned"``: row k of every modality belongs together. An array (pairs, modalities) has row numbers. Never
+            guessed from equal lengths.
+        callback : callable, optional
+            Called with a :class:`modalhash.core.progress.Progress` after every step; AMSH and RLH may call it from
+            several threads.
+
+        Notes
+        -----
+        A fit that fails leaves the estimator as it was.
+        """
+        self._check_parameters()
+        data = self._check(X, Y, pairs)
+        learned = self._fit(data, Reporter(callback))
+        candidate = copy(self)
+        candidate._remember(data, learned)
+        candidate._check_fitted(data)
+        self._remember(data, learned)
+        if names := validation.feature_names(X):
+            self.feature_names_in_ = names
+        return self
+
+    def fit_path(
+        self,
+        X: Mapping[str, Any] | TrainingItems,
+        Y: Mapping[str, Any] | None = None,
+        *,
+        n_bits: Sequence[int] = (16, 32, 64, 128),
+        pairs: Any = None,
+        callback: Callback | None = None,
+    ) -> dict[int, Self]:
+        """Return one fitted model for each code length; this estimator stays as it was.
+
+        The models are those that :meth:`fit` gives at each length with the same int as ``random_state``. AMSH and RLH
+        compute what does not depend on the length, such as kernel features and their Gram matrix, only once.
+
+        Parameters
+        ----------
+        X, Y, pairs, callback : as for :meth:`fit`
+        n_bits : the code lengths, each once
+
+        Returns
+        -------
+        dict from code length to model, in the order given
+
+        Examples
+        --------
+        >>> from modalhash import AMSH
+        >>> from modalhash.data import generate
+        >>> data = generate(n_items=200, seed=0)
+        >>> models = AMSH(n_anchors=100, random_state=0).fit_path(data.X, data.Y, n_bits=(8, 16))
+        >>> {bits: model.codes_["text"].shape for bits, model in models.items()}
+        {8: (200, 1), 16: (200, 2)}
+        """
+        self._check_parameters()
+        lengths = [validation.check_int(bits, "n_bits", at_least=1) for bits in n_bits]
+        if not lengths or len(set(lengths)) < len(lengths):
+            raise ValueError(f"n_bits is {n_bits!r}; expected code lengths, each once, e.g. (16, 32, 64, 128)")
+        models = {bits: clone(self).set_params(n_bits=bits) for bits in lengths}
+        data = replace(models[max(lengths)]._check(X, Y, pairs), shared={})
+        for bits in sorted(lengths, reverse=True):  # what the longest codes compute serves the shorter ones
+            learned = models[bits]._fit(replace(data, n_bits=bits), Reporter(callback))
+            models[bits]._remember(data, learned)
+            models[bits]._check_fitted(data)
+        return models
+
+    def _check_parameters(self) -> None:
+        for name, check in self._parameter_constraints.items():
+            check(getattr(self, name), name)
+
+    def _remember(self, data: Training, learned: dict[str, Any]) -> None:
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # a second fit forgets the first
+        self.n_features_in_ = {name: int(values.shape[1]) for name, values in data.X.items()}
+        if data.Y is not None:
+            self.classes_ = np.arange(next(iter(data.Y.values())).shape[1])
+        for name, value in learned.items():
+            setattr(self, name, value)
+        for name, items in data.X.items():
+            if isinstance(items, RemoteItems):
+                self.codes_ = {**self.codes_, name: items.beside(self.codes_[name])}
+
+    def _check_fitted(self, data: Training) -> None:
+        """Refuse what was learned if it is not finite, or gives all items of unusual features the same projections."""
+        from modalhash.methods.persistence import flatten
+
+        arrays: dict[str, Array] = {}
+        for name, value in vars(self).items():
+            if name.endswith("_"):
+                with suppress(TypeError):  # what cannot be saved is said when it is saved
+                    flatten(value, name, arrays)
+        try:
+            validation.check_learned(arrays)
+            for name, values in data.X.items():
+                rows, sample, largest = _sample(values)
+                projections = validation.check_projections(self._project(name, sample), name)
+                labels = None if data.Y is None or not self.supervised else data.Y[name][rows]
+                if labels is None or np.any(labels != labels[0]):
+                    validation.check_projections_vary(projections, largest, name)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}: {error}") from error
+
+    def fit_transform(
+        self,
+        X: Mapping[str, Any],
+        Y: Mapping[str, Any] | None = None,
+        *,
+        pairs: Any = None,
+        callback: Callback | None = None,
+    ) -> dict[str, Codes]:
+        """Fit and return the **learned** codes, made from labels where the method is supervised.
+
+        This is not ``fit(X, Y).transform(X)``, which gives the **hashed** codes: what the same items
+        would get from their features alone, as new items do.
+        """
+        codes = self.fit(X, Y, pairs=pairs, callback=callback).codes_
+        return self._as_configured(codes, X.X if isinstance(X, TrainingItems) else X)
+
+    def transform(self, X: Mapping[str, Any]) -> dict[str, Codes]:
+        """Hashed codes, from features alone, for any subset of the fitted modalities; lazy ones of dask arrays.
+
+        After :meth:`set_output` codes are frames with a column per byte; lazy ones stay arrays.
+        """
+        if any_dask(X):
+            return self._lazily(X, "transform")
+        codes = {name: pack_signs(values) for name, values in self.decision_function(X).items()}
+        return self._as_configured(codes, X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns of codes, one per byte: ``amsh0``, ``amsh1`` … ; the same for every modality."""
+        check_is_fitted(self, "n_features_in_")
+        return np.array([f"{type(self).__name__.lower()}{byte}" for byte in range(-(-self.n_bits // 8))], dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose what :meth:`transform` and :meth:`fit_transform` return for each modality, as scikit-learn has it.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            Arrays, or frames with a column per byte; a pandas frame keeps the index of the frame that came in. None
+            changes nothing. Where it was never called, ``sklearn.set_config(transform_output=...)`` decides.
+        """
+        if transform is not None:
+            validation.check_choice(transform, "transform", OUTPUTS)
+            self._sklearn_output_config = {"transform": transform}  # the name that clone copies
+        return self
+
+    def _as_configured(self, codes: dict[str, Codes], X: Mapping[str, Any]) -> dict[str, Any]:
+        own: Mapping[str, str] = getattr(self, "_sklearn_output_config", {})
+        kind = own.get("transform", get_config()["transform_output"])
+        if kind == "default":
+            return codes
+        try:
+            library = import_module(kind)
+        except ModuleNotFoundError as error:
+            raise ImportError(f"set_output(transform={kind!r}) needs the package {kind}: pip install {kind}") from error
+        names = self.get_feature_names_out().tolist()
+        if kind == "polars":
+            return {name: library.DataFrame(rows, schema=names, orient="row") for name, rows in codes.items()}
+        return {
+            name: library.DataFrame(
+                rows, columns=names, index=X[name].index if isinstance(X[name], library.DataFrame) else None
+            )
+            for name, rows in codes.items()
+        }
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.dict, tags.input_tags.sparse = False, True, True
+        tags.target_tags.required = self.supervised
+        tags.target_tags.two_d_labels = True
+        tags.transformer_tags = TransformerTags(preserves_dtype=[])
+        return tags
+
+    def decision_function(self, X: Mapping[str, Any]) -> dict[str, Array]:
+        """Real-valued projections (n, n_bits); their signs are the hashed codes. Lazy ones of dask arrays."""
+        if any_dask(X):
+            return self._lazily(X, "decision_function")
+        return {
+            name: validation.check_projections(self._project_blocks(name, values), name)
+            for name, values in self._check_new(X).items()
+        }
+
+    def project(self, name: str, X: Matrix) -> tuple[Array, Array | None]:
+        """Return the projections of rows of one modality, as :meth:`decision_function` does, and what they are made of.
+
+        That is the features after the model's feature map, for others that would map the same rows again; None where
+        the method projects otherwise, or the rows are so many that they are mapped in blocks.
+        """
+        clean = self._check_new({name: X})[name]
+        if type(self)._project is not CrossModalHasher._project or clean.shape[0] > self._block_rows(name, clean):
+            return validation.check_projections(self._project_blocks(name, clean), name), None
+        mapped = self.maps_[name].map(clean)
+        return validation.check_projections(mapped @ self.functions_[name], name), mapped
+
+    def _check_new(self, X: Mapping[str, Any]) -> dict[str, Matrix]:
+        """Return checked features of new items."""
+        check_is_fitted(self, "n_features_in_")
+        validation.check_feature_names(X, getattr(self, "feature_names_in_", {}))
+        return validation.check_features(X, expected=self.n_features_in_)
+
+    def label_codes(self, Y: Any) -> Codes | None:
+        """Return the learned codes that label rows have, whether or not they were seen in training.
+
+        Parameters
+        ----------
+        Y : (n, n_classes) 0/1, dense or CSR, with at least one label in every row
+
+        Returns
+        -------
+        Packed codes; None for a method whose learned codes are no function of the labels alone that it remembers
+        """
+        check_is_fitted(self, "n_features_in_")
+        return None
+
+    def _lazily(self, X: Mapping[str, Any], method: str) -> dict[str, Any]:
+        check_is_fitted(self, "n_features_in_")
+        return lazily(self, X, method)
+
+    def score(self, X: Mapping[str, Any] | TrainingItems, Y: Mapping[str, Any] | None = None) -> float:
+        """Tie-expected mAP over the full ranking, averaged over all directions between these items.
+
+        Queries and database are both hashed, from features alone: what new items would get.
+        """
+        from modalhash.evaluation import Protocol, evaluate
+
+        if isinstance(X, TrainingItems):
+            items = X
+            X, Y = items.X, items.Y if Y is None else Y
+        if Y is None:
+            raise ValueError("score needs labels: score(X, Y), or Items with labels")
+        found = evaluate(self, (X, Y), (X, Y), protocol=Protocol(database="unseen"), intra=len(X) == 1)
+        return float(np.mean([direction.map for direction in found.directions.values()]))
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` into a folder; see :func:`modalhash.load`."""
+        from modalhash.methods.persistence import save
+
+        check_is_fitted(self, "n_features_in_")
+        save(self, folder)
+
+    @abstractmethod
+    def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
+        """Learned attributes by name. Must not touch ``self``."""
+
+    def _project(self, name: str, X: Matrix) -> Array:
+        """Projections of checked features of one modality: feature map, then linear functions."""
+        return self.maps_[name].map(X) @ self.functions_[name]
+
+    def _project_blocks(self, name: str, X: Matrix) -> Array:
+        size = self._block_rows(name, X)
+        if X.shape[0] <= size:
+            return self._project(name, X)
+        return np.concatenate([self._project(name, X[rows]) for rows in row_slices(X.shape[0], size)])
+
+    def _block_rows(self, name: str, X: Matrix) -> int:
+        """Rows that are mapped at once."""
+        return max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
+
+    def _width(self, name: str) -> int:
+        """Features per item after the feature map, where there is one."""
+        return self.maps_[name].width if hasattr(self, "maps_") else self.n_features_in_[name]
+
+    def _check_features(self, X: Any) -> dict[str, Matrix]:
+        """Return checked features: arrays, or items on workers where dask arrays were given."""
+        if not any_dask(X):
+            return validation.check_features(X)
+        if not self.distributed:
+            raise TypeError(
+                f"{type(self).__name__} takes arrays in memory; X has dask arrays. Pass X['image'].compute() and the "
+                "like, or take AMSH or RLH, which learn from dask arrays"
+            )
+        return rows_of(X)
+
+    def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
+        if isinstance(X, TrainingItems):
+            X, Y, pairs = X.X, X.Y if Y is None else Y, X.pairs if pairs is None else pairs
+        method = type(self).__name__
+        features = self._check_features(X)
+        Y = in_memory(Y)
+        if self.max_modalities is not None and len(features) > self.max_modalities:
+            raise ValueError(f"{method} takes at most {self.max_modalities} modalities; got {len(features)}")
+        if self.needs_pairs and len(features) < 2:
+            raise ValueError(f"{method} learns from pairs and needs two modalities; got {list(features)}")
+        if self.supervised and Y is None:
+            raise ValueError(f"{method} is supervised: pass labels, fit(X, Y) with Y a dict like X")
+        labels = None
+        if Y is not None:
+            unlabelled = getattr(self, "unlabelled", "error" if self.supervised else "allow")
+            labels = validation.check_labels(Y, features, unlabelled=unlabelled)
+        if self.needs_pairs and pairs is None:
+            raise ValueError(
+                f"{method} learns from pairs and got none. If row k of every modality belongs together, "
+                "pass fit(X, Y, pairs='aligned'); for unpaired data take AMSH"
+            )
+        here = {name: values for name, values in features.items() if not isinstance(values, RemoteItems)}
+        validation.check_magnitudes(here)
+        validation.check_varied(here)
+        return Training(
+            X=features,
+            Y=labels,
+            pairs=validation.check_pairs(pairs, features),
+            n_bits=validation.check_n_bits(self.n_bits, features),
+        )
+
+
+def _sample(values: Matrix | RemoteItems) -> tuple[Array, Matrix, float]:
+    """Numbers of a few rows spread over all, these rows, and the largest magnitude of all features."""
+    if isinstance(values, RemoteItems):
+        return *values.sample, values.largest
+    n = values.shape[0]
+    rows = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_SIZE)).astype(int))
+    return rows, values[rows], validation.largest_magnitude(values)
+
+
+# -- What the methods that learn from pairs share: one code for both items of a pair.
+
+
+class PairedHasher(CrossModalHasher):
+    """Base of methods that need pairs of two modalities.
+
+    A subclass implements ``_fit_pairs``. Items that are in no pair take no part in training; their
+    learned codes are hashed codes.
+    """
+
+    needs_pairs: ClassVar[bool] = True
+    max_modalities: ClassVar[int | None] = 2
+
+    @abstractmethod
+    def _fit_pairs(
+        self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
+    ) -> tuple[Array, dict[str, Any]]:
+        """The pairs' shared codes (pairs, n_bits), bit 1 where > 0, and the learned attributes.
+
+        Row k of every X and of the labels L (boolean) is pair k.
+        """
+
+    def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
+        pairs = data.pairs
+        assert pairs is not None  # base checked
+        if len(pairs) <= data.n_bits:
+            raise ValueError(f"{type(self).__name__}: {len(pairs)} pairs for {data.n_bits} bits; more pairs are needed")
+        rows = dict(zip(data.X, pairs.T, strict=True))
+        L = self._shared_labels(data, rows)
+        B, learned = self._fit_pairs({name: X[rows[name]] for name, X in data.X.items()}, L, data.n_bits, report)
+        model = clone(self)
+        vars(model).update(learned, n_features_in_={name: X.shape[1] for name, X in data.X.items()})
+        codes = {}
+        for name, X in data.X.items():
+            shared = pack_signs(B)
+            codes[name] = np.zeros((X.shape[0], shared.shape[1]), dtype=np.uint8)
+            codes[name][rows[name]] = shared
+            alone = np.setdiff1d(np.arange(X.shape[0]), rows[name])
+            if len(alone):
+                codes[name][alone] = pack_signs(model._project_blocks(name, X[alone]))
+        return learned | {"codes_": codes}
+
+    def _shared_labels(self, data: Training, rows: dict[str, Array]) -> Array | None:
+        if data.Y is None:
+            return None
+        (first, L), *others = ((name, Y[rows[name]]) for name, Y in data.Y.items())
+        for name, labels in others:
+            if differing := int((labels != L).any(axis=1).sum()):
+                raise ValueError(
+                    f"{differing} of {len(L)} pairs have other labels in {name!r} than in {first!r}; "
+                    f"{type(self).__name__} takes one label row per pair. Are the rows really aligned?"
+                )
+        return L

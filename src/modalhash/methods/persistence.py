@@ -1,0 +1,197 @@
+"""Fitted models on disk: ``config.json`` and ``model.safetensors``, versioned, no pickle.
+
+The configuration holds format, method, parameters and everything learned that is not an array; arrays are tensors
+named by their path, e.g. ``functions_/image``. The digest ties the two files together. A model is written beside its
+folder and moved there when whole: a save that fails leaves the old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from modalhash.core.files import NONSENSE, config_bytes, read_config, replace_folder
+from modalhash.core.typing import Array
+from modalhash.core.validation import check_learned
+from modalhash.distributed import is_dask
+from modalhash.methods import registry
+
+if TYPE_CHECKING:
+    from modalhash.core.features import FeatureMap
+    from modalhash.methods.base import CrossModalHasher
+
+FORMAT = 1
+KIND = "modalhash model"
+CONFIG, TENSORS = "config.json", "model.safetensors"
+FEATURE_MAPS = ("AnchorKernel", "Linear")
+
+
+class ModelFileError(ValueError):
+    """A folder is not a model that this version can read; the message says why."""
+
+
+def save(model: CrossModalHasher, folder: str | Path) -> None:
+    """Write a fitted model; an existing model in the same folder is replaced.
+
+    The model is saved under the name of its method. A method outside the package is saved under its
+    ``module:Class``, which :func:`load` imports again if it is trusted.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    target = Path(folder)
+    _check_target(target)
+    method = registry.name_of(type(model))
+    if method.startswith("__main__:"):
+        warnings.warn(
+            f"{type(model).__name__} is defined in the program itself: only a program that defines it too can load "
+            "this model. Put the class into a module",
+            UserWarning,
+            stacklevel=3,
+        )
+    arrays: dict[str, Array] = {}
+    learned = {name: value for name, value in vars(model).items() if name.endswith("_")}
+    state = {name: flatten(value, name, arrays) for name, value in learned.items()}
+    tensors = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    config = {
+        "format": FORMAT,
+        "kind": KIND,
+        "method": method,
+        "parameters": _parameters(model),
+        "state": state,
+        "sha256": hashlib.sha256(tensors).hexdigest(),
+    }
+    with replace_folder(target) as fresh:
+        (fresh / TENSORS).write_bytes(tensors)
+        (fresh / CONFIG).write_bytes(config_bytes(config))
+
+
+def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
+    """Read a model that :meth:`~modalhash.methods.base.CrossModalHasher.save` wrote.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder that holds the model.
+    trust : bool
+        Import the class that the folder names as ``module:Class``: that runs the module's code. Methods of modalhash,
+        and those that an installed package registers under a name, need no trust.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    folder = Path(folder)
+    config = read_config(
+        folder / CONFIG,
+        kind=KIND,
+        format=FORMAT,
+        required=("method", "parameters", "state", "sha256"),
+        error=ModelFileError,
+    )
+    method = str(config["method"])
+    if ":" in method and not trust:
+        raise ModelFileError(
+            f"{folder} was written by the method {method!r}, which is none of modalhash's. If you trust it, pass "
+            "trust=True (on the command line --trust): its module is then imported, which runs its code"
+        )
+    try:
+        tensors = (folder / TENSORS).read_bytes()
+    except FileNotFoundError:
+        raise ModelFileError(f"{folder / TENSORS} is missing; the model was not copied whole") from None
+    digest = hashlib.sha256(tensors).hexdigest()
+    if digest != config["sha256"]:
+        raise ModelFileError(
+            f"{folder / TENSORS} ({len(tensors)} bytes) is truncated or not the file {CONFIG} was written with: "
+            f"its SHA-256 starts with {digest[:12]}, expected {str(config['sha256'])[:12]}. Copy or save the model anew"
+        )
+    try:
+        arrays = from_bytes(tensors)
+        check_learned(arrays)
+        model = registry.get(method)(**config["parameters"])
+        for name, value in config["state"].items():
+            setattr(model, name, restore(value, name, arrays))
+    except (SafetensorError, *NONSENSE) as error:
+        raise ModelFileError(f"{folder} cannot be read as a {method!r} model: {error}") from error
+    return model
+
+
+def _check_target(target: Path) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir() or {entry.name for entry in target.iterdir()} - {CONFIG, TENSORS}:
+        raise FileExistsError(f"{target} exists and is not a model folder; give a new or empty folder")
+
+
+def _parameters(model: CrossModalHasher) -> dict[str, Any]:
+    parameters = dict(model.get_params(deep=False))
+    if isinstance(parameters.get("random_state"), np.random.Generator):
+        parameters["random_state"] = None  # a generator's state has moved on: it could not be repeated
+    return {name: _plain(value, f"the parameter {name}") for name, value in parameters.items()}
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Return the value for JSON, or raise an error that says what cannot be saved."""
+    if isinstance(value, Mapping):
+        _check_keys(value, what)
+        return {key: _plain(entry, f"{what}[{key!r}]") for key, entry in value.items()}
+    value = value.item() if isinstance(value, np.generic) else value
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{what} is a {type(value).__name__}, which a saved model cannot hold; it holds numpy arrays, numbers, "
+            f"texts, lists and dicts of these, and the feature maps {' and '.join(FEATURE_MAPS)}"
+        ) from error
+    return value
+
+
+def _check_keys(value: Mapping[Any, Any], what: str) -> None:
+    if other := [key for key in value if not isinstance(key, str)]:
+        raise TypeError(f"{what} has the key {other[0]!r}; a saved model can hold dicts by text only")
+
+
+def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
+    """Return JSON for ``value``, with arrays moved to ``arrays`` under their path."""
+    if is_dask(value):  # codes of a fit on a cluster; they are in this process
+        value = value.compute(scheduler="synchronous")
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return {"array": path}
+    if isinstance(value, Mapping):
+        _check_keys(value, path)
+        return {"dict": {key: flatten(entry, f"{path}/{key}", arrays) for key, entry in value.items()}}
+    if type(value) in _feature_maps().values():
+        learned = {name: entry for name, entry in vars(value).items() if name.endswith("_")}
+        parameters = {name: _plain(entry, f"{path}.{name}") for name, entry in value.get_params(deep=False).items()}
+        state = {name: flatten(entry, f"{path}/{name}", arrays) for name, entry in learned.items()}
+        return {"map": type(value).__name__, "parameters": parameters, "state": state}
+    return {"value": _plain(value, path)}
+
+
+def restore(value: dict[str, Any], path: str, arrays: dict[str, Array]) -> Any:
+    """Return what :func:`flatten` took apart."""
+    if "array" in value:
+        return arrays[value["array"]]
+    if "dict" in value:
+        return {key: restore(entry, f"{path}/{key}", arrays) for key, entry in value["dict"].items()}
+    if "map" in value:
+        known = _feature_maps()
+        if value["map"] not in known:
+            raise ValueError(f"{path} is the unknown feature map {value['map']!r}")
+        feature_map = known[value["map"]](**value["parameters"])
+        for name, entry in value["state"].items():
+            setattr(feature_map, name, restore(entry, f"{path}/{name}", arrays))
+        return feature_map
+    return value["value"]
+
+
+def _feature_maps() -> dict[str, type[FeatureMap]]:
+    """Return the feature maps that a model file can name, by that name."""
+    from modalhash.core import features
+
+    return {name: getattr(features, name) for name in FEATURE_MAPS}

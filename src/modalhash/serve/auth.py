@@ -1,0 +1,371 @@
+"""Tokens with roles: a file of digests that is read anew when it changes, and cookies that stand for a token.
+
+A line of the file has a name, a role, the SHA-256 digest of the token and perhaps a time until which it is valid::
+
+    # name  role  digest  [until]
+    alice   write  sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08  2027-01-31T00:00:00+00:00
+
+A name may have several lines. Digests are no secret, because tokens are long and random: :func:`make_token`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address, ip_network
+from pathlib import Path
+from typing import NamedTuple
+
+from cachetools import LRUCache
+from starlette.types import Scope
+
+from modalhash.core.files import write_atomically
+from modalhash.serve.monitoring import log_event
+
+# -- Who sends a request: the address that limits count by, also behind a proxy, and addresses that guess tokens.
+
+FORWARDED_FOR = b"x-forwarded-for"
+IPV6_PREFIX = 64
+"""Bits of an IPv6 address that make a client: one customer has at least that network."""
+MAX_COUNTED_ADDRESSES = 10_000
+"""Addresses whose wrong tokens are remembered; the least recent go first, so that counting takes bounded memory."""
+
+_CLIENT = "modalhash.serve.client"
+
+
+class Role(IntEnum):
+    """What a client may do; each role includes those before it."""
+
+    read = 1
+    """Search, and see items and metrics."""
+    write = 2
+    """Add, relabel and remove items, where the service is writable."""
+    admin = 3
+    """See who changed what."""
+
+
+class Client(NamedTuple):
+    """Who sends a request."""
+
+    address: str
+    """What limits count by."""
+    name: str | None = None
+    """Whose token it has; None without one."""
+    role: Role = Role.read
+
+    def audit_fields(self) -> dict[str, str]:
+        """Return who the client is, as the audit log has it."""
+        return {"who": self.name or "anybody", "address": self.address, "by": "service"}
+
+
+def set_client(scope: Scope, client: Client) -> None:
+    """Note in the scope of a request who sends it."""
+    scope[_CLIENT] = client
+
+
+def client_of(scope: Scope) -> Client:
+    """Return who sends a request."""
+    client: Client = scope[_CLIENT]
+    return client
+
+
+class TrustedProxies:
+    """The proxies that are believed about whom they speak for.
+
+    Parameters
+    ----------
+    networks : iterable of str
+        Addresses (``127.0.0.1``) or networks (``10.0.0.0/8``).
+    """
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        try:
+            self._networks = [ip_network(text, strict=False) for text in networks]
+        except ValueError as error:
+            raise ValueError(f"a proxy to trust: {error}; expected an address such as 127.0.0.1") from None
+
+    def __contains__(self, address: str) -> bool:
+        if not self._networks:
+            return False
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._networks)
+
+    def address(self, scope: Scope) -> str:
+        """Return the address that a request comes from: the last one that no trusted proxy has.
+
+        ``X-Forwarded-For`` is read from the right, because each proxy appends whom it speaks for; what stands further
+        left is the client's own word.
+        """
+        peer = str(scope["client"][0]) if scope.get("client") else ""
+        if peer not in self:
+            return client_key(peer)
+        named = b",".join(value for name, value in scope["headers"] if name == FORWARDED_FOR).decode("latin-1")
+        for address in reversed([part.strip() for part in named.split(",")]):
+            if not _is_address(address):
+                break  # nothing further left can be believed either
+            if address not in self:
+                return client_key(address)
+        return client_key(peer)
+
+
+@lru_cache(1024)
+def client_key(address: str) -> str:
+    """Return what limits count by: an IPv4 address, the network of an IPv6 one, or the text as it is.
+
+    Examples
+    --------
+    >>> client_key("192.0.2.7"), client_key("::ffff:192.0.2.7"), client_key("2001:db8:1:2:3::4")
+    ('192.0.2.7', '192.0.2.7', '2001:db8:1:2::/64')
+    """
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address) or parsed.is_loopback:
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ip_network(f"{address.partition('%')[0]}/{IPV6_PREFIX}", strict=False))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+class WrongTokens:
+    """Counts wrong tokens by address, in windows of some seconds that begin with the first.
+
+    Parameters
+    ----------
+    limit : int
+        The wrong tokens of a window after which an address is locked out for the rest of it.
+    seconds : float
+        The length of a window.
+    clock : callable, optional
+        Returns the time in seconds.
+    """
+
+    def __init__(self, limit: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._seconds, self._clock = limit, seconds, clock
+        self._windows: LRUCache[str, tuple[int, float]] = LRUCache(MAX_COUNTED_ADDRESSES)
+
+    def add(self, address: str) -> None:
+        """Count a wrong token."""
+        count, end = self._windows.get(address, (0, 0.0))
+        now = self._clock()
+        self._windows[address] = (count + 1, end) if now < end else (1, now + self._seconds)
+
+    def locked_seconds(self, address: str) -> float:
+        """Return for how long tokens of an address are not looked at; 0 if they are."""
+        count, end = self._windows.get(address, (0, 0.0))
+        return max(0.0, end - self._clock()) if count >= self._limit else 0.0
+
+
+HEADER = "# name  role  digest of the token  [valid until]; made by `modalhash tokens`, read anew when it changes\n"
+_NAME = re.compile(r"[\w.@+-]{1,64}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as the service knows it: by its digest."""
+
+    name: str
+    role: Role
+    digest: str
+    """``sha256:`` and 64 hexadecimal digits."""
+    until: datetime | None = None
+    """When it ends, if ever."""
+
+    def is_valid(self, now: datetime) -> bool:
+        """Return whether the token has not ended."""
+        return self.until is None or now < self.until
+
+    def line(self) -> str:
+        """Return the token as a line of the file."""
+        parts = [self.name, self.role.name, self.digest]
+        return "  ".join(parts if self.until is None else [*parts, self.until.isoformat(timespec="seconds")]) + "\n"
+
+
+def digest_of(token: str | bytes) -> str:
+    """Return what the file holds of a token."""
+    data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def make_token(name: str, role: str, *, days: float | None = None) -> tuple[str, Token]:
+    """Return a new random token and what a token file holds of it.
+
+    Parameters
+    ----------
+    name : str
+        Whose token it is; the audit log names it.
+    role : {"read", "write", "admin"}
+        What its holder may do.
+    days : float, optional
+        How long it is valid; for ever by default.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name {name!r} of a token; expected letters, digits and . _ @ + -, at most 64 of them")
+    if role not in Role.__members__:
+        raise ValueError(f"the role {role!r} of a token; expected {', '.join(Role.__members__)}")
+    until = None if days is None else (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
+    secret = secrets.token_urlsafe(32)
+    return secret, Token(name, Role[role], digest_of(secret), until)
+
+
+# -- the file
+
+
+def parse_tokens(text: str) -> tuple[list[Token], list[str]]:
+    """Return the tokens of a file, and what is wrong with lines that are none; those let nobody in."""
+    tokens, problems = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        parts = line.partition("#")[0].split()
+        if not parts:
+            continue
+        try:
+            tokens.append(_parse_line(parts))
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+    return tokens, problems
+
+
+def read_tokens(path: Path) -> list[Token]:
+    """Return the tokens of a file; raise if it has a line that is none."""
+    tokens, problems = parse_tokens(path.read_text(encoding="utf-8", errors="replace"))
+    if problems:
+        raise ValueError(f"{path}, {problems[0]}")
+    return tokens
+
+
+def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
+    """Write a token file; a service that runs reads it at its next request."""
+    write_atomically(path, (HEADER + "".join(token.line() for token in tokens)).encode())
+
+
+def rotate(tokens: Iterable[Token], name: str, *, overlap_days: float) -> tuple[str, list[Token]]:
+    """Return a new token of a name, and all tokens with the name's earlier ones ending after ``overlap_days``."""
+    now = datetime.now(UTC)
+    tokens = list(tokens)
+    own = [token for token in tokens if token.name == name and token.is_valid(now)]
+    if not own:
+        raise ValueError(f"there is no valid token of {name!r}; add one")
+    end = (now + timedelta(days=overlap_days)).replace(microsecond=0)
+    secret, fresh = make_token(name, max(token.role for token in own).name)
+    ending = [replace(one, until=min(one.until or end, end)) if one in own else one for one in tokens]
+    return secret, [*(one for one in ending if one.is_valid(now)), fresh]
+
+
+def _parse_line(parts: list[str]) -> Token:
+    if len(parts) not in (3, 4):
+        raise ValueError(f"{len(parts)} words; expected a name, a role, a digest and perhaps a time")
+    name, role, digest = parts[:3]
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name {name!r}; expected letters, digits and . _ @ + -, at most 64 of them")
+    if role not in Role.__members__:
+        raise ValueError(f"the role {role!r}; expected {', '.join(Role.__members__)}")
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError("the digest is none; expected sha256: and 64 hexadecimal digits. `modalhash tokens` makes it")
+    until = datetime.fromisoformat(parts[3]) if len(parts) == 4 else None
+    if until is not None and until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return Token(name, Role[role], digest, until)
+
+
+# -- while the service runs
+
+
+class Tokens:
+    """The tokens that are valid now: one that is given, and those of a file, which is read anew when it changes.
+
+    A file that goes away, or a line that is no token, lets nobody in.
+    """
+
+    def __init__(self, token: str | None, path: Path | None) -> None:
+        self._given = [] if token is None else [Token("token", Role.admin, digest_of(token))]
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens = list(self._given)
+        if path is not None:
+            read_tokens(path)  # a mistake is an error at the start, and a line in the log later
+            self._refresh()
+
+    @property
+    def needed(self) -> bool:
+        """Whether requests need a token."""
+        return bool(self._given) or self._path is not None
+
+    def valid(self) -> list[Token]:
+        """Return the tokens that are valid now."""
+        self._refresh()
+        now = datetime.now(UTC)
+        return [token for token in self._tokens if token.is_valid(now)]
+
+    def find(self, token: str | bytes) -> Token | None:
+        """Return what is known of a token; None if it is not valid."""
+        digest = digest_of(token)
+        found = [one for one in self.valid() if hmac.compare_digest(one.digest, digest)]
+        return max(found, key=lambda one: one.role, default=None)
+
+    def _refresh(self) -> None:
+        """Read the file if it is not the one that was read last."""
+        if self._path is None:
+            return
+        try:
+            status = self._path.stat()
+            seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        except OSError:
+            seen = (0, 0, 0)
+        if seen == self._seen:
+            return
+        try:
+            tokens, problems = parse_tokens(self._path.read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            tokens, problems = [], [f"it cannot be read ({error.strerror}); no token of it is valid"]
+        for problem in problems:
+            log_event(f"the token file: {problem}")
+        self._tokens = [*self._given, *tokens]
+        self._seen = seen
+
+
+class Cookies:
+    """Makes and checks the page's cookies: each stands for a token until it expires or the token ends.
+
+    They are signed with a key of this service, so that neither a token file nor an old cookie is enough to make one.
+    """
+
+    def __init__(self, seconds: float, key: bytes | None = None) -> None:
+        self.seconds = int(seconds)
+        self._key = key or secrets.token_bytes(32)
+
+    def make(self, token: Token) -> str:
+        """Return the value of a cookie for a token."""
+        expires = str(int(time.time()) + self.seconds)
+        return f"{expires}.{self._sign(expires, token)}"
+
+    def find(self, value: bytes, tokens: Iterable[Token]) -> Token | None:
+        """Return which of some tokens a cookie stands for; None if it is none of ours, or has expired."""
+        expires, _, signature = value.decode("latin-1").partition(".")
+        for token in tokens:
+            if hmac.compare_digest(self._sign(expires, token).encode(), signature.encode()):
+                return token if time.time() < int(expires) else None
+        return None
+
+    def _sign(self, expires: str, token: Token) -> str:
+        return hmac.new(self._key, f"{expires} {token.digest}".encode(), hashlib.sha256).hexdigest()

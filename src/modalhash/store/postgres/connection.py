@@ -1,0 +1,292 @@
+"""Connections to PostgreSQL: taken and given back by the threads of a process, made anew where one was cut.
+
+A read that finds its connection cut is tried once more on a new one. A change is not: where it was cut before its end
+nothing happened, which its error says; where the confirmation of its end was cut off, the server is asked how the
+transaction ended, and only if it does not answer the error says that this is unknown.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+from zlib import crc32
+
+from modalhash.core.imports import require
+from modalhash.store.records import (
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+    StoreUncertainError,
+)
+
+Value = TypeVar("Value")
+IN_USE = 0x6D6F6468
+"""Class of the advisory locks that every connection holds on its schema, together with the others."""
+BEING_MADE = IN_USE + 1
+"""Class of the advisory locks of those who create a schema."""
+REPLACED = "replaced_by_another_engine"
+"""Name of the constraint by which a schema refuses every change, once another one has taken its place."""
+CONNECTION_DEFAULTS = {
+    "connect_timeout": "5",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "application_name": "modalhash",
+}
+"""Settings of libpq that a URL may change: a server that is silent is given up after half a minute."""
+MAX_IDLE = 4
+"""Connections that wait for a thread; others are closed when they come back."""
+ASK_SECONDS = 3.0
+"""How long a server is asked about the end of a transaction whose confirmation was cut off."""
+_SETUP = """
+SET search_path TO {schema}, pg_catalog;
+SET default_transaction_read_only TO {read_only};
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+SELECT pg_advisory_lock_shared({in_use}, {key})
+"""
+
+
+class Connections:
+    """Connections to one schema of one database.
+
+    Parameters
+    ----------
+    url : str
+        As libpq takes it, ``postgresql://user:password@host/database?sslmode=verify-full``.
+    schema : str
+    read_only : bool
+        Whether all transactions are.
+    """
+
+    def __init__(self, url: str, schema: str, *, read_only: bool) -> None:
+        self._psycopg = require("psycopg", extra="postgres", why="a store in PostgreSQL")
+        self.schema, self.name = schema, f"{shown_url(url)} (schema {schema})"
+        self._secrets = _secrets(url)
+        self._read_only = read_only
+        self._idle: list[Any] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        with self.translated():
+            given = self._psycopg.conninfo.conninfo_to_dict(url)
+        self._conninfo = {**CONNECTION_DEFAULTS, **given}
+        self._secrets += [str(given["password"])] if given.get("password") else []
+
+    def close(self) -> None:
+        """Close all connections that nobody uses; others are closed when they are given back."""
+        with self._lock:
+            self._closed = True
+        self._close_idle()
+
+    def read(self, work: Callable[[Any], Value], *, again: bool = True) -> Value:
+        """Return what ``work`` reads; it may be called twice, with the second connection after the first was cut."""
+        connection = self._take()
+        try:
+            return work(connection)
+        except self._psycopg.Error as error:
+            if not self._is_lost(connection, error):
+                self.roll_back(connection)
+                self._raise(error)
+            connection.close()
+            self._close_idle()  # what cut one has probably cut the others
+            if not again:
+                self._raise(error)
+        except BaseException:
+            self.roll_back(connection)
+            raise
+        finally:
+            self._give_back(connection)
+        return self.read(work, again=False)
+
+    def change(self, work: Callable[[Any], Value]) -> Value:
+        """Return the result of ``work``, which runs in a transaction of its own: whole or not at all."""
+        connection = self._begin()
+        try:
+            result = work(connection)
+            transaction = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()[0]
+            try:
+                connection.execute("COMMIT")
+            except self._psycopg.Error as error:
+                if not self._is_lost(connection, error):
+                    raise
+                connection.close()
+                committed = transaction is None or self._was_committed(transaction)
+                if committed is None:
+                    raise StoreUncertainError(
+                        f"{self.name}: the server was lost while it confirmed a change. Whether the change happened is "
+                        "unknown; look before you repeat it"
+                    ) from None
+                if not committed:
+                    raise
+            return result
+        except self._psycopg.Error as error:
+            self._raise(error)
+        finally:
+            self.roll_back(connection)
+            self._give_back(connection)
+
+    def connect(self, *, schema: bool = True) -> Any:
+        """Return a new connection, which the caller closes; without ``schema``, whether or not that is there."""
+        with self.translated():
+            connection = self._psycopg.connect(**self._conninfo, autocommit=True)
+            try:
+                if connection.info.parameter_status("server_encoding") != "UTF8":
+                    encoding = connection.info.parameter_status("server_encoding")
+                    raise StoreError(f"{self.name}: the database has the encoding {encoding}; make one with UTF8")
+                if schema:
+                    read_only = "on" if self._read_only else "off"
+                    values = {"schema": f'"{self.schema}"', "read_only": read_only, "in_use": IN_USE, "key": self.key}
+                    connection.execute(_SETUP.format(**values))
+                return connection
+            except BaseException:
+                connection.close()
+                raise
+
+    @property
+    def key(self) -> int:
+        """The number of the schema in advisory locks."""
+        return lock_key(self.schema)
+
+    # -- inside
+
+    def _take(self) -> Any:
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"{self.name}: the store is closed")
+            if self._idle:
+                return self._idle.pop()
+        return self.connect()
+
+    def _give_back(self, connection: Any) -> None:
+        if connection.closed:
+            return
+        with self._lock:
+            if not self._closed and len(self._idle) < MAX_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _close_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _begin(self) -> Any:
+        """Return a connection in a transaction; one that was cut while it was idle is replaced."""
+        connection = self._take()
+        try:
+            connection.execute("BEGIN")
+            return connection
+        except self._psycopg.Error:
+            connection.close()
+            self._close_idle()
+        connection = self.connect()
+        with self.translated():
+            connection.execute("BEGIN")
+        return connection
+
+    def _was_committed(self, transaction: str) -> bool | None:
+        """Return whether a transaction whose confirmation was cut off was committed; None if that stays unknown."""
+        stop = time.monotonic() + ASK_SECONDS
+        while time.monotonic() < stop:
+            try:
+                with self.connect() as other:
+                    status = other.execute("SELECT pg_xact_status(%s::text::xid8)", [transaction]).fetchone()[0]
+            except (StoreUnavailableError, self._psycopg.Error):
+                time.sleep(0.1)
+                continue
+            if status != "in progress":
+                return None if status is None else bool(status == "committed")
+            time.sleep(0.05)
+        return None
+
+    def _is_lost(self, connection: Any, error: Any) -> bool:
+        return bool(connection.closed) or (error.sqlstate or "").startswith("57P")
+
+    def roll_back(self, connection: Any) -> None:
+        """Leave no transaction open in a connection that is given back."""
+        if connection.closed or connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except self._psycopg.Error:
+            connection.close()
+
+    def translated(self) -> _Translation:
+        """Raise errors of PostgreSQL in a block as the store's."""
+        return _Translation(self)
+
+    def _raise(self, error: Any) -> NoReturn:
+        """Raise an error of PostgreSQL as the store's, with what to do about it and without a password."""
+        state, reason = error.sqlstate or "", " ".join(str(error).split())
+        for secret in self._secrets:
+            reason = reason.replace(secret, "***")
+        if getattr(error.diag, "constraint_name", None) == REPLACED:
+            raise StoreError(
+                f"{self.name} refuses changes: a retrained engine has taken its place. Copy its folder to this "
+                "machine, open that, and repeat the change"
+            ) from None
+        if state in ("55P03", "40001", "40P01"):
+            raise StoreBusyError(
+                f"{self.name}: another process is writing and did not finish in time; try again"
+            ) from None
+        if state == "53100":
+            raise StoreFullError(
+                f"{self.name}: the disk of the server is full. This change did not happen, nothing else was lost; make "
+                "room and repeat it"
+            ) from None
+        if state in ("42501", "25006"):
+            raise StoreError(f"{self.name}: the role may not do this ({reason}); see docs/postgres.md") from None
+        if state.startswith(("28", "3D")):
+            raise StoreError(f"{self.name}: {reason}. Check the URL") from None
+        if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError):
+            raise StoreUnavailableError(
+                f"{self.name} cannot be reached, or the connection was cut ({reason}). Nothing was changed; try again"
+            ) from None
+        raise StoreError(f"{self.name}: {reason}") from None
+
+
+class _Translation:
+    """A block whose errors of PostgreSQL are raised as the store's."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, self._connections._psycopg.Error):
+            self._connections._raise(error)
+
+
+def lock_key(schema: str) -> int:
+    """Return the number of a schema in advisory locks, a signed 32-bit one."""
+    return crc32(schema.encode()) - 2**31
+
+
+def shown_url(url: str) -> str:
+    """Return where a URL leads, without user, password and options: what may stand in messages and logs.
+
+    Examples
+    --------
+    >>> shown_url("postgresql://me:secret@db.example.org:5433/items?sslmode=require")
+    'postgresql://db.example.org:5433/items'
+    """
+    rest = url.partition("://")[2].partition("?")[0].partition("#")[0]
+    return f"postgresql://{rest.rpartition('@')[2]}" if "://" in url else "postgresql://"
+
+
+def _secrets(url: str) -> list[str]:
+    """Return what of a URL must not be shown, as it is written and as it is meant, the longest first."""
+    from urllib.parse import parse_qsl, unquote
+
+    rest = url.partition("://")[2]
+    password = rest.rpartition("@")[0].partition(":")[2]
+    given = [value for name, value in parse_qsl(rest.partition("?")[2]) if "password" in name]
+    found = {url, password, unquote(password), *given}
+    return sorted((one for one in found if one), key=len, reverse=True)

@@ -1,0 +1,755 @@
+"""A store in a schema of a PostgreSQL database, which processes on several machines share.
+
+PostgreSQL is the truth; every process follows it by revision (:func:`modalhash.engine.refresh`). Every change is one
+transaction that first locks the only row of ``counter``, so changes happen one after the other, and the numbers that
+they take from that row rise in the order of their commits. A sequence would not do: its numbers are given before the
+commit, and a follower that has seen number 7 misses number 6, which is committed later.
+
+Items go in by binary ``COPY``, and codes come out by it.
+
+The format is in ``meta``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from modalhash.core.codes import n_bytes
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_choice, check_int
+from modalhash.store.filters import Filter
+from modalhash.store.postgres.conditions import NEWEST, condition, values_of
+from modalhash.store.postgres.connection import BEING_MADE, IN_USE, REPLACED, Connections, lock_key
+from modalhash.store.postgres.rows import (
+    INTEGER,
+    TEXT,
+    array,
+    bigint,
+    field,
+    integer,
+    integers,
+    read_rows,
+    write_rows,
+)
+from modalhash.store.postgres.schema import COLUMNS, COPIED, CREATE, FORMAT, FROM, KEYS, NUMBERS, PADDED_REFINEMENT
+from modalhash.store.postgres.words import find_items, searched_words
+from modalhash.store.records import (
+    MAX_REFINEMENT,
+    SEARCHED_FIELDS,
+    FoundNumbers,
+    Key,
+    Record,
+    Revision,
+    StoreError,
+    check_keys,
+    check_records,
+    check_same_keys,
+    check_updates,
+    to_json,
+)
+from modalhash.store.sqlite.rows import row_checksum
+from modalhash.store.sqlite.store import SqliteStore
+
+_PAGE_ROWS = 100_000  # read at a time
+_KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there
+_MAX_DAMAGE = 20  # of each kind that is told one by one
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+class PostgresStore:
+    """A :class:`~modalhash.store.Store` in a schema of a PostgreSQL database (extra ``postgres``; version 14 or later).
+
+    Several processes, on several machines, may read and write the same schema; each writer waits up to ``timeout``
+    seconds for its turn. Threads of a process have connections of their own. A connection that was cut is made anew
+    by the next call: a read that met it is repeated, a change that met it raises :class:`StoreUnavailableError` and
+    did not happen, or :class:`StoreUncertainError` if it was cut while the server confirmed it.
+
+    Parameters
+    ----------
+    url : str
+        ``postgresql://user:password@host/database?sslmode=verify-full``, as libpq takes it. No error repeats it whole.
+    schema : str
+        The schema, of lower-case letters, digits and underscores; one for each store.
+    n_bits : int, optional
+        Length of the codes. Creates the schema if it is not there; without it, the schema must be there.
+    timeout : float
+        Seconds to wait for another writer.
+    searched_fields : sequence of str, optional
+        The fields of ``extra`` whose words :meth:`words` searches beside texts and ids; a change reads all items once.
+        By default what the store was last told, at first ``title``, ``caption`` and ``description``.
+    read_only : bool
+        Never write: changes raise, and a role that may only select will do.
+    model : str, optional
+        The digest of the model that makes the codes. The first one is kept, and another one is refused.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "modalhash",
+        n_bits: int | None = None,
+        timeout: float = 60.0,
+        searched_fields: Sequence[str] | None = None,
+        read_only: bool = False,
+        model: str | None = None,
+    ) -> None:
+        if not _SCHEMA.fullmatch(schema):
+            raise ValueError(f"schema is {schema!r}; expected lower-case letters, digits and underscores")
+        if n_bits is not None:
+            check_int(n_bits, "n_bits", at_least=1)
+        self.schema, self.read_only = schema, read_only
+        self._timeout = timeout
+        self._connections = Connections(url, schema, read_only=read_only)
+        self._found = FoundNumbers()
+        try:
+            if n_bits is not None and not read_only:
+                self._create(n_bits)
+            meta = self._check_owner()
+            self.n_bits = _check_meta(self.name, meta, n_bits, model)
+            if model is not None and "model" not in meta and not read_only:
+                sql = "INSERT INTO meta VALUES ('model', %s) ON CONFLICT DO NOTHING"
+                self._change(lambda connection: connection.execute(sql, [model]))
+            self._fields: list[str] = json.loads(meta["searched_fields"])
+            if searched_fields is not None and list(searched_fields) != self._fields and not read_only:
+                self._change_fields(list(searched_fields))
+        except BaseException:
+            self._connections.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __contains__(self, key: object) -> bool:
+        (checked,) = check_keys([key])  # type: ignore[list-item]
+        return checked in self.numbers([checked])
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.name!r}, n_bits={self.n_bits})"
+
+    @property
+    def name(self) -> str:
+        """Where the store is, without user and password."""
+        return self._connections.name
+
+    def close(self) -> None:
+        """Close the connections; every change that returned is there. Closing twice does nothing, using it fails."""
+        self._connections.close()
+
+    # -- changes
+
+    def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
+        """Add items in one transaction and return their numbers.
+
+        If a key is in the store already, or is given twice, ValueError is raised and nothing is added. With
+        ``replace`` the new item takes the key of the old one, under a new number.
+        """
+        batch = check_records(records, self.n_bits)
+
+        def work(connection: Any) -> Array:
+            first = self._lock_counter(connection) + 1
+            known = _select_numbers(connection, [record.key for record in batch])
+            if known and not replace:
+                modality, id = next(iter(known))
+                raise ValueError(
+                    f"{len(known)} of {len(batch)} ids are in the store already (first: {id!r} of {modality!r}); "
+                    "nothing was added. Pass replace=True to replace those items"
+                )
+            if not batch:
+                return np.empty(0, dtype=np.int64)
+            _delete(connection, list(known.values()))
+            return self._insert(connection, batch, first)
+
+        return self._change(work)
+
+    def update(self, records: Mapping[int, Record]) -> Array:
+        """Replace items by their numbers in one transaction; return which of the numbers were replaced.
+
+        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
+        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
+        raised and nothing is replaced.
+        """
+        wanted = check_updates(records, self.n_bits)
+
+        def work(connection: Any) -> Array:
+            first = self._lock_counter(connection) + 1
+            there = _select(connection, KEYS, [list(wanted)])
+            check_same_keys(wanted, {number: (modality, id) for number, modality, id in there})
+            numbers = [row[0] for row in there]
+            if numbers:
+                _delete(connection, numbers)
+                self._insert(connection, [wanted[number] for number in numbers], first)
+            return np.array(numbers, dtype=np.int64)
+
+        return self._change(work)
+
+    def tidy(self) -> None:
+        """Do nothing: the server sees to its tables by itself."""
+
+    @contextmanager
+    def handover(self) -> Iterator[None]:
+        """Keep everybody else from writing during the block, because another store is about to take the place.
+
+        Reading goes on. If the block ends well, the schema refuses every change from then on, from every machine.
+        """
+        if self.read_only:
+            raise StoreError(f"{self.name} was opened read-only: nothing can take its place")
+        with self._connections.connect() as connection:
+            with self._connections.translated():
+                connection.execute("BEGIN")
+                self._lock_counter(connection)
+            try:
+                yield
+            except BaseException:
+                self._connections.roll_back(connection)
+                raise
+            with self._connections.translated():
+                connection.execute(f"ALTER TABLE counter ADD CONSTRAINT {REPLACED} CHECK (false) NOT VALID")
+                connection.execute("COMMIT")
+
+    def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
+        """Remove items in one transaction and return how many there were.
+
+        If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
+        """
+        check_choice(missing, "missing", ("error", "ignore"))
+        wanted = list(dict.fromkeys(check_keys(keys)))
+
+        def work(connection: Any) -> int:
+            self._lock_counter(connection)
+            known = _select_numbers(connection, [key for key in wanted if _is_storable(*key)])
+            if missing == "error" and len(known) < len(wanted):
+                modality, id = next(key for key in wanted if key not in known)
+                raise KeyError(
+                    f"{len(wanted) - len(known)} of {len(wanted)} ids are not in the store (first: {id!r} of "
+                    f"{modality!r}); nothing was removed. Pass missing='ignore' to remove the others"
+                )
+            _delete(connection, list(known.values()))
+            return len(known)
+
+        return self._change(work)
+
+    # -- reading
+
+    def get(self, id: str, *, modality: str) -> Record:
+        """Return the item with this key, or raise KeyError."""
+        sql = f"SELECT {COLUMNS} {FROM} WHERE modality.name = %s AND item.id = %s"
+        rows = self._rows(sql, modality, id) if _is_storable(modality, id) else []
+        if not rows:
+            raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.name}")
+        return _from_row(rows[0])
+
+    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Return the numbers of the items with these keys, without those that are not in the store."""
+        wanted = [key for key in check_keys(keys) if _is_storable(*key)]
+        return self._connections.read(lambda connection: _select_numbers(connection, wanted))
+
+    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        """Return the items with these numbers that pass the filter, without those that are not in the store."""
+        wanted = np.asarray(numbers, dtype=np.int64).tolist()
+        test, values = ("true", []) if where is None else condition(where)
+        sql = f"SELECT item.number, {COLUMNS} {FROM} WHERE item.number = ANY(%s) AND {test} ORDER BY item.number"
+        return {row[0]: _from_row(row[1:]) for row in self._rows(sql, wanted, *values)}
+
+    def matching(self, where: Filter | None = None) -> Array:
+        """Return the numbers, rising, of the items that pass the filter.
+
+        A filter by label or id reads the items that have it, any other one reads all items. The last answers are cached
+        until something changes.
+        """
+        key = str(where)  # as text: 1 and true are equal in Python, but not here
+        return self._found.get(key, self.revision(), lambda: self._select_numbers(where, "item.number"))
+
+    def newest(self, where: Filter | None = None) -> Array:
+        """Return the numbers of the items that pass the filter, those that were taken last first.
+
+        Items without a date in the field ``taken`` come after the others, those that were added last first. Reads the
+        items that pass; the last answers are cached until something changes.
+        """
+        return self._found.get(f"newest {where}", self.revision(), lambda: self._select_numbers(where, NEWEST))
+
+    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
+        """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
+
+        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
+        Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
+        word of the query is left out, and so are words that most items have.
+        """
+        test, values = ("true", []) if where is None else condition(where)
+        found = self._connections.read(
+            lambda connection: find_items(connection, query, test, values, limit, every=every)
+        )
+        return np.array(found, dtype=np.int64)
+
+    def scan(self, *, modality: str | None = None) -> Iterator[Record]:
+        """Iterate in insertion order; concurrent changes are skipped.
+
+        An item that was removed since the call may still come, one that was added does not.
+        """
+        last, stop = 0, self.revision().items
+        while rows := self._connections.read(partial(_page, last=last, stop=stop, modality=modality)):
+            yield from (_from_row(row[1:]) for row in rows)
+            last = rows[-1][0]
+
+    def codes(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Codes]]:
+        """Iterate over batches of (numbers, numbers of the modalities, packed codes) in insertion order.
+
+        Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
+        are still there.
+        """
+        for rows in self._pages("code", [("code", n_bytes(self.n_bits))], modality, since, until):
+            yield integers(rows["number"]), integers(rows["modality"]), np.ascontiguousarray(rows["code"])
+
+    def refinements(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
+
+        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
+        """
+        columns = [("refinement", MAX_REFINEMENT), ("present", 1)]
+        for rows in self._pages(PADDED_REFINEMENT, columns, modality, since, until):
+            vectors = np.ascontiguousarray(rows["refinement"]).view(np.int8)
+            yield integers(rows["number"]), integers(rows["modality"]), vectors, rows["present"][:, 0] != 0
+
+    def removed(self, since: Revision, until: Revision) -> Array:
+        """Return the numbers of the items that were removed after ``since`` and not after ``until``.
+
+        The last ten thousand removals are remembered. For an earlier revision, other numbers of items that are no
+        longer there are among them.
+        """
+        sql = "SELECT number FROM removed WHERE step > %s AND step <= %s ORDER BY step"
+        known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
+        forgotten = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
+        if not forgotten or int(forgotten[0][0]) <= since.removals:  # asked last: some may just have been forgotten
+            return known
+        sql = f"SELECT number FROM item WHERE number <= {int(since.items)} ORDER BY number"
+        there = integers(self._copy_out(sql, (), [("n", 8)])["n"])
+        return np.setdiff1d(np.arange(1, since.items + 1), there, assume_unique=True)
+
+    def revision(self) -> Revision:
+        """Return the current revision; cheap enough to call before every search."""
+        ((items, removals),) = self._rows("SELECT items, removals FROM counter")
+        return Revision(items, removals)
+
+    def revision_at_once(self) -> Revision | None:
+        """Return None: the server may be far away, and busy."""
+        return None
+
+    def modalities(self) -> dict[str, int]:
+        """Return the number of each modality by name; a number never changes."""
+        return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
+
+    def count(self, modality: str | None = None) -> int:
+        """Return the number of items, in all or in one modality."""
+        if modality is None:
+            return int(self._rows("SELECT items_there FROM counter")[0][0])
+        return sum(n for (name, _), n in self.counts().items() if name == modality)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of items by modality and kind of code; zeros are left out."""
+        sql = f"SELECT modality.name, item.kind, count(*) {FROM} GROUP BY modality.number, item.kind ORDER BY 1, 2"
+        return {(name, kind): n for name, kind, n in self._rows(sql)}
+
+    def uris(self, part: str) -> set[str]:
+        """Return the URIs that have this text in them, of all items; reads all items."""
+        return {row[0] for row in self._rows("SELECT DISTINCT uri FROM item WHERE strpos(uri, %s) > 0", part)}
+
+    def labels(self) -> dict[str, int]:
+        """Return how many items have each label, the most frequent first; numbers are texts here."""
+        return dict(self._rows("SELECT name, items FROM label WHERE items > 0 ORDER BY items DESC, name"))
+
+    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
+        """Return how many items have each value of a field of ``extra``, the most frequent first; reads all items."""
+        return dict(self._rows(*values_of(field), limit))
+
+    def damage(self) -> list[str]:
+        """Read all items and return what is not as it was written: checksums, words, labels and counts."""
+        try:
+            return self._connections.read(self._find_damage)
+        except StoreError as error:
+            return [str(error)]
+
+    def check(self) -> None:
+        """Read all items and raise StoreError if something is not as it was written."""
+        if found := self.damage():
+            raise StoreError(f"{self.name} is damaged: {found[0]}. Restore a backup")
+
+    def backup(self, path: str | Path) -> None:
+        """Write a copy of the store as it is at this moment to a new SQLite file; others may go on writing.
+
+        Items are numbered anew, in their order.
+        """
+        target = Path(path)
+        if target.exists():
+            raise FileExistsError(f"{target} exists; give a new file")
+
+        def work(connection: Any) -> None:
+            target.unlink(missing_ok=True)  # of a connection that was cut
+            with SqliteStore(target, n_bits=self.n_bits, searched_fields=self._fields) as copy, _snapshot(connection):
+                last, stop = 0, connection.execute("SELECT items FROM counter").fetchone()[0]
+                while rows := _page(connection, last, stop, None):
+                    copy.add(_from_row(row[1:]) for row in rows)
+                    last = rows[-1][0]
+
+        self._connections.read(work)
+
+    # -- inside
+
+    def _insert(self, connection: Any, batch: Sequence[Record], first: int) -> Array:
+        """Insert items from a number on and return their numbers, in the caller's transaction."""
+        modalities = _modality_numbers(connection, dict.fromkeys(record.modality for record in batch))
+        words = 0
+
+        def rows() -> Iterator[bytes]:
+            nonlocal words
+            for number, record in enumerate(batch, first):
+                modality = modalities[record.modality]
+                derived = _Derived.of(record, modality, self._fields)
+                words += derived.n_words
+                yield _to_row(number, record, modality, derived)
+
+        write_rows(connection, "item", COPIED, rows())
+        _count_labels(connection, Counter(name for record in batch for name in set(map(str, record.labels))), 1)
+        connection.execute(
+            "UPDATE counter SET items = items + %s, items_there = items_there + %s, words = words + %s",
+            (len(batch), len(batch), words),
+        )
+        return np.arange(first, first + len(batch), dtype=np.int64)
+
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        return self._connections.read(lambda connection: _select(connection, sql, values))
+
+    def _select_numbers(self, where: Filter | None, order: str) -> Array:
+        test, values = ("true", []) if where is None else condition(where)
+        rows = self._copy_out(f"SELECT item.number FROM item WHERE {test} ORDER BY {order}", values, [("n", 8)])
+        return integers(rows["n"])
+
+    def _change(self, work: Any) -> Any:
+        if self.read_only:
+            raise StoreError(f"{self.name} was opened read-only: nothing can be added or removed")
+        return self._connections.change(work)
+
+    def _lock_counter(self, connection: Any) -> int:
+        """Take the turn of this writer, until the end of the transaction; return the last number that was given."""
+        connection.execute(f"SET LOCAL lock_timeout = {max(1, int(1000 * self._timeout))}")
+        return int(connection.execute("SELECT items FROM counter FOR UPDATE").fetchone()[0])
+
+    def _pages(
+        self,
+        selected: str,
+        columns: list[tuple[str, int]],
+        modality: str | None,
+        since: Revision | None,
+        until: Revision | None,
+    ) -> Iterator[Array]:
+        """Iterate over pages of numbers, numbers of the modalities and columns of bytes, in insertion order."""
+        group = None if modality is None else self.modalities().get(modality, -1)
+        last, stop = (since or Revision()).items, (until or self.revision()).items
+        columns = [("number", 8), ("modality", 4), *columns]
+        while last < stop:
+            sql = f"SELECT number, modality, {selected} FROM item WHERE number > {int(last)} AND number <= {int(stop)}"
+            sql += f" AND modality = {int(group)}" if group is not None else ""
+            rows = self._copy_out(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", (), columns)
+            if not len(rows):
+                return
+            yield rows
+            last = int(integers(rows["number"][-1:])[0])
+
+    def _copy_out(self, sql: str, values: Sequence[Any], columns: Sequence[tuple[str, int]]) -> Array:
+        return self._connections.read(lambda connection: read_rows(connection, sql, values, columns))
+
+    def _create(self, n_bits: int) -> None:
+        """Create the schema unless it is there; whoever comes second waits, and finds it."""
+        values = {
+            "schema": f'"{self.schema}"',
+            "n_bits": n_bits,
+            "n_bytes": n_bytes(n_bits),
+            "n_code_bits": 8 * n_bytes(n_bits),
+            "max_refinement": MAX_REFINEMENT,
+        }
+        meta = {"format": str(FORMAT), "n_bits": str(n_bits), "searched_fields": json.dumps(SEARCHED_FIELDS)}
+        with self._connections.connect(schema=False) as connection, self._connections.translated():
+            if _has_schema(connection, self.schema):
+                return
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", (BEING_MADE, lock_key(self.schema)))
+                if _has_schema(connection, self.schema):
+                    return
+                for statement in CREATE:
+                    connection.execute(statement.format(**values))
+                with connection.cursor() as cursor:
+                    cursor.executemany(f'INSERT INTO "{self.schema}".meta VALUES (%s, %s)', list(meta.items()))
+
+    def _check_owner(self) -> dict[str, str]:
+        """Return what the schema says of itself; refuse one that is not there, or that another program made."""
+        with self._connections.connect(schema=False) as connection, self._connections.translated():
+            if not _has_schema(connection, self.schema):
+                raise StoreError(f"{self.name} is not there: it was dropped, or the URL leads to another database")
+            if connection.execute("SELECT to_regclass(%s)", [f'"{self.schema}".meta']).fetchone()[0] is None:
+                raise StoreError(f"{self.name} is not a store of modalhash; give another schema")
+            meta = dict(connection.execute(f'SELECT key, value FROM "{self.schema}".meta').fetchall())
+        if not meta.get("format", "").isdigit():
+            raise StoreError(f"{self.name} is not a store of modalhash; give another schema")
+        if int(meta["format"]) > FORMAT:
+            raise StoreError(
+                f"{self.name} has format {meta['format']}; this version reads up to {FORMAT}. Install a newer "
+                "version of modalhash"
+            )
+        return meta
+
+    def _change_fields(self, fields: list[str]) -> None:
+        """Take other fields of ``extra`` into the words that are searched, of all items."""
+
+        def work(connection: Any) -> None:
+            last, words = 0, 0
+            stop = self._lock_counter(connection)
+            while rows := _page(connection, last, stop, None):
+                last = rows[-1][0]
+                new = [(*searched_words(_from_row(row[1:]), fields), row[0]) for row in rows]
+                words += sum(n for _, n, _ in new)
+                with connection.cursor() as cursor:
+                    cursor.executemany("UPDATE item SET searched = %s, n_words = %s WHERE number = %s", new)
+            connection.execute("UPDATE counter SET words = %s", [words])
+            connection.execute("UPDATE meta SET value = %s WHERE key = 'searched_fields'", [json.dumps(fields)])
+
+        self._change(work)
+        self._fields = fields
+
+    def _find_damage(self, connection: Any) -> list[str]:
+        found: list[str] = []
+        labels: Counter[str] = Counter()
+        n_items = n_words = last = 0
+        columns = "item.modality, item.checksum, item.searched, item.n_words, item.folded_labels"
+        with _snapshot(connection):
+            sql = "SELECT items, items_there, words FROM counter"
+            stop, n_counted, n_words_counted = connection.execute(sql).fetchone()
+            counted = dict(connection.execute("SELECT name, items FROM label WHERE items > 0").fetchall())
+            while rows := _page(connection, last, stop, None, columns):
+                last = rows[-1][0]
+                for row in rows:
+                    modality, *stored = row[11:]
+                    record = _from_row(row[1:11])
+                    derived = _Derived.of(record, modality, self._fields)
+                    labels.update(set(map(str, record.labels)))
+                    n_items, n_words = n_items + 1, n_words + stored[2]
+                    if stored != [*derived[1:], _labels(record.labels).folded]:
+                        found.append(f"the item {record.id!r} of {record.modality!r} is not as it was written")
+        more = len(found) - _MAX_DAMAGE
+        found = found if more <= 0 else [*found[:_MAX_DAMAGE], f"and {more:,} more items"]
+        if (n_items, n_words) != (n_counted, n_words_counted):
+            found.append(f"{n_items:,} items with {n_words:,} words, counted as {n_counted:,} and {n_words_counted:,}")
+        if dict(labels) != counted:
+            found.append("the counts of labels are not those of the items")
+        return found
+
+
+def drop_schema(url: str, schema: str, *, only_look: bool = False) -> bool | None:
+    """Delete a schema that nobody has open, with all that is in it.
+
+    Returns whether it is gone now; False if somebody has it open, None if it was not there. With ``only_look`` nothing
+    is deleted, and True means that it could be.
+    """
+    connections = Connections(url, schema, read_only=False)
+    with connections.connect(schema=False) as connection, connections.translated():
+        if not _has_schema(connection, schema):
+            return None
+        ((alone,),) = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (IN_USE, lock_key(schema))).fetchall()
+        if alone and not only_look:
+            connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
+        return bool(alone)
+
+
+def _check_meta(name: str, meta: Mapping[str, str], n_bits: int | None, model: str | None) -> int:
+    if n_bits is not None and n_bits != int(meta["n_bits"]):
+        raise StoreError(
+            f"{name} holds codes of {meta['n_bits']} bits; n_bits is {n_bits}. Use another schema for other codes"
+        )
+    if model is not None and meta.get("model", model) != model:
+        raise StoreError(
+            f"{name} holds codes of another model (digest {meta['model'][:12]}…, not {model[:12]}…), which mean "
+            "nothing to this one. Give the engine that its items were trained with, or another schema"
+        )
+    return int(meta["n_bits"])
+
+
+def _has_schema(connection: Any, schema: str) -> bool:
+    return bool(connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema]).fetchall())
+
+
+# -- rows
+
+
+@contextmanager
+def _snapshot(connection: Any) -> Iterator[None]:
+    """See the store of one moment until the end of the block."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    yield
+    connection.execute("COMMIT")
+
+
+def _select(connection: Any, sql: str, values: Sequence[Any]) -> list[Any]:
+    rows: list[Any] = connection.cursor(binary=True).execute(sql, values).fetchall()
+    return rows
+
+
+def _page(connection: Any, last: int, stop: int, modality: str | None, more: str = "") -> list[Any]:
+    """Return rows of numbers and ``COLUMNS`` between two numbers, as many as are read at a time."""
+    sql = f"SELECT item.number, {COLUMNS}{f', {more}' if more else ''} {FROM} WHERE item.number > %s"
+    sql += " AND item.number <= %s" + (" AND modality.name = %s" if modality is not None else "")
+    values = (last, stop) if modality is None else (last, stop, modality)
+    return _select(connection, f"{sql} ORDER BY item.number LIMIT {_PAGE_ROWS // 5}", values)
+
+
+def _select_numbers(connection: Any, keys: Sequence[Key]) -> dict[Key, int]:
+    rows = _select(connection, NUMBERS, ([key[0] for key in keys], [key[1] for key in keys])) if keys else []
+    return {(modality, id): number for modality, id, number in rows}
+
+
+def _is_storable(*texts: str) -> bool:
+    """Return whether a store can have these texts at all; PostgreSQL refuses to look for others."""
+    return not any("\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text) for text in texts)
+
+
+def _modality_numbers(connection: Any, names: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of modalities, some of which may be new."""
+    known: dict[str, int] = dict(connection.execute("SELECT name, number FROM modality").fetchall())
+    for name in names:
+        if name not in known:
+            known[name] = max(known.values(), default=0) + 1
+            connection.execute("INSERT INTO modality (number, name) VALUES (%s, %s)", (known[name], name))
+    return known
+
+
+def _delete(connection: Any, numbers: list[int]) -> None:
+    """Delete items, in the caller's transaction."""
+    if not numbers:
+        return
+    rows = connection.execute("DELETE FROM item WHERE number = ANY(%s) RETURNING labels, n_words", [numbers]).fetchall()
+    _count_labels(connection, Counter(name for labels, _ in rows for name in set(labels)), -1)
+    ((last,),) = connection.execute(
+        "UPDATE counter SET removals = removals + %s, items_there = items_there - %s, words = words - %s "
+        "RETURNING removals",
+        (len(numbers), len(rows), sum(n for _, n in rows)),
+    ).fetchall()
+    connection.execute(
+        "INSERT INTO removed SELECT %s + position, number FROM unnest(%s::bigint[]) WITH ORDINALITY AS own (number, "
+        "position)",
+        (last - len(numbers), numbers),
+    )
+    ((first,),) = connection.execute("SELECT min(step) FROM removed").fetchall()
+    if last - first >= 2 * _KEPT_REMOVALS:  # many at a time
+        connection.execute("DELETE FROM removed WHERE step <= %s", [last - _KEPT_REMOVALS])
+        connection.execute(
+            "INSERT INTO meta VALUES ('forgotten_removals', %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            [str(last - _KEPT_REMOVALS)],
+        )
+
+
+def _count_labels(connection: Any, counts: Mapping[str, int], sign: int) -> None:
+    """Note that so many more items (or, with -1, fewer) have each label."""
+    if counts:
+        connection.execute(
+            "INSERT INTO label SELECT * FROM unnest(%s::text[], %s::bigint[]) "
+            "ON CONFLICT (name) DO UPDATE SET items = label.items + excluded.items",
+            (list(counts), [sign * n for n in counts.values()]),
+        )
+
+
+class _Labels(NamedTuple):
+    """The labels of an item as they are stored."""
+
+    json: str | None
+    names: list[str]
+    folded: list[str]
+    fields: tuple[bytes, bytes, bytes]
+    """Of the row: names, which of them are integers, folded."""
+
+
+@lru_cache(4096)  # many items have the same labels
+def _labels(labels: tuple[str | int, ...]) -> _Labels:
+    names = [str(label) for label in labels]
+    folded = [name.casefold() for name in names]
+    whole = [place.to_bytes(4, "big") for place, label in enumerate(labels) if not isinstance(label, str)]
+    fields = (
+        array([name.encode() for name in names], TEXT),
+        array(whole, INTEGER) if whole else field(None),
+        array([name.encode() for name in folded], TEXT),
+    )
+    return _Labels(to_json(list(labels)) if labels else None, names, folded, fields)
+
+
+class _Derived(NamedTuple):
+    """What is stored of an item beside its record."""
+
+    extra: str | None
+    checksum: int
+    searched: str
+    n_words: int
+
+    @classmethod
+    def of(cls, record: Record, modality: int, fields: Sequence[str]) -> Self:
+        """Derive it; ``fields`` of ``extra`` are searched."""
+        extra = to_json(dict(record.extra)) if record.extra else None
+        start = modality, record.id, record.code, record.kind, record.text, record.uri
+        checksum = row_checksum(*start, _labels(tuple(record.labels)).json, extra, record.refinement)
+        return cls(extra, checksum, *searched_words(record, fields))
+
+
+def _to_row(number: int, record: Record, modality: int, derived: _Derived) -> bytes:
+    """Return the columns of ``COPIED`` for a binary COPY."""
+    return b"".join(
+        (
+            bigint(number),
+            integer(modality),
+            field(record.id),
+            field(bytes(record.code)),
+            field(record.kind),
+            field(record.text),
+            field(record.uri),
+            *_labels(tuple(record.labels)).fields,
+            field(derived.extra),
+            field(record.refinement),
+            bigint(derived.checksum),
+            field(derived.searched),
+            integer(derived.n_words),
+        )
+    )
+
+
+def _from_row(row: Sequence[Any]) -> Record:
+    """Return the record of a row of ``COLUMNS``."""
+    id, modality, code, kind, text, uri, labels, integers, extra, refinement = row
+    for place in integers or ():
+        labels[place] = int(labels[place])
+    return Record(
+        id=id,
+        modality=modality,
+        code=bytes(code),
+        kind=kind,
+        text=text,
+        uri=uri,
+        labels=tuple(labels),
+        extra=json.loads(extra) if extra else {},
+        refinement=None if refinement is None else bytes(refinement),
+    )

@@ -1,0 +1,136 @@
+"""Words of items in a ``tsvector`` of PostgreSQL: what a word search finds, in order of BM25.
+
+The words of an item are folded to lower case without accents here, since a server may have no ``unaccent``; PostgreSQL
+reduces them to their stems (Snowball's English, without stop words). It has no BM25, so that is computed here, from the
+frequencies of the words in the items that have them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from modalhash.store.records import Record
+from modalhash.store.sqlite.words import COMMON_RATIO, MAX_RANKED, MIN_RANKED, MIN_SHARE_OF_BEST, query_words
+
+CREATE_WORDS = (
+    "CREATE TEXT SEARCH DICTIONARY {schema}.stem (TEMPLATE = pg_catalog.snowball, LANGUAGE = english)",
+    'CREATE TEXT SEARCH CONFIGURATION {schema}.words (PARSER = pg_catalog."default")',
+    "ALTER TEXT SEARCH CONFIGURATION {schema}.words ADD MAPPING FOR"
+    " asciiword, word, numword, int, uint, float, sfloat WITH {schema}.stem",
+)
+MAX_WORD_LENGTH = 100
+"""Characters of a word; longer ones are not words of a language, and are not searched."""
+MAX_SEARCHED_BYTES = 300_000
+"""Of the words of one item: a ``tsvector`` holds a megabyte. What comes after them is not searched."""
+K1, B = 1.2, 0.75
+"""Constants of BM25, those of FTS5."""
+
+_WORD = re.compile(r"[^\W_]+")
+_COUNTS = """
+SELECT wanted.query, tsvector_to_array(to_tsvector('words', wanted.word)), (
+    SELECT count(*) FROM (SELECT 1 FROM item WHERE item.words @@ to_tsquery('words', wanted.query) LIMIT %s) AS own
+) FROM unnest(%s::text[], %s::text[]) AS wanted (word, query)
+"""
+_FREQUENCIES = """
+SELECT item.number, item.n_words, own.lexeme, cardinality(own.positions)
+FROM item CROSS JOIN LATERAL unnest(item.words) AS own
+WHERE item.words @@ to_tsquery('words', %s) AND {test} AND own.lexeme ^@ ANY(%s)
+"""
+_FIRST = "SELECT item.number FROM item WHERE item.words @@ to_tsquery('words', %s) AND {test} ORDER BY 1 LIMIT %s"
+
+
+def searched_words(record: Record, fields: Sequence[str]) -> tuple[str, int]:
+    """Return the words of an item that are searched, in one text, and how many there are."""
+    parts = [record.text or "", record.id]
+    for name in fields:
+        if (value := record.extra.get(name)) is not None:
+            values = value if isinstance(value, list | tuple) else [value] if isinstance(value, str) else ()
+            parts += (str(one) for one in values if isinstance(one, str | int | float))
+    words = _WORD.findall(fold(" ".join(parts)))
+    text = " ".join(words)
+    if len(text) > MAX_WORD_LENGTH:
+        words = [word for word in words if len(word) <= MAX_WORD_LENGTH]
+        text = " ".join(words)
+    if len(text) * 4 > MAX_SEARCHED_BYTES and len(text.encode()) > MAX_SEARCHED_BYTES:
+        text = text.encode()[:MAX_SEARCHED_BYTES].decode(errors="ignore").rpartition(" ")[0]
+        words = text.split()
+    return text, len(words)
+
+
+def fold(text: str) -> str:
+    """Return a text in lower case, without accents.
+
+    Examples
+    --------
+    >>> fold("Zwei Bücher, CAFÉ")
+    'zwei bucher, cafe'
+    """
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(sign for sign in decomposed if not unicodedata.combining(sign)).casefold()
+
+
+def find_items(
+    connection: Any, query: str, test: str, values: Sequence[Any], limit: int, *, every: bool = False
+) -> list[int]:
+    """Return the numbers of the items that have all words of the query, or else the best ones, and pass the test.
+
+    The rules are those of SQLite's store (:func:`modalhash.store.sqlite.words.find_items`).
+    """
+    last, n_items, n_words = connection.execute("SELECT items, items_there, words FROM counter").fetchone()
+    most = min(MAX_RANKED, max(MIN_RANKED, last // 2))
+    words = [word for word in query_words(fold(query)) if len(word) <= MAX_WORD_LENGTH]
+    queries = [f"'{word[:-1]}':*" if word.endswith("*") else f"'{word}'" for word in words]
+    rows = connection.execute(_COUNTS, (most + 1, [word.rstrip("*") for word in words], queries)).fetchall()
+    counts = {query: n for query, _, n in rows}
+    ranked = {query: n for query, n in counts.items() if 0 < n <= most}
+    if every and not (ranked and all(counts.values())):
+        return []
+    if not ranked:
+        common = [query for query, n in counts.items() if n > MAX_RANKED]
+        if not common:
+            return []
+        found = connection.execute(_FIRST.format(test=test), (" & ".join(common), *values, limit)).fetchall()
+        return [number for (number,) in found]
+    lexemes = {query: own for query, own, _ in rows if query in ranked}
+    weights = {query: max(1e-6, np.log((n_items - n + 0.5) / (n + 0.5))) for query, n in ranked.items()}
+    starts = [lexeme for own in lexemes.values() for lexeme in own]
+
+    def best(joined: str) -> tuple[list[int], dict[int, float]]:
+        rows = connection.execute(_FREQUENCIES.format(test=test), (joined, *values, starts)).fetchall()
+        scores = _bm25(rows, lexemes, weights, n_words / n_items)
+        return sorted(scores, key=lambda number: (-scores[number], number))[:limit], scores
+
+    numbers, _ = best(" & ".join(ranked))
+    if numbers or every:
+        return numbers
+    bound = COMMON_RATIO * min(ranked.values())
+    numbers, scores = best(" | ".join(query for query, n in ranked.items() if n <= bound))
+    return [number for number in numbers if scores[number] >= MIN_SHARE_OF_BEST * scores[numbers[0]]]
+
+
+def _bm25(
+    rows: Iterable[tuple[int, int, str, int]],
+    lexemes: Mapping[str, Sequence[str]],
+    weights: Mapping[str, float],
+    mean_length: float,
+) -> dict[int, float]:
+    """Return the score of each item from the frequencies of its words."""
+    frequencies: dict[tuple[int, str], int] = {}
+    lengths: dict[int, int] = {}
+    for number, length, lexeme, n in rows:
+        lengths[number] = length
+        for query, own in lexemes.items():
+            if lexeme in own or (query.endswith("*") and lexeme.startswith(tuple(own))):
+                frequencies[number, query] = frequencies.get((number, query), 0) + n
+    scores: dict[int, float] = dict.fromkeys(lengths, 0.0)
+    for (number, query), n in frequencies.items():
+        slope = K1 * (1 - B + B * lengths[number] / mean_length)
+        scores[number] += weights[query] * n * (K1 + 1) / (n + slope)
+    return scores

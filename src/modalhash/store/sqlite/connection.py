@@ -1,0 +1,168 @@
+"""Opening a store in SQLite, for reading and writing or for reading alone, and what SQLite's errors mean."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from modalhash.core.validation import check_int
+from modalhash.store.records import StoreAccessError, StoreBusyError, StoreError, StoreFullError
+from modalhash.store.sqlite import words
+from modalhash.store.sqlite.rows import row_checksum
+from modalhash.store.sqlite.schema import check_n_bits, check_owner, create, transaction
+
+_SHARED_MEMORY_ERRORS = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+)
+_READ_ERRORS = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)  # what was written cannot be read
+_CACHE_KIBIBYTES = 65536  # of pages, as far as they are read; SQLite's 2 MB are too few for searches among a million
+
+
+@contextmanager
+def translate_sqlite_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as the store's, with what to do about them."""
+    try:
+        yield
+    except UnicodeDecodeError as error:  # SQLite's message names a table whose name is none
+        raise _damaged(path, error) from error
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusyError(f"{path}: another process is writing and did not finish in time; try again") from error
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFullError(
+                f"{path}: the disk is full. This change did not happen, nothing else was lost; make room and repeat it"
+            ) from error
+        if code == sqlite3.SQLITE_IOERR and error.sqlite_errorcode in _SHARED_MEMORY_ERRORS:
+            raise StoreAccessError(
+                f"{path}: the disk is full, or fails: there is no room for {path.name}-shm, by which those who have "
+                "the store open know of each other. Nothing was changed; make room and repeat it"
+            ) from error
+        if code == sqlite3.SQLITE_IOERR:
+            kind = StoreError if error.sqlite_errorcode in _READ_ERRORS else StoreAccessError
+            raise kind(
+                f"{path}: the disk failed ({error}). A change that was under way may be there, whole, when the store "
+                "is opened again, or not; look before it is repeated"
+            ) from error
+        if code == sqlite3.SQLITE_NOTADB:
+            raise StoreError(f"{path} is not a store: it is not an SQLite file, or was cut or overwritten") from error
+        if code == sqlite3.SQLITE_CORRUPT:
+            raise _damaged(path, error) from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise StoreAccessError(
+                f"{path} cannot be opened for writing ({error}). To search only, open it read-only: read_only=True, "
+                "or --read-only"
+            ) from error
+        raise StoreError(f"{path}: {error}") from error
+
+
+@contextmanager
+def tell_damage(path: Path) -> Iterator[None]:
+    """Raise as the store's error what rows lead to that are not as they were written."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{path} is damaged ({type(error).__name__}: {error}). Restore it from a copy, or save what can be read with "
+        f"`sqlite3 {path.name} .recover`"
+    )
+
+
+def connect(
+    path: Path, *, n_bits: int | None, timeout: float, searched_fields: Sequence[str] | None
+) -> tuple[sqlite3.Connection, int]:
+    """Open the file, or create it if it is not there and ``n_bits`` is given; return its n_bits too."""
+    if n_bits is None and not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; give n_bits to create a store there")
+    if n_bits is not None:
+        check_int(n_bits, "n_bits", at_least=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    connection = None
+    try:
+        with translate_sqlite_errors(path):
+            connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+            check_owner(connection, path)
+            _use_write_ahead_log(connection, timeout)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+            connection.execute("PRAGMA foreign_keys = ON")
+            _add_functions(connection)
+            if n_bits is not None:
+                create(connection, n_bits)
+            n_bits = check_n_bits(connection, path, n_bits)
+            if words.has_words(connection) and not words.is_current(connection, searched_fields):
+                with transaction(connection):
+                    words.update_index(connection, searched_fields)
+            return connection, n_bits
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+
+
+def connect_read_only(path: Path, *, n_bits: int | None, timeout: float) -> tuple[sqlite3.Connection, int]:
+    """Open the file without ever writing to it; return its n_bits too."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    with translate_sqlite_errors(path):
+        try:
+            connection = _connect_uri(path, "mode=ro", timeout)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+            log = path.with_name(f"{path.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise StoreAccessError(
+                    f"{path} was not closed by its last writer: what it wrote last stands in {log.name}, and reading "
+                    "that needs a folder that can be written. Open it once where it can, and close it"
+                ) from error
+            connection = _connect_uri(path, "mode=ro&immutable=1", timeout)  # nobody can write here
+        try:
+            check_owner(connection, path)
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+            _add_functions(connection)
+            return connection, check_n_bits(connection, path, n_bits)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _connect_uri(path: Path, options: str, timeout: float) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _add_functions(connection: sqlite3.Connection) -> None:
+    connection.create_function("casefold", 1, str.casefold, deterministic=True)
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch to write-ahead logging; SQLite does not wait here by itself when two processes create at once."""
+    stop = time.monotonic() + timeout
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > stop:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreError(f"write-ahead logging is not possible here (SQLite stays with {mode!r}); use a local disk")
+        return

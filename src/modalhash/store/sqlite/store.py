@@ -1,0 +1,602 @@
+"""A store in one SQLite file.
+
+Write-ahead logging lets readers go on while one process writes; ``synchronous=FULL`` waits for the disk at every
+commit, so what was committed outlives a killed process and a power cut. Every change is one ``BEGIN IMMEDIATE``
+transaction: whole or not at all, one writer after another.
+
+Tables are in :mod:`~modalhash.store.sqlite.schema`, opening and errors in ``_sqlite_open``, rows and their
+checksums in ``_sqlite_rows``, labels in ``_labels``, words in ``_words``.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from modalhash.core.codes import n_bytes
+from modalhash.core.typing import Array, Codes
+from modalhash.core.validation import check_choice
+from modalhash.store.filters import Filter
+from modalhash.store.records import (
+    MAX_REFINEMENT,
+    FoundNumbers,
+    Key,
+    Record,
+    Revision,
+    StoreError,
+    check_keys,
+    check_records,
+    check_same_keys,
+    check_updates,
+)
+from modalhash.store.sqlite import words
+from modalhash.store.sqlite.conditions import (
+    COUNTS,
+    NEWEST,
+    add_labels,
+    condition,
+    find_labelled,
+    forget_labels,
+    is_by_labels,
+    rising,
+    values_of,
+)
+from modalhash.store.sqlite.connection import connect, connect_read_only, tell_damage, translate_sqlite_errors
+from modalhash.store.sqlite.rows import COLUMNS, FROM, INSERT, from_row, to_row
+from modalhash.store.sqlite.schema import CHECKED, FORMAT, transaction
+
+_NUMBERS = """
+SELECT modality.name, item.id, item.number
+FROM json_each(?) AS wanted
+CROSS JOIN modality ON modality.name = json_extract(wanted.value, '$[0]')
+CROSS JOIN json_each(wanted.value, '$[1]') AS own
+CROSS JOIN item ON item.modality = modality.number AND item.id = own.value
+"""  # CROSS JOIN keeps this order: one look into the index of (modality, id) for each key
+_KEYS = """
+SELECT item.number, modality.name, item.id FROM json_each(?) AS wanted
+CROSS JOIN item ON item.number = wanted.value CROSS JOIN modality ON modality.number = item.modality
+ORDER BY item.number
+"""
+_PAGE_ROWS = 20_000  # read at a time: a long read would keep SQLite from writing the log back into the file
+_KEPT_REMOVALS = 10_000  # whoever is further behind compares with what is there: it does not take much longer
+_MAX_DAMAGE = 20  # of each kind that is told one by one
+
+
+STORE_FORMAT = FORMAT
+"""The format that files are written in."""
+
+
+class SqliteStore:
+    """A :class:`~modalhash.store.Store` in one SQLite file.
+
+    Several processes may read and write the same file; each writer waits up to ``timeout`` seconds for its turn. A
+    store may be used from several threads, but not across a fork.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, on a local disk. SQLite has two more beside it (``-wal``, ``-shm``) while it is open.
+    n_bits : int, optional
+        Length of the codes. Creates the store if it is not there; without it, the store must be there.
+    timeout : float
+        Seconds to wait for another writer.
+    searched_fields : sequence of str, optional
+        The fields of ``extra`` whose words :meth:`words` searches beside texts and ids; a change reads all items once.
+        By default what the store was last told, at first ``title``, ``caption`` and ``description``.
+    read_only : bool
+        Never write: changes raise, and a file on a read-only disk can be opened if its last writer closed it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from modalhash.store import Record
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with SqliteStore(Path(folder.name) / "items.db", n_bits=8) as store:
+    ...     numbers = store.add([Record("boat", "text", bytes([0b1010_0000]), text="a red boat", labels=("sea",))])
+    ...     store.count(), store.get("boat", modality="text").text
+    (1, 'a red boat')
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        n_bits: int | None = None,
+        timeout: float = 60.0,
+        searched_fields: Sequence[str] | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.path, self.read_only, self._timeout = Path(path), read_only, timeout
+        if read_only:
+            self._connection, self.n_bits = connect_read_only(self.path, n_bits=n_bits, timeout=timeout)
+        else:
+            self._connection, self.n_bits = connect(
+                self.path, n_bits=n_bits, timeout=timeout, searched_fields=searched_fields
+            )
+        try:
+            with translate_sqlite_errors(self.path):
+                has_words = words.has_words(self._connection)
+                self._has_words = has_words and (not read_only or words.is_current(self._connection, None))
+        except BaseException:
+            self._connection.close()
+            raise
+        self._lock = threading.RLock()
+        self._closed = self._warned = False
+        self._found = FoundNumbers()
+        self._word_facts = words.WordStatistics()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __contains__(self, key: object) -> bool:
+        (checked,) = check_keys([key])  # type: ignore[list-item]
+        return checked in self.numbers([checked])
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self.path)!r}, n_bits={self.n_bits})"
+
+    def close(self) -> None:
+        """Close the file; every change that returned is there. Closing twice does nothing; using it then fails."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._connection.close()
+
+    # -- changes
+
+    def add(self, records: Iterable[Record], *, replace: bool = False) -> Array:
+        """Add items in one transaction and return their numbers.
+
+        If a key is in the store already, or is given twice, ValueError is raised and nothing is added. With
+        ``replace`` the new item takes the key of the old one, under a new number.
+        """
+        batch = check_records(records, self.n_bits)
+        with self._change() as connection:
+            known = self._numbers([record.key for record in batch])
+            if known and not replace:
+                modality, id = next(iter(known))
+                raise ValueError(
+                    f"{len(known)} of {len(batch)} ids are in the store already (first: {id!r} of {modality!r}); "
+                    "nothing was added. Pass replace=True to replace those items"
+                )
+            self._delete(connection, list(known.values()))
+            return self._insert(connection, batch)
+
+    def update(self, records: Mapping[int, Record]) -> Array:
+        """Replace items by their numbers in one transaction; return which of the numbers were replaced.
+
+        An item that is no longer there, because somebody removed or replaced it since its number was read, is left as
+        it is: nobody's change is undone. The records keep the keys of the items that they replace, or ValueError is
+        raised and nothing is replaced.
+        """
+        wanted = check_updates(records, self.n_bits)
+        with self._change() as connection:
+            there = self._rows(_KEYS, json.dumps(list(wanted)))
+            check_same_keys(wanted, {number: (modality, id) for number, modality, id in there})
+            numbers = [row[0] for row in there]
+            self._delete(connection, numbers)
+            self._insert(connection, [wanted[number] for number in numbers])
+            return np.array(numbers, dtype=np.int64)
+
+    def tidy(self) -> None:
+        """Merge the portions in which words were added, so that searches find them in one; items stay as they are."""
+        if self.read_only or not self._has_words:
+            return
+        begin = some_left = True
+        while some_left:
+            with self._change() as connection:
+                some_left = words.merge_some(connection, begin=begin)
+            begin = False
+
+    @contextmanager
+    def handover(self) -> Iterator[None]:
+        """Keep everybody else from writing during the block, because another store is about to take the place.
+
+        The file may change its place meanwhile, and reading goes on.
+        """
+        if self.read_only:
+            raise StoreError(f"{self.path} was opened read-only: nothing can take its place")
+        with translate_sqlite_errors(self.path):
+            # a connection of its own: threads of this process go on reading
+            connection = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                finally:
+                    connection.execute("ROLLBACK")
+            finally:
+                connection.close()
+
+    def remove(self, keys: Iterable[Key], *, missing: str = "error") -> int:
+        """Remove items in one transaction and return how many there were.
+
+        If a key is not in the store, KeyError is raised and nothing is removed, unless ``missing="ignore"``.
+        """
+        check_choice(missing, "missing", ("error", "ignore"))
+        wanted = list(dict.fromkeys(check_keys(keys)))
+        with self._change() as connection:
+            known = self._numbers(wanted)
+            if missing == "error" and len(known) < len(wanted):
+                modality, id = next(key for key in wanted if key not in known)
+                raise KeyError(
+                    f"{len(wanted) - len(known)} of {len(wanted)} ids are not in the store (first: {id!r} of "
+                    f"{modality!r}); nothing was removed. Pass missing='ignore' to remove the others"
+                )
+            self._delete(connection, list(known.values()))
+            return len(known)
+
+    # -- reading
+
+    def get(self, id: str, *, modality: str) -> Record:
+        """Return the item with this key, or raise KeyError."""
+        rows = self._rows(f"SELECT {COLUMNS} {FROM} WHERE modality.name = ? AND item.id = ?", modality, id)
+        if not rows:
+            raise KeyError(f"no item of {modality!r} has the id {id!r} in {self.path}")
+        with tell_damage(self.path):
+            return from_row(rows[0])
+
+    def numbers(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Return the numbers of the items with these keys, without those that are not in the store."""
+        return self._numbers(check_keys(keys))
+
+    def records(self, numbers: Any, *, where: Filter | None = None) -> dict[int, Record]:
+        """Return the items with these numbers that pass the filter, without those that are not in the store."""
+        wanted = json.dumps(np.asarray(numbers, dtype=np.int64).tolist())
+        test, values = ("1", []) if where is None else condition(where, few=True)
+        # CROSS JOIN: one look at each number, whatever else the filter has an index for
+        sql = (
+            f"SELECT item.number, {COLUMNS} FROM json_each(?) AS wanted CROSS JOIN item ON item.number = wanted.value "
+            f"JOIN modality ON modality.number = item.modality WHERE {test}"
+        )
+        rows = self._rows(sql, wanted, *values)
+        with tell_damage(self.path):
+            return {row[0]: from_row(row[1:]) for row in rows}
+
+    def matching(self, where: Filter | None = None) -> Array:
+        """Return the numbers, rising, of the items that pass the filter.
+
+        A filter by labels alone reads their table and no items; one by labels or ids among other fields reads the items
+        that have these, any other one reads all items. The last answers are cached until something changes.
+        """
+        key = str(where)  # as text: 1 and true are equal in Python, but not here
+        return self._found.get(key, self.revision(), lambda: self._select_matching(where))
+
+    def newest(self, where: Filter | None = None) -> Array:
+        """Return the numbers of the items that pass the filter, those that were taken last first.
+
+        Items without a date in the field ``taken`` come after the others, those that were added last first. Reads the
+        items that pass; the last answers are cached until something changes.
+        """
+
+        def select() -> Array:
+            test, values = ("1", []) if where is None else condition(where)
+            return self._select_numbers(f"SELECT item.number FROM item WHERE {test} ORDER BY {NEWEST}", values)
+
+        return self._found.get(f"newest {where}", self.revision(), select)
+
+    def words(self, query: str, *, where: Filter | None = None, limit: int = 20, every: bool = False) -> Array:
+        """Return the numbers of the items whose text, captions or id have words of the query, the best first (BM25).
+
+        Where no item has all words, those that have some are found, unless ``every`` word is asked for.
+        Case, accents and English endings do not matter, and ``dino*`` is whatever begins so. What has only a lesser
+        word of the query is left out, and so are words that most items have. Without FTS5 in this Python's SQLite
+        nothing is found, and a warning says so once.
+        """
+        if not self._has_words:
+            self._warn_of_no_words()
+            return np.empty(0, np.int64)
+        test, values = ("1", []) if where is None else condition(where, few=True)
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            return np.array(
+                words.find_items(self._connection, self._word_facts, query, test, values, limit, every=every),
+                dtype=np.int64,
+            )
+
+    def scan(self, *, modality: str | None = None) -> Iterator[Record]:
+        """Iterate in insertion order; concurrent changes are skipped.
+
+        An item that was removed since the call may still come, one that was added does not.
+        """
+        last, stop = 0, self.revision().items
+        sql = f"SELECT item.number, {COLUMNS} {FROM} WHERE item.number > ? AND item.number <= ?"
+        sql += " AND modality.name = ?" if modality is not None else ""
+        more = () if modality is None else (modality,)
+        while rows := self._rows(f"{sql} ORDER BY item.number LIMIT {_PAGE_ROWS}", last, stop, *more):
+            with tell_damage(self.path):
+                records = [from_row(row[1:]) for row in rows]
+            yield from records
+            last = rows[-1][0]
+
+    def codes(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Codes]]:
+        """Iterate over batches of (numbers, numbers of the modalities, packed codes) in insertion order.
+
+        Only items that were added after ``since`` and not after ``until`` are included, and of these only the ones that
+        are still there.
+        """
+        for numbers, groups, codes in self._pages("code", modality, since, until):
+            with tell_damage(self.path):
+                packed = np.frombuffer(b"".join(codes), dtype=np.uint8).reshape(len(codes), n_bytes(self.n_bits))
+            yield numbers, groups, packed
+
+    def refinements(
+        self, *, modality: str | None = None, since: Revision | None = None, until: Revision | None = None
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Iterate over batches of (numbers, numbers of the modalities, vectors, who has one), as :meth:`codes`.
+
+        Vectors are rows of 128 int8 values, with zeros after those that an item has, and zeros alone where it has none.
+        """
+        for numbers, groups, rows in self._pages("refinement", modality, since, until):
+            with tell_damage(self.path):
+                vectors, present = _padded(rows)
+            yield numbers, groups, vectors, present
+
+    def removed(self, since: Revision, until: Revision) -> Array:
+        """Return the numbers of the items that were removed after ``since`` and not after ``until``.
+
+        The last ten thousand removals are remembered. For an earlier revision, other numbers of items that are no
+        longer there are among them.
+        """
+        sql = "SELECT number FROM removed WHERE step > ? AND step <= ? ORDER BY step"
+        known = np.array([row[0] for row in self._rows(sql, since.removals, until.removals)], dtype=np.int64)
+        if self._forgotten() <= since.removals:  # asked last: meanwhile some may have been forgotten
+            return known
+        there = [row[0] for row in self._rows("SELECT number FROM item WHERE number <= ?", since.items)]
+        return np.setdiff1d(np.arange(1, since.items + 1), np.array(there, dtype=np.int64))
+
+    def revision(self) -> Revision:
+        """Return the current revision; cheap enough to call before every search."""
+        sql = (
+            "SELECT iif(name = 'item', 'items', 'removals'), seq FROM sqlite_sequence WHERE name IN ('item', 'removed')"
+        )
+        rows = self._rows(sql)
+        with tell_damage(self.path):
+            return Revision(**{name: int(step) for name, step in rows})
+
+    def revision_at_once(self) -> Revision | None:
+        """Return the current revision, or None while another thread uses the store."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self.revision()
+        finally:
+            self._lock.release()
+
+    def modalities(self) -> dict[str, int]:
+        """Return the number of each modality by name; a number never changes."""
+        return dict(self._rows("SELECT name, number FROM modality ORDER BY number"))
+
+    def count(self, modality: str | None = None) -> int:
+        """Return the number of items, in all or in one modality."""
+        return sum(n for (name, _), n in self.counts().items() if modality in (None, name))
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of items by modality and kind of code; zeros are left out."""
+        sql = "SELECT modality, kind, count(*) FROM item GROUP BY modality, kind"
+        names = {number: name for name, number in self.modalities().items()}
+        rows = self._rows(sql)
+        with tell_damage(self.path):
+            return {(names[number], kind): n for number, kind, n in rows}
+
+    def uris(self, part: str) -> set[str]:
+        """Return the URIs that have this text in them, of all items; reads all items."""
+        return {row[0] for row in self._rows("SELECT uri FROM item WHERE instr(uri, ?)", part)}
+
+    def labels(self) -> dict[str, int]:
+        """Return how many items have each label, the most frequent first; numbers are texts here."""
+        return dict(self._rows(COUNTS))
+
+    def values(self, field: str, *, limit: int = 100) -> dict[str, int]:
+        """Return how many items have each value of a field of ``extra``, the most frequent first; reads all items."""
+        return dict(self._rows(*values_of(field), limit))
+
+    def check(self) -> None:
+        """Read the whole file and raise StoreError if something in it is not as it was written."""
+        if found := self.damage():
+            raise StoreError(f"{self.path} is damaged: {found[0]}. Restore it from a copy")
+
+    def damage(self) -> list[str]:
+        """Read the whole file and return what in it is not as it was written: pages, references, checksums of items."""
+        found = []
+        try:
+            found += [str(row[0]) for row in self._rows(f"PRAGMA integrity_check({_MAX_DAMAGE})") if row[0] != "ok"]
+            if dangling := self._rows("PRAGMA foreign_key_check"):
+                found.append(f"{len(dangling)} rows refer to rows that are not there")
+            found += self._changed_items()
+        except StoreError as error:
+            found.append(str(error))
+        return found
+
+    def backup(self, path: str | Path) -> None:
+        """Write a copy of the store as it is at this moment to a new file; others may go on reading and writing."""
+        target = Path(path)
+        if target.exists():
+            raise FileExistsError(f"{target} exists; give a new file")
+        with translate_sqlite_errors(target):
+            source, _ = connect_read_only(self.path, n_bits=None, timeout=60.0)
+            try:
+                copy = sqlite3.connect(target)
+                try:
+                    source.backup(copy)
+                finally:
+                    copy.close()
+            finally:
+                source.close()
+
+    # -- inside
+
+    def _insert(self, connection: sqlite3.Connection, batch: list[Record]) -> Array:
+        """Insert items and return their numbers, in the caller's transaction."""
+        modalities = {
+            name: _modality_number(connection, name) for name in dict.fromkeys(record.modality for record in batch)
+        }
+        rows = [to_row(record, modalities[record.modality]) for record in batch]
+        first = _last_number(connection) + 1
+        connection.executemany(INSERT, rows)
+        add_labels(connection, first)
+        if self._has_words:
+            words.add_items(connection)
+        last = _last_number(connection) if rows else first - 1
+        if last - first + 1 != len(rows):
+            raise StoreError(f"{self.path}: numbers {first} to {last} for {len(rows)} items")
+        return np.arange(first, last + 1, dtype=np.int64)
+
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            return self._connection.execute(sql, values).fetchall()
+
+    def _values(self, sql: str, *values: Any) -> list[Any]:
+        """Return the values of all rows, one after the other."""
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            return list(chain.from_iterable(self._connection.execute(sql, values)))
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        if self.read_only:
+            raise StoreError(f"{self.path} was opened read-only: nothing can be added or removed")
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            with transaction(self._connection):
+                yield self._connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path}: the store is closed")
+
+    def _warn_of_no_words(self) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"SQLite {sqlite3.sqlite_version} of this Python has no FTS5, so words are not searched in texts; "
+                "use a Python whose SQLite has it",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _delete(self, connection: sqlite3.Connection, numbers: list[int]) -> None:
+        if self._has_words:
+            words.forget_items(connection, numbers)
+        forget_labels(connection, numbers)
+        rows = [(number,) for number in numbers]
+        connection.executemany("DELETE FROM item WHERE number = ?", rows)
+        connection.executemany("INSERT INTO removed (number) VALUES (?)", rows)
+        self._forget_removals(connection)
+
+    def _forgotten(self) -> int:
+        """Return the number of the last removal that is no longer remembered."""
+        rows = self._rows("SELECT value FROM meta WHERE key = 'forgotten_removals'")
+        return int(rows[0][0]) if rows else 0
+
+    def _forget_removals(self, connection: sqlite3.Connection) -> None:
+        """Delete old removals, many at a time, in the caller's transaction."""
+        first, last = connection.execute("SELECT min(step), max(step) FROM removed").fetchone()
+        if last is not None and last - first >= 2 * _KEPT_REMOVALS:
+            step = last - _KEPT_REMOVALS
+            connection.execute("DELETE FROM removed WHERE step <= ?", (step,))
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('forgotten_removals', ?)", (str(step),))
+
+    def _changed_items(self) -> list[str]:
+        """Return which items are not as they were written, by their checksums."""
+        names = {number: name for name, number in self.modalities().items()}
+        found, last, stop = [], 0, self.revision().items
+        sql = f"""
+        SELECT number, modality, id, checksum IS row_checksum({CHECKED}) FROM item
+        WHERE number > ? AND number <= ? ORDER BY number LIMIT {_PAGE_ROWS}
+        """
+        while rows := self._rows(sql, last, stop):
+            last = rows[-1][0]
+            found += [
+                f"the item {id!r} of {names.get(modality, modality)!r} is not as it was written"
+                for _, modality, id, same in rows
+                if not same
+            ]
+        more = len(found) - _MAX_DAMAGE
+        return found if more <= 0 else [*found[:_MAX_DAMAGE], f"and {more:,} more items"]
+
+    def _pages(
+        self, column: str, modality: str | None, since: Revision | None, until: Revision | None
+    ) -> Iterator[tuple[Array, Array, list[bytes]]]:
+        """Iterate over pages of numbers, numbers of the modalities and one column, in insertion order.
+
+        Rows are taken apart as they come: as many tuples at once would keep Python's garbage collector busy, and take
+        three times as long.
+        """
+        group = None if modality is None else self.modalities().get(modality, -1)
+        last, stop = (since or Revision()).items, (until or self.revision()).items
+        sql = f"SELECT number, modality, {column} FROM item WHERE number > ? AND number <= ?"
+        sql += " AND +modality = ?" if modality is not None else ""  # +: by number, not through the other index
+        more = () if group is None else (group,)
+        while values := self._values(f"{sql} ORDER BY number LIMIT {_PAGE_ROWS}", last, stop, *more):
+            with tell_damage(self.path):
+                numbers, groups = (np.array(values[first::3], dtype=np.int64) for first in range(2))
+            yield numbers, groups, values[2::3]
+            last = int(numbers[-1])
+
+    def _numbers(self, keys: list[Key]) -> dict[Key, int]:
+        ids: dict[str, list[str]] = {}
+        for modality, id in keys:
+            ids.setdefault(modality, []).append(id)
+        rows = self._rows(_NUMBERS, json.dumps(list(ids.items()), ensure_ascii=False))
+        return {(modality, id): number for modality, id, number in rows}
+
+    def _select_matching(self, where: Filter | None) -> Array:
+        if where is not None and is_by_labels(where):
+            return find_labelled(where, self._select_rising)
+        test, values = ("1", []) if where is None else condition(where)
+        return self._select_rising(f"SELECT item.number FROM item WHERE {test}", values)
+
+    def _select_rising(self, sql: str, values: Sequence[Any]) -> Array:
+        """Return the numbers that a query selects, rising, each once: sorted here, it may read whatever is smallest."""
+        return rising(self._select_numbers(sql, values))
+
+    def _select_numbers(self, sql: str, values: Sequence[Any]) -> Array:
+        with self._lock, translate_sqlite_errors(self.path):
+            self._check_open()
+            return np.fromiter(chain.from_iterable(self._connection.execute(sql, values)), dtype=np.int64)
+
+
+def _padded(vectors: Sequence[bytes | None]) -> tuple[Array, Array]:
+    """Return refinement vectors as rows with zeros after their values, and which there are."""
+    if None not in vectors and len(widths := set(map(len, vectors))) == 1:  # type: ignore[arg-type]
+        rows = np.zeros((len(vectors), MAX_REFINEMENT), np.int8)
+        width = widths.pop()
+        rows[:, :width] = np.frombuffer(b"".join(vectors), np.int8).reshape(len(vectors), width)  # type: ignore[arg-type]
+        return rows, np.ones(len(vectors), dtype=bool)
+    padded = b"".join((vector or b"").ljust(MAX_REFINEMENT, b"\0") for vector in vectors)
+    rows = np.frombuffer(padded, np.int8).reshape(len(vectors), MAX_REFINEMENT)
+    return rows, np.array([vector is not None for vector in vectors], dtype=bool)
+
+
+def _modality_number(connection: sqlite3.Connection, name: str) -> int:
+    connection.execute("INSERT INTO modality (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+    number: int = connection.execute("SELECT number FROM modality WHERE name = ?", (name,)).fetchone()[0]
+    return number
+
+
+def _last_number(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'item'").fetchone()
+    return row[0] if row else 0
