@@ -61,7 +61,7 @@ def test_the_page_offers_the_words_of_the_engine_and_has_the_name_of_the_folder(
     got = {}
     monkeypatch.setattr("modalhash.engine.training.train.suggest_words", lambda *about: [])
     monkeypatch.setattr(
-        "modalhash.serve.server.run",
+        "modalhash.serve.run",
         lambda engine, settings, sock, *, on_ready: got.update(name=settings.name, examples=settings.examples),
     )
     run("--photos", photos, "--folder", tmp_path, "--quality", "fast", "--port", "0")
