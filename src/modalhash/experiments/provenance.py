@@ -119,16 +119,29 @@ def source_digest(modules: Iterable[str], read: Reader | None = None) -> str:
         if source is None:
             continue
         text, is_package = source
-        tree = ast.parse(text)
+        digest, imports = _analyse(text)
         if not (is_package and name.partition(".")[0] == "modalhash"):  # these only say where their names live
-            found[name] = hashlib.sha256(statements(tree).encode()).hexdigest()
-        for node in ast.walk(_without_type_checking(tree)):
+            found[name] = digest
+        for node in imports:
             waiting += _imports(node, packages, read)
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
 
 
+@cache
+def _analyse(text: str) -> tuple[str, list[ast.Import | ast.ImportFrom]]:
+    """Return the digest of a module's statements, and its imports other than those for type checkers."""
+
+    class Running(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            return None if ast.unparse(node.test).endswith("TYPE_CHECKING") else self.generic_visit(node)
+
+    tree = Running().visit(ast.parse(text))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return hashlib.sha256(statements(ast.parse(text)).encode()).hexdigest(), imports
+
+
 def statements(tree: ast.Module) -> str:
-    """Return the code of a module without docstrings; comments are not in the tree.
+    """Return the code of a module without docstrings; comments are not in the tree. Changes the tree.
 
     Examples
     --------
@@ -140,20 +153,11 @@ def statements(tree: ast.Module) -> str:
         def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
             return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
 
-    bare = Undocumented().visit(ast.parse(ast.unparse(tree)))
+    bare = Undocumented().visit(tree)
     for node in ast.walk(bare):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.body:
             node.body = [ast.Pass()]
     return ast.unparse(bare)
-
-
-def _without_type_checking(tree: ast.Module) -> ast.Module:
-    class Running(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST | None:
-            return None if ast.unparse(node.test).endswith("TYPE_CHECKING") else self.generic_visit(node)
-
-    found: ast.Module = Running().visit(ast.parse(ast.unparse(tree)))
-    return found
 
 
 def _imports(node: ast.AST, packages: set[str], read: Reader) -> list[str]:
@@ -172,7 +176,7 @@ def _home(module: str, name: str, read: Reader) -> str:
         return module
     if read(f"{module}.{name}") is not None:
         return f"{module}.{name}"
-    for node in ast.walk(ast.parse(source[0])):
+    for node in _analyse(source[0])[1]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module != module:
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
