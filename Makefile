@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUNTIME := $(VENV)/.runtime
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --constraint constraints-dev.txt
+TESTABLE := $(VENV)/.testable
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --constraint constraints-dev.txt
 
-.PHONY: help setup demo screenshots test freeze axe lint lock bench reproduce notebooks docs wheel clean
+.PHONY: help setup demo screenshots test test-all freeze axe lint lock bench reproduce notebooks docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 setup: $(READY)  ## create .venv and install the package with all it needs here
 
@@ -19,16 +20,21 @@ $(BIN)/python:
 		{ echo "modalhash needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# Two stamps in one .venv: what the demonstration needs, and all that development needs, which includes it.
+# Three stamps in one .venv: what the demonstration needs, what the fast tests need, and all that development needs.
 $(RUNTIME): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	@echo "Installing what the demonstration needs into $(VENV): about a minute, once."
 	$(INSTALL) --editable '.[demo]'
 	@touch $@
 
+$(TESTABLE): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
+	@echo "Installing what the tests need into $(VENV): a minute or two, once."
+	$(INSTALL) --quiet --editable '.[test]'
+	@touch $@
+
 $(READY): pyproject.toml constraints.txt constraints-dev.txt | $(BIN)/python
 	@echo "Installing what development needs into $(VENV): a few minutes, once."
 	$(INSTALL) --quiet --editable '.[dev]'
-	@touch $(RUNTIME) $@
+	@touch $(RUNTIME) $(TESTABLE) $@
 
 demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure, search, serve; PHOTOS=folder takes your photos, SERVE=0 stops before serving
 	$(BIN)/modalhash demo $(if $(PHOTOS),--photos "$(PHOTOS)") $(if $(filter 0,$(SERVE)),--no-serve)
@@ -36,10 +42,15 @@ demo: $(RUNTIME)  ## train on pictures and texts that were never paired, measure
 screenshots: $(READY)  ## make every picture of the demonstration again: what it prints, and its page; needs Chromium
 	$(BIN)/python benchmarks/screenshots/screenshots.py --demo demo --readme docs/images
 
-# One thread of BLAS in each of the two processes: threads that outnumber the cores wait for each other in a loop, and
-# the many small factorisations of the tests then take fifty times as long.
-test: $(READY)  ## run the tests
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --quiet
+# One BLAS thread in each of the two processes, because threads that outnumber the cores slow down the many small
+# factorisations of the tests fifty times.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --quiet
+
+test: $(TESTABLE)  ## run the fast tests, in about five minutes
+	$(PYTEST)
+
+test-all: $(READY) test  ## run the fast tests, then those marked slow
+	$(PYTEST) -m slow
 
 freeze: $(READY)  ## record names, options, formats and codes in tests/frozen.json after a deliberate change of them
 	$(BIN)/python tests/freeze.py
@@ -66,7 +77,7 @@ lint: $(READY)  ## check style and types
 
 LOCK := constraints-dev.txt
 
-lock: $(BIN)/python  ## pin anew what development installs, after a change of pyproject.toml; UPGRADE=1 takes the newest of all
+lock: $(BIN)/python  ## rewrite constraints-dev.txt after a change of pyproject.toml; UPGRADE=1 upgrades every package
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --constraint constraints.txt --no-header \
 		$(if $(filter 1,$(UPGRADE)),--upgrade) --output-file $(LOCK) pyproject.toml

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import os
+import resource
+import time
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from numba.core.event import install_recorder
 
 from dask_cluster import dask_cluster  # noqa: F401  (a fixture for all)
 from modalhash.encoders import lookup as quality
@@ -20,3 +23,26 @@ prefer_kernels()  # small as the tests' searches are, numpy would do them; those
 @pytest.fixture
 def rng():
     return np.random.default_rng(20230)
+
+
+SLOW = 2.0
+"""Processor time in seconds from which a test has to be marked slow."""
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of the processes that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fail a test that is slow and not marked so, unless it had to compile a kernel for the first time."""
+    start = _processor_seconds()
+    with install_recorder("numba:compile") as compiled:
+        result = yield
+    seconds = _processor_seconds() - start
+    if os.environ.get("RECORD"): open(os.environ["RECORD"], "a").write(f"{seconds:.3f} {len(compiled.buffer)} {item.nodeid}\n")
+    elif seconds > SLOW and not compiled.buffer and not item.get_closest_marker("slow"):
+        pytest.fail(f"took {seconds:.1f} s of processor time; a test over {SLOW:g} s has to be marked slow")
+    return result

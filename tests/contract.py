@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,11 @@ OUTSIDE = "toy_method:ClassCodes"
 """The example of docs/methods.md: a method outside the package keeps the same contract."""
 EXAMPLE = "example_method:ClassMeans"
 """What a new method starts from: CONTRIBUTING.md."""
-ALL = [pytest.param(method, id=method.name) for method in (*METHODS.values(), info(OUTSIDE), info(EXAMPLE))]
+ALL = [
+    pytest.param(method, id=method.name, marks=[pytest.mark.slow] if method.extra else [])
+    for method in (*METHODS.values(), info(OUTSIDE), info(EXAMPLE))
+]
+"""Methods that need an extra take seconds to import and to fit, and are tested by `make test-all`."""
 SUPERVISED = [p for p in ALL if p.values[0].supervised and not p.values[0].control]
 UNPAIRED = [p for p in ALL if p.values[0].pairing != "needed"]
 PAIRED = [p for p in ALL if p.values[0].pairing == "needed"]
@@ -55,7 +60,19 @@ def make(method: Method, n_bits: int = 16, **parameters: Any):
     """The method, small enough for a test."""
     cls = get(method.name)
     known = inspect.signature(cls).parameters
-    small = {"n_anchors": 60, "steps": 150, "random_state": 0}
+    small = {"n_anchors": 60, "steps": 100, "own_steps": 50, "random_state": 0}
     if "hidden" in known:  # networks
         small |= {"hidden": 32, "hash_hidden": 32, "batch_size": 24, "learning_rate": 0.01, "max_epochs": 8}
     return cls(n_bits, **{k: v for k, v in small.items() if k in known} | parameters)
+
+
+@cache
+def _fitted(name: str):
+    method = info(name)
+    data = block_data(method)
+    return make(method).fit(data.X, data.Y, **data.fit), data
+
+
+def fitted(method: Method):
+    """Return a fitted model and its data, which tests share and must not change."""
+    return _fitted(method.name)

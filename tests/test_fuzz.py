@@ -108,7 +108,7 @@ def test_the_table_is_that_of_the_results(fuzzing):
     assert content["still broken"] == content["before"]["still broken"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_campaign_of_two_minutes_finds_nothing(tmp_path):
     pytest.importorskip("fcntl")
     command = [sys.executable, str(FUZZ / "fuzz.py"), "--inputs", "30000", "--folder", str(tmp_path)]

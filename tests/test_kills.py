@@ -83,7 +83,7 @@ def test_a_sample_of_kills_leaves_the_old_or_the_new_engine_and_a_bad_operation_
     assert any("acknowledged is not there" in failure for one in early for failure in one["failures"])
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_sample_of_kills_at_every_operation(kills, tracing):
     names = {operation.name for operation in kills.OPERATIONS}
     results = results_of(names, 29)

@@ -48,7 +48,7 @@ def test_the_list_is_of_sixty_words_and_of_groups_that_there_are():
     assert {label for accepted in (*words.values(), *meant.values()) for label in accepted} <= there_are
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_everyday_words_find_what_a_person_accepts(folder):
     from modalhash import Engine
 
@@ -60,14 +60,14 @@ def test_everyday_words_find_what_a_person_accepts(folder):
     assert meant["unknown, weak"] == meant["unknown"]  # what nobody understands
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_pictures_of_the_readme_show_what_a_fresh_demonstration_finds(folder):
     if not (IMAGES / FIRST_HITS).is_file():
         pytest.skip("the pictures were not taken by `make screenshots` yet")
     assert first_hits(folder) == json.loads((IMAGES / FIRST_HITS).read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_picture_of_the_start_page_shows_what_a_fresh_demonstration_prints(printed):
     shown, now = picture_text(IMAGES / PICTURE), printed[1]
     assert MAP.sub("#", shown) == MAP.sub("#", now)

@@ -124,7 +124,7 @@ def test_mutated_arrays(tmp_path, name, changes):
     check(tmp_path, name, changes)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", WRITERS)
 @settings(max_examples=300, **ONE_ERROR)
 @given(changes=st.lists(change, min_size=1, max_size=4))

@@ -54,7 +54,7 @@ def test_what_is_missing_in_the_last_engine_is_told(harness, tmp_path):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("by", ["train", "retrain"])
 def test_clients_while_an_engine_is_trained_anew(harness, tmp_path, by):
     row = harness.measure(tmp_path, 16, 25, by)

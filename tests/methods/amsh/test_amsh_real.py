@@ -35,7 +35,7 @@ def test_wiki_is_near_the_authors_or_better():
     assert np.all(measured("wiki", 16, seeds=1) > np.array(AUTHORS["wiki", 16]) - 0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize(("name", "bits"), AUTHORS)
 def test_every_cell_is_within_a_hundredth_or_better(name, bits):
     solvers = ["samples", "patterns"] if name == "iapr-tc12" else ["samples"]  # Wiki has only 10 patterns
