@@ -42,6 +42,31 @@ def test_the_map_of_the_field_has_every_method(name):
     assert method.kernel.startswith("anchors" if used else "none")
 
 
+@pytest.mark.parametrize(
+    ("line", "replacement", "message"),
+    [
+        ('title = "T"', 'titel = "T"', r"methods\.toml, \[mine\]: unknown key 'titel'; known: path, title, year"),
+        ('title = "T"', "", r"methods\.toml, \[mine\]: missing 'title'"),
+    ],
+)
+def test_an_error_in_a_row_names_the_row_and_the_key(line, replacement, message):
+    text = """
+        [mine]
+        path = "mine:Mine"
+        title = "T"
+        citation = "none"
+        supervised = false
+        pairing = "none"
+        modalities = "1+"
+        equations = "ours"
+        space.ridge = "log:1e-4:1"
+    """
+    row = registry.read_rows(text)["mine"]
+    assert (row.name, row.year, row.codes, row.space) == ("mine", None, "unknown", {"ridge": "log:1e-4:1"})
+    with pytest.raises(ValueError, match=message):
+        registry.read_rows(text.replace(line, replacement))
+
+
 def test_a_method_is_constructed_by_name():
     model = modalhash.method("batch")(n_bits=32)
     assert type(model) is registry.get("batch")
