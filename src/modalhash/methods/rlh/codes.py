@@ -38,9 +38,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from modalhash.core.typing import Array
-from modalhash.methods.rlh.label_space import Relevance
 
 FIRST_GAIN, FIRST_OFFSET = 4.0, -1.0
 LAST_RATE = 0.1
@@ -48,6 +48,63 @@ LAST_RATE = 0.1
 TRACE_EVERY, TRACE_BATCH, TRACE_BATCHES = 20, 64, 4
 LABELS = -1
 """The number of the label patterns among the sources; modalities count from 0."""
+WORDS_UP_TO = 1024
+"""Labels up to which relevance is looked up in bits; with more, a product of sparse rows is faster."""
+
+
+class Relevance:
+    """Relevance of label patterns to each other, for batches, without a matrix of patterns by patterns.
+
+    Parameters
+    ----------
+    patterns : CSR (patterns, c) of truth values
+    graded : g, from 0 (patterns that share a label are relevant) to 1 (relevance is the share of labels in common)
+    """
+
+    def __init__(self, patterns: sparse.csr_array, graded: float = 0.0) -> None:
+        self._graded = np.float32(graded)
+        self._rows = None
+        self._sizes = np.diff(patterns.indptr).astype(np.float32)
+        if patterns.shape[1] <= WORDS_UP_TO:
+            bits = np.packbits(patterns.toarray().astype(bool), axis=1)
+            word = np.dtype(np.uint32 if bits.shape[1] <= 4 else np.uint64)
+            words = np.zeros((len(bits), -(-bits.shape[1] // word.itemsize) * word.itemsize), dtype=np.uint8)
+            words[:, : bits.shape[1]] = bits
+            self._words = np.ascontiguousarray(words.view(word).T)  # (words, patterns)
+        else:
+            self._rows = patterns.astype(np.float32)
+
+    def __call__(self, first: Array, second: Array) -> Array:
+        """Return R of each of the first patterns and each of the second, float32."""
+        common = self._common(first, second)
+        ones = np.ones(len(second), dtype=np.float32)  # a row, because numpy's minimum with a scalar is not vectorised
+        if self._graded == 0:
+            return np.minimum(common, ones, out=common)
+        R = self._sizes[second] - common
+        R += self._sizes[first][:, None]
+        np.divide(common, R, out=R)  # labels in common over labels of either
+        R *= self._graded
+        np.minimum(common, ones, out=common)  # 1 where a label is shared
+        common *= 1 - self._graded
+        R += common
+        return R
+
+    def targets(self, first: Array, second: Array) -> Array:
+        """Return 2R − 1."""
+        R = self(first, second)
+        R *= np.float32(2)
+        R -= np.float32(1)
+        return R
+
+    def _common(self, first: Array, second: Array) -> Array:
+        """Return the number of labels in common, float32."""
+        if self._rows is not None:
+            return np.asarray((self._rows[first] @ self._rows[second].T).toarray())
+        counts = (np.bitwise_count(word[first][:, None] & word[second]) for word in self._words)
+        common = next(counts).astype(np.float32)
+        for count in counts:
+            common += count
+        return common
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,16 @@ from modalhash.core.validation import (
 )
 from modalhash.methods.amsh.functions import HashFunctions, learn_functions, sample_rows
 from modalhash.methods.base import CrossModalHasher, Training, TrainingItems
-from modalhash.methods.rlh.codes import Model, RelevanceProblem, Schedule, Source, learn_codes, learn_own_codes
-from modalhash.methods.rlh.label_space import LabelSpace, Relevance, unit_label_rows
-from modalhash.methods.rlh.posteriors import Folds, LabelRegression, regress_labels
+from modalhash.methods.rlh.codes import (
+    Model,
+    Relevance,
+    RelevanceProblem,
+    Schedule,
+    Source,
+    learn_codes,
+    learn_own_codes,
+)
+from modalhash.methods.rlh.posteriors import Folds, LabelRegression, LabelSpace, regress_labels, unit_label_rows
 
 UNLABELLED_ROWS = 4096
 """Items without labels that are hashed at once."""
