@@ -28,17 +28,17 @@ theirs only after the last.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
@@ -47,6 +47,7 @@ LATENT_RIDGE = 1e-3
 """Of the U-step: keeps the first one solvable, negligible beside VᵀV = nI in all others."""
 
 
+@dataclass(eq=False, repr=False)
 class BATCH(PairedHasher):
     r"""Asymmetric codes of pairs from labels and features, after Wang et al. (2020).
 
@@ -95,43 +96,31 @@ class BATCH(PairedHasher):
     Knowledge and Data Engineering, 2020. doi:10.1109/TKDE.2020.2974825
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": by_modality(number()),
+        "label_weight": number(),
+        "quantization": number(),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] = 0.05,
-        label_weight: float = 0.9,
-        quantization: float = 0.01,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] | None = None,
-        ridge: PerModality[float] = 0.01,
-        max_iter: int = 6,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.label_weight = label_weight
-        self.quantization = quantization
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] = 0.05
+    label_weight: float = 0.9
+    quantization: float = 0.01
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] | None = None
+    ridge: PerModality[float] = 0.01
+    max_iter: int = 6
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        weights = [check_number(eta, "feature_weight") for eta in self._by_modality("feature_weight", X).values()]
-        weights.append(check_number(self.label_weight, "label_weight"))
-        omega = check_number(self.quantization, "quantization")
-        ridge = {name: check_number(xi, "ridge") for name, xi in self._by_modality("ridge", X).items()}
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        weights = [*per_modality(self.feature_weight, X, "feature_weight").values(), self.label_weight]
+        omega, ridge = self.quantization, per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
         anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
@@ -145,19 +134,16 @@ class BATCH(PairedHasher):
         B = sign(rng.standard_normal((len(L), n_bits)))
         V = rng.standard_normal((len(L), n_bits))  # not feasible before the first V-step
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             U = update_U(V, targets)  # 1.
             drawn = reconstruction_pull(targets, U, weights)
             V = balanced_procrustes(pull(B, G, omega) + drawn, rng)  # 2.
             B = sign(pull(V, G, omega))  # 3.
             trace.append(constant + objective(V, B, U, G, drawn, omega, weights))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         functions = {name: np.ascontiguousarray(ridge_regression(F, B, ridge[name])) for name, F in phi.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
-
-    def _by_modality(self, parameter: str, X: dict[str, Matrix]) -> dict[str, Any]:
-        return per_modality(getattr(self, parameter), X, parameter)
 
 
 def update_U(V: Array, targets: list[Array]) -> list[Array]:
