@@ -1,8 +1,7 @@
-"""Methods by name: those of the package, those of other installed packages, and any class as ``module:Class``.
+"""Lookup of methods by name: those of the package, of installed packages, and any class as ``module:Class``.
 
-A method of the package is a module in ``methods/`` and a row in ``methods.toml``. A method outside needs neither: a
-class derived from :class:`modalhash.methods.base.CrossModalHasher` is found by ``"module:Class"``, and under a short
-name if its package registers it as an entry point::
+A method of the package is a module in ``methods/`` and a row in ``methods.toml``. A method outside the package is a
+class derived from :class:`modalhash.methods.base.CrossModalHasher`. Its package can register a short name::
 
     [project.entry-points."modalhash.methods"]
     mine = "mypackage.module:Mine"
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 ENTRY_POINTS = "modalhash.methods"
-"""The group of entry points by which a package registers methods."""
+"""Group of the entry points that register methods."""
 INTERFACE = (
     *("supervised", "needs_pairs", "max_modalities"),
     *("fit", "transform", "decision_function", "get_params", "set_params", "save"),
 )
-"""What a class outside the package must have; CrossModalHasher brings all of it."""
+"""Attributes that a class outside the package must have; CrossModalHasher has all of them."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """What is known of a method; of those in :data:`METHODS`, without importing them."""
+    """Properties of a method. Those of the package are known without importing it."""
 
     name: str
     path: str
@@ -48,26 +47,25 @@ class Method:
     modalities: str
     """``"1+"``, ``"2+"``, ``"2"`` or, outside the package, ``"1 to 3"``."""
     equations: str
-    """Where they come from: authors' code, paper, a reconstruction (then a re-implementation), or outside."""
+    """Source of the equations: the authors' code, the paper, or "re-implementation: …" for a reconstruction."""
     codes: str = "unknown"
     """``"discrete"`` (±1 in every step), ``"relaxed"`` (real numbers, signs at the end) or ``"random"``."""
     kernel: str = "unknown"
-    """``"anchors"`` (similarities to them), ``"none"``; or what a parameter chooses, the default first."""
+    """``"anchors"`` or ``"none"``; both, the default first, if a parameter chooses."""
     growth: str = "unknown"
     """How the time of a fit grows with the number n of training items."""
     best_at: str = "not yet measured"
-    """What the measured tables (rlh.md, paired.md and unpaired.md in docs/measurements) say for it."""
+    """Strength according to the tables in docs/measurements (rlh.md, paired.md and unpaired.md)."""
     extra: str = ""
-    """The extra that learning needs, e.g. ``"torch"``; empty where the package alone will do."""
+    """Extra of the package that fitting requires, e.g. ``"torch"``, or an empty text."""
     control: bool = False
-    """Not a method to use but a level to compare with."""
+    """Whether it is a level to compare with rather than a method to use."""
     space: Mapping[str, str] = field(default_factory=dict)
-    """What ``modalhash tune`` searches: parameter to values, e.g. ``"log:1e-4:10"``. A class outside the package has
-    an attribute ``search_space`` instead."""
+    """Search space of ``modalhash tune``, e.g. ``{"ridge": "log:1e-4:10"}``; ``search_space`` of an outside class."""
 
     @property
     def reimplementation(self) -> bool:
-        """Neither code nor full text of the authors was at hand."""
+        """Whether it was written without the authors' code or full text."""
         return self.equations.startswith("re-implementation")
 
 
@@ -91,7 +89,7 @@ METHODS = read_rows(Path(__file__).with_name("methods.toml").read_text(encoding=
 
 
 def info(name: str) -> Method:
-    """Return the row of a method, named as for :func:`get`; one outside the package is imported to describe it."""
+    """Return the row of a method, named as for :func:`get`; a class outside the package is imported."""
     if own := METHODS.get(name.lower()):
         return own
     path = _path_outside(name)
@@ -104,8 +102,7 @@ def get(name: str) -> type[CrossModalHasher]:
     Parameters
     ----------
     name : str
-        One of :data:`METHODS`; the name under which an installed package registers a method, see :func:`installed`;
-        or ``"module:Class"``, which is imported.
+        A name in :data:`METHODS`, a name that an installed package registers, or ``"module:Class"``.
 
     Examples
     --------
@@ -121,11 +118,11 @@ def get(name: str) -> type[CrossModalHasher]:
 
 
 method = get
-"""What ``modalhash.method`` is: ``modalhash.method("batch")(n_bits=32)``."""
+"""Exported as ``modalhash.method``."""
 
 
 def name_of(cls: type) -> str:
-    """Return the name under which :func:`get` finds a class: what a saved model remembers of its method.
+    """Return the name by which :func:`get` finds a class, which saved models store.
 
     Examples
     --------
@@ -135,7 +132,7 @@ def name_of(cls: type) -> str:
     path = f"{cls.__module__}:{cls.__qualname__}"
     for method in METHODS.values():
         module, _, name = method.path.partition(":")
-        if name == cls.__qualname__ and f"{cls.__module__}.".startswith(f"{module}."):  # a module, or inside a package
+        if name == cls.__qualname__ and f"{cls.__module__}.".startswith(f"{module}."):  # the module or a part of it
             return method.name
     _check_method(path, cls)
     for name, registered in installed().items():
@@ -150,10 +147,9 @@ def name_of(cls: type) -> str:
 
 
 def installed() -> dict[str, str]:
-    """Return the methods that installed packages register: name to ``module:Class``; nothing is imported.
+    """Return the methods that installed packages register, as name to ``module:Class``, without importing them.
 
-    A package registers a method by an entry point of the group ``modalhash.methods``. A name that is taken, first of
-    all by modalhash, is left out with a warning; the method can still be had by its ``module:Class``.
+    If a name is already taken, the method is skipped with a warning; its ``module:Class`` still works.
     """
     from importlib.metadata import entry_points
 
@@ -175,12 +171,12 @@ def installed() -> dict[str, str]:
 
 
 def outside() -> list[Method]:
-    """Return the rows of the methods that installed packages register; a broken one is left out with a warning."""
+    """Return the rows of the methods that installed packages register; a broken one is skipped with a warning."""
     rows = []
     for name, path in installed().items():
         try:
             rows.append(_describe(name, path, _import_method(name, path)))
-        except Exception as error:  # code of others: whatever it raises must not hide the other methods
+        except Exception as error:  # third-party code must not hide the other methods
             why = f"{type(error).__name__}: {error}"
             warnings.warn(f"the method {name!r} ({path}) is left out: {why}", UserWarning, stacklevel=2)
     return rows
@@ -199,12 +195,11 @@ def _path_outside(name: str) -> str:
 
 
 def _import_method(name: str, path: str) -> type[CrossModalHasher]:
-    """Import the class at ``module:Class``, or say why that is no method."""
     return _check_method(name, import_class(path, f"method {name!r}"))
 
 
 def _find(path: str) -> Any:
-    """Return what ``module:Class`` names in the modules that are loaded, or None."""
+    """Return the object that ``module:Class`` names in the loaded modules, or None."""
     module, _, attribute = path.partition(":")
     value: Any = sys.modules.get(module)
     for part in attribute.split("."):
@@ -227,7 +222,7 @@ def _check_method(name: str, cls: Any) -> type[CrossModalHasher]:
 
 
 def _describe(name: str, path: str, cls: type[CrossModalHasher]) -> Method:
-    """Return the row of a method outside the package, from what its class says of itself."""
+    """Return the row of a method outside the package, from the attributes of its class."""
     title = (cls.__doc__ or cls.__name__).strip().partition("\n")[0]
     most = cls.max_modalities
     least = 2 if cls.needs_pairs else 1
@@ -238,7 +233,7 @@ def _describe(name: str, path: str, cls: type[CrossModalHasher]) -> Method:
         year=None,
         citation=title,
         supervised=cls.supervised,
-        pairing="needed" if cls.needs_pairs else "optional",  # a class cannot say that it ignores them
+        pairing="needed" if cls.needs_pairs else "optional",  # no attribute declares that they are ignored
         modalities=f"{least}+" if most is None else str(most) if most == 2 else f"{least} to {most}",
         equations=f"outside modalhash: {path}",
         space=dict(getattr(cls, "search_space", {})),
