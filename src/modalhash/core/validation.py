@@ -147,13 +147,8 @@ def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
     return index
 
 
-def check_n_bits(n_bits: Any, X: Mapping[str, Matrix]) -> int:
-    """Return the code length if it is below the number of items of every modality."""
-    return check_fewer_bits(n_bits, {name: values.shape[0] for name, values in X.items()})
-
-
 def check_fewer_bits(n_bits: Any, sizes: Mapping[str, int]) -> int:
-    """Return the code length if it is below every size."""
+    """Return the code length if it is below the number of items of every modality."""
     bits = check_int(n_bits, "n_bits", at_least=1)
     for name, n in sizes.items():
         if bits >= n:

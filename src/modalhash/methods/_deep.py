@@ -20,7 +20,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -32,7 +32,7 @@ from modalhash.core.imports import require
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import check_int, choice, integer, number, per_modality
 from modalhash.evaluation import mean_average_precision
 from modalhash.methods.base import PairedHasher
 
@@ -70,6 +70,15 @@ class Learner(Protocol):
 class DeepHasher(PairedHasher):
     """Base class of the deep methods; a subclass makes the :class:`Learner` and projects items."""
 
+    _parameter_constraints: ClassVar = {
+        "batch_size": integer(3),
+        "max_epochs": integer(allow=(None,)),
+        "optimizer": choice(*RATES),
+        "learning_rate": number(positive=True, allow=(None,)),
+        "validation": number(at_most=0.5),
+        "patience": integer(allow=(None,)),
+    }
+
     hidden: PerModality[Hidden]
     batch_size: int
     max_epochs: int | None
@@ -102,16 +111,12 @@ class DeepHasher(PairedHasher):
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
         torch = require("torch", extra="torch", why=f"Training {type(self).__name__}")
-        size = check_int(self.batch_size, "batch_size", at_least=3)
-        n = next(iter(X.values())).shape[0]
-        max_epochs = -(-STEPS * size // n) if self.max_epochs is None else self.max_epochs
-        max_epochs = check_int(max_epochs, "max_epochs", at_least=1)
+        max_epochs = -(-STEPS * self.batch_size // len(L)) if self.max_epochs is None else self.max_epochs
         patience = max(1, max_epochs // 3) if self.patience is None else self.patience
-        patience = check_int(patience, "patience", at_least=1)
         rates = learning_rates(self.optimizer, self._first_rate(), max_epochs)
         self._check_hook(torch, X)
         seed = root_seed(self.random_state)
-        kept, held = held_out(X, check_number(self.validation, "validation"), seed)
+        kept, held = held_out(X, self.validation, seed)
         traces: dict[str, list[float]] = {"training": [], "validation": [], "map": []}
         best: tuple[tuple[float, float], int, dict[str, State]] | None = None
         with repeatable(torch, seed):
@@ -203,7 +208,7 @@ class DeepHasher(PairedHasher):
         return self._project_state(state, values)
 
     def _width(self, name: str) -> int:
-        return _widest(self.networks_[name])
+        return max(array.shape[-1] for part in self.networks_[name].values() for array in part.values() if array.ndim)
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a folder; TypeError if it has an ``image_network``."""
@@ -306,7 +311,7 @@ class Network:
     """A fully connected network: affine maps with ReLU between them.
 
     Weights are initialised after He et al., those of the last layer multiplied by ``last``, biases at 0. Of the first
-    matrix of words, only ``rows``, the part that the current batch uses, is trained.
+    matrix of words, a step trains only ``rows``, the rows ``used`` by its batch.
     """
 
     def __init__(
@@ -323,15 +328,16 @@ class Network:
                 W *= last
             self.weights.append(W.to(data.device).requires_grad_(layer > 0 or not self.words))
             self.biases.append(torch.zeros(fan_out, device=data.device).requires_grad_())
+        self.used: Any = None
         self.rows: Any = None
 
     def __call__(self, values: Any) -> Any:
         torch = self._torch
         for layer, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
             if isinstance(values, Words):
-                self.rows = Rows(values.used, W[values.used].requires_grad_())
+                self.used, self.rows = values.used, W[values.used].requires_grad_()
                 values = b + torch.nn.functional.embedding_bag(
-                    values.indices, self.rows.weights, values.offsets, mode="sum", per_sample_weights=values.values,
+                    values.indices, self.rows, values.offsets, mode="sum", per_sample_weights=values.values,
                     include_last_offset=True,
                 )  # fmt: skip
             else:
@@ -346,14 +352,6 @@ class Network:
         """Return copies of all tensors, for :func:`layers`."""
         tensors = {f"W{k}": W for k, W in enumerate(self.weights)} | {f"b{k}": b for k, b in enumerate(self.biases)}
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
-
-
-@dataclass
-class Rows:
-    """Rows of a matrix of words that a batch uses."""
-
-    used: Any
-    weights: Any
 
 
 class Optimizer:
@@ -388,8 +386,7 @@ class Optimizer:
                 self._step_rows(position, network, rate)
 
     def _step_rows(self, position: int, network: Network, rate: float) -> None:
-        used, weights = network.rows.used, network.rows.weights
-        gradient, weights = weights.grad, weights.detach()
+        used, gradient, weights = network.used, network.rows.grad, network.rows.detach()
         if self._adam:
             steps = self._word_steps[position]
             steps[used] += 1
@@ -400,7 +397,7 @@ class Optimizer:
         else:
             weights.sub_(gradient, alpha=rate)
         network.weights[0][used] = weights
-        network.rows = None
+        network.used = network.rows = None
 
     def _adam_step(self, tensor: Any, gradient: Any, first: Any, second: Any, steps: Any, rate: float) -> None:
         first.lerp_(gradient, 1 - BETA1)
@@ -454,8 +451,6 @@ def layers(arrays: Mapping[str, Array], values: Matrix) -> Array:
 
 def held_out(X: Mapping[str, Matrix], share: float, seed: int) -> tuple[Array, Array]:
     """Return the rows to train on and the rows to hold out, drawn by content."""
-    if share > 0.5:
-        raise ValueError(f"validation is {share}; expected a share of the pairs from 0 (none) to 0.5")
     n = next(iter(X.values())).shape[0]
     count = min(round(share * n), MOST_HELD_OUT)
     if not count:
@@ -467,12 +462,9 @@ def held_out(X: Mapping[str, Matrix], share: float, seed: int) -> tuple[Array, A
 
 def learning_rates(optimizer: str, first: float | None, epochs: int) -> Array:
     """Return the learning rate of every epoch; Adam's decays geometrically to a tenth, SGD's linearly to almost 0."""
-    check_choice(optimizer, "optimizer", tuple(RATES))
     start, end = RATES[optimizer]
     if first is not None:
-        ratio = end / start
-        start = check_number(first, "learning_rate", positive=True)
-        end = start * ratio
+        start, end = first, first * (end / start)
     return np.geomspace(start, end, epochs) if optimizer == "adam" else np.linspace(start, end, epochs)
 
 
@@ -497,7 +489,3 @@ def repeatable(torch: Any, seed: int) -> Iterator[None]:
 
 def _dense(X: Matrix) -> Array:
     return X.toarray() if sparse.issparse(X) else X
-
-
-def _widest(state: State) -> int:
-    return max(array.shape[-1] for part in state.values() for array in part.values() if array.ndim)

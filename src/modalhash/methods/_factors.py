@@ -45,18 +45,15 @@ class SparseRows:
 
     def project(self, W: Array) -> Array:
         """Return (X − 1mᵀ) W."""
-        projected: Array = self._X @ W - self._mean @ W
-        return projected
+        return np.asarray(self._X @ W - self._mean @ W)
 
     def cross(self, V: Array) -> Array:
         """Return (X − 1mᵀ)ᵀ V."""
-        product: Array = self._X.T @ V - np.outer(self._mean, V.sum(axis=0))
-        return product
+        return np.asarray(self._X.T @ V - np.outer(self._mean, V.sum(axis=0)))
 
     def take(self, rows: Array) -> Array:
         """Return rows, dense, in the given order."""
-        taken: Array = self._X[rows].toarray() - self._mean
-        return taken
+        return np.asarray(self._X[rows].toarray() - self._mean)
 
 
 Rows: TypeAlias = FeatureBlocks | SparseRows

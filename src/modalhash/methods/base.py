@@ -64,10 +64,7 @@ class TrainingItems:
             rows = {name: aligned[:, i] for i, name in enumerate(features)}
         else:
             rows = _alternating({name: values.shape[0] for name, values in features.items()})
-        self._set(features, labels, pairs, rows)
-
-    def _set(self, X: dict[str, Matrix], Y: dict[str, Array] | None, pairs: str | None, rows: dict[str, Array]) -> None:
-        self._features, self._labels, self.pairs, self._rows = X, Y, pairs, rows
+        self._features, self._labels, self.pairs, self._rows = features, labels, pairs, rows
 
     def __len__(self) -> int:
         return len(next(iter(self._rows.values())))
@@ -78,10 +75,10 @@ class TrainingItems:
         return (len(self),)
 
     def __getitem__(self, index: Any) -> TrainingItems:
-        part = object.__new__(TrainingItems)
         if isinstance(index, tuple):  # scikit-learn writes X[rows, ...]
             index = index[0]
-        part._set(self._features, self._labels, self.pairs, {name: rows[index] for name, rows in self._rows.items()})
+        part = copy(self)
+        part._rows = {name: rows[index] for name, rows in self._rows.items()}
         return part
 
     @property
@@ -485,7 +482,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             X=features,
             Y=labels,
             pairs=validation.check_pairs(pairs, features),
-            n_bits=validation.check_n_bits(self.n_bits, features),
+            n_bits=validation.check_fewer_bits(self.n_bits, {name: X.shape[0] for name, X in features.items()}),
         )
 
 

@@ -43,7 +43,8 @@ def save(model: CrossModalHasher, folder: str | Path) -> None:
     from safetensors.numpy import save as to_bytes
 
     target = Path(folder)
-    _check_target(target)
+    if target.exists() and (not target.is_dir() or {entry.name for entry in target.iterdir()} - {CONFIG, TENSORS}):
+        raise FileExistsError(f"{target} exists and is not a model folder; give a new or empty folder")
     method = registry.name_of(type(model))
     if method.startswith("__main__:"):
         warnings.warn(
@@ -116,13 +117,6 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
     except (SafetensorError, *NONSENSE) as error:
         raise ModelFileError(f"{folder} cannot be read as a {method!r} model: {error}") from error
     return model
-
-
-def _check_target(target: Path) -> None:
-    if not target.exists():
-        return
-    if not target.is_dir() or {entry.name for entry in target.iterdir()} - {CONFIG, TENSORS}:
-        raise FileExistsError(f"{target} exists and is not a model folder; give a new or empty folder")
 
 
 def _parameters(model: CrossModalHasher) -> dict[str, Any]:

@@ -122,13 +122,7 @@ method = get
 
 
 def name_of(cls: type) -> str:
-    """Return the name by which :func:`get` finds a class, which saved models store.
-
-    Examples
-    --------
-    >>> name_of(get("amsh"))
-    'amsh'
-    """
+    """Return the name by which :func:`get` finds a class, which saved models store."""
     path = f"{cls.__module__}:{cls.__qualname__}"
     for method in METHODS.values():
         module, _, name = method.path.partition(":")
@@ -212,11 +206,11 @@ def _same_package(path: str, other: str) -> bool:
 
 
 def _check_method(name: str, cls: Any) -> type[CrossModalHasher]:
-    lacking = [part for part in INTERFACE if not hasattr(cls, part)]
-    lacking += sorted(getattr(cls, "__abstractmethods__", ()))
-    if lacking:
+    missing = [part for part in INTERFACE if not hasattr(cls, part)]
+    missing += sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
         raise TypeError(
-            f"method {name!r}: the class lacks {', '.join(lacking)}; derive it from modalhash.methods.CrossModalHasher"
+            f"method {name!r}: the class lacks {', '.join(missing)}; derive it from modalhash.methods.CrossModalHasher"
         )
     return cls
 

@@ -41,7 +41,7 @@ The draws depend on the seed and the items, but not on the order of the items.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -187,17 +187,14 @@ class DrawnBatch(NamedTuple):
     blocks: list[Block]
 
 
-@dataclass
 class Model:
-    """Parameters of step 1, as views of one vector, so that Adam is one update."""
+    """Parameters of step 1, as views of one vector, so that Adam is one update; ``gain`` is γ and ``offset`` is δ."""
 
-    k: int
-    r: int
-    n_kinds: int
-    values: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.values = np.zeros(self.k * self.r + self.r + 2 * self.n_kinds, dtype=np.float32)
+    def __init__(self, k: int, r: int, n_kinds: int) -> None:
+        self.k, self.r, self.n_kinds = k, r, n_kinds
+        self.values = np.zeros((k + 1) * r + 2 * n_kinds, dtype=np.float32)
+        A, self.b, self.gain, self.offset = np.split(self.values, np.cumsum([k * r, r, n_kinds]))
+        self.A = A.reshape(k, r)
 
     @classmethod
     def start(cls, k: int, r: int, n_kinds: int, rng: np.random.Generator) -> Model:
@@ -206,24 +203,6 @@ class Model:
         model.A[:] = rng.standard_normal((k, r), dtype=np.float32) / np.float32(np.sqrt(k))
         model.gain[:], model.offset[:] = FIRST_GAIN, FIRST_OFFSET
         return model
-
-    @property
-    def A(self) -> Array:
-        return self.values[: self.k * self.r].reshape(self.k, self.r)
-
-    @property
-    def b(self) -> Array:
-        return self.values[self.k * self.r :][: self.r]
-
-    @property
-    def gain(self) -> Array:
-        """γ of every kind of pair."""
-        return self.values[(self.k + 1) * self.r :][: self.n_kinds]
-
-    @property
-    def offset(self) -> Array:
-        """δ of every kind of pair."""
-        return self.values[(self.k + 1) * self.r + self.n_kinds :]
 
 
 @dataclass(frozen=True)
@@ -335,17 +314,12 @@ def objective_of(model: Model, batch: DrawnBatch, alpha: float) -> float:
     return total
 
 
-@dataclass
 class Adam:
-    """Kingma and Ba (2015), in float32 and in place."""
+    """Adam of Kingma and Ba (2015), in float32 and in place."""
 
-    size: int
-    first: Array = field(init=False)
-    second: Array = field(init=False)
-    steps: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        self.first, self.second = np.zeros((2, self.size), dtype=np.float32)
+    def __init__(self, size: int) -> None:
+        self.first, self.second = np.zeros((2, size), dtype=np.float32)
+        self.steps = 0
 
     def __call__(self, values: Array, slope: Array, rate: float) -> None:
         """Update ``values`` in place by one step down the slope."""

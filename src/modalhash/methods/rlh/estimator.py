@@ -67,8 +67,8 @@ from modalhash.methods.rlh.posteriors import Folds, LabelRegression, LabelSpace,
 UNLABELLED_ROWS = 4096
 """Unlabelled items per block of hashing."""
 RELIABLE = 0.5
-"""For unlabelled items, a bit is reliable if |projection| ≥ RELIABLE × the modality's mean |projection| (chosen on folds
-by benchmarks/quality/rlh_few_labels.py)."""
+"""For unlabelled items, a bit is reliable if |projection| ≥ RELIABLE × the modality's mean |projection| (chosen by
+benchmarks/quality/rlh_few_labels.py on folds)."""
 SCALE_ROWS = 2000
 """Items from which the scales of averaged hash functions are estimated."""
 
@@ -87,13 +87,13 @@ class RLH(CrossModalHasher):
         \quad u = \tanh\bigl(\alpha(A^Ts + b)\bigr)
 
     with R = 0 if two items share no label, else :math:`1 - g + g\,|i\cap j|/|i\cup j|`; s is the label vector (unit
-    length) of an item or its posterior :math:`\hat s = E[\tilde l\mid x]` from a regression that has not seen it, and α
-    increases to ``sharpness``. Kinds are posteriors of two modalities (``cross``), posteriors and labels (``mixed``),
+    length) of an item or its posterior :math:`\hat s = E[\tilde l\mid x]` from a regression that has not seen it, and
+    α increases to ``sharpness``. Kinds are posteriors of two modalities (``cross``), posteriors and labels (``mixed``),
     labels and labels. Learned codes are :math:`B = \operatorname{sgn}(A^T\tilde l + b)`.
 
-    Step 2 is AMSH's: :math:`\min\sum\max(0, 1 - B\circ\Phi F)^2 + \rho\lVert F\rVert^2` for each modality. Step 3 adapts
-    the code functions to the posteriors of each modality, :math:`A_m, b_m`. Hash functions are the average of those of
-    step 2 and of :math:`WA_m`, each scaled to a mean projection of 1.
+    Step 2 is AMSH's: :math:`\min\sum\max(0, 1 - B\circ\Phi F)^2 + \rho\lVert F\rVert^2` for each modality. Step 3
+    adapts the code functions to the posteriors of each modality, :math:`A_m, b_m`. Hash functions are the average of
+    those of step 2 and of :math:`WA_m`, each scaled to a mean projection of 1.
 
     The cost of steps 1 and 3 does not depend on the number of items. CSR labels stay CSR; no dense matrix of labels by
     labels or items by labels is formed.
@@ -209,16 +209,7 @@ class RLH(CrossModalHasher):
     random_state: RandomState = None
 
     def label_codes(self, Y: Any) -> Codes:
-        """Return the learned codes of label rows, seen in training or not, the signs of Aᵀl̃ + b.
-
-        Examples
-        --------
-        >>> from modalhash.data import generate
-        >>> data = generate(n_items=200, seed=0)
-        >>> model = RLH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-        >>> bool((model.label_codes(data.Y["image"]) == model.codes_["image"]).all())
-        True
-        """
+        """Return the learned codes of label rows, seen in training or not, the signs of Aᵀl̃ + b."""
         check_is_fitted(self, "label_functions_")
         labels = check_label_rows(Y, len(self.classes_))
         return pack_signs(_code_signs(unit_label_rows(labels), self.label_functions_, self.bias_))

@@ -179,10 +179,6 @@ class Ordered:
         return np.asarray(ordered_sum(self[rows].sum(axis=axis, dtype=dtype) for rows in slices) / self.shape[0])
 
 
-def _in_order(X: Matrix, order: Array) -> Any:
-    return X[order] if sparse.issparse(X) else Ordered(X, order)
-
-
 @dataclass(frozen=True)
 class Folds:
     """The items of one modality in the order of content: labelled ones in folds of ``size`` rows, then the others.
@@ -219,7 +215,10 @@ class Folds:
 
     def features(self, X: Matrix, feature_map: FeatureMap, memory: int | None) -> FeatureRows:
         """Fit the feature map and return the features of all items in the order of the folds."""
-        rows = X.ordered(self.order) if isinstance(X, RemoteItems) else _in_order(X, self.order)
+        if isinstance(X, RemoteItems):
+            rows: Any = X.ordered(self.order)
+        else:
+            rows = X[self.order] if sparse.issparse(X) else Ordered(X, self.order)
         if not self.are_runs:
             return feature_map.fit_parts(rows, memory_limit=memory)
         block = self.block_rows(feature_map.width_for(X) * np.dtype(feature_map.dtype).itemsize, memory)
