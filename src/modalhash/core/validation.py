@@ -78,7 +78,7 @@ def check_feature_names(X: Any, expected: Mapping[str, list[str]]) -> None:
         if columns == fitted:
             continue
         if sorted(columns) == sorted(fitted):
-            what = "come in another order than in fit"
+            what = "are in another order than in fit"
         else:
             odd = [one for one in columns if one not in fitted] or [one for one in fitted if one not in columns]
             what = (
@@ -115,7 +115,7 @@ def check_label_rows(Y: Any, n_classes: int) -> sparse.csr_array:
     if labels.shape[1] != n_classes:
         raise ValueError(f"label rows have {labels.shape[1]} columns; expected {n_classes}, as in training")
     if len(empty := np.flatnonzero(~labels.any(axis=1))):
-        raise ValueError(f"label rows: row {empty[0]} has no label; a code is made of at least one")
+        raise ValueError(f"label rows: row {empty[0]} has no label; expected at least one in every row")
     return sparse.csr_array(labels)
 
 
@@ -128,7 +128,7 @@ def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
         check_choice(pairs, "pairs", ("aligned",))
         if len(set(sizes.values())) > 1:
             counts = ", ".join(f"{name!r}: {n}" for name, n in sizes.items())
-            raise ValueError(f"pairs='aligned' needs as many items in every modality; got {counts}")
+            raise ValueError(f"pairs='aligned' needs the same number of items in every modality; got {counts}")
         n = next(iter(sizes.values()))
         return np.repeat(np.arange(n)[:, None], len(sizes), axis=1)
     index = np.asarray(pairs)
@@ -153,7 +153,7 @@ def check_fewer_bits(n_bits: Any, sizes: Mapping[str, int]) -> int:
     for name, n in sizes.items():
         if bits >= n:
             only = "is only one item" if n == 1 else f"are only {n} items"
-            remedy = f"take n_bits ≤ {n - 1}" if n > 1 else "give more of them"
+            remedy = f"take n_bits ≤ {n - 1}" if n > 1 else "pass more items"
             raise ValueError(
                 f"{name!r}: n_bits is {bits}, but there {only}; "
                 f"uncorrelated, balanced bits need more items than bits: {remedy}"
@@ -165,7 +165,7 @@ def check_learned(arrays: Mapping[str, Any]) -> None:
     """Raise if a learned array has NaN or infinite values, because all codes would be the same."""
     for name, values in arrays.items():
         if np.issubdtype(values.dtype, np.floating) and not _is_finite(values):
-            raise ValueError(f"{name} has NaN or infinite values, with which codes would mean nothing")
+            raise ValueError(f"{name} has NaN or infinite values, so that its codes would be meaningless")
 
 
 def check_projections(values: Array, name: str) -> Array:
@@ -364,7 +364,7 @@ def _check_indices(indices: Array, size: int, where: str, axis: str, used: int |
 
 
 def _broken(where: str, what: str) -> ValueError:
-    return ValueError(f"{where}: a broken sparse matrix: {what}. Make it anew; if it is from a file, get that again")
+    return ValueError(f"{where}: a broken sparse matrix: {what}. Rebuild it, or fetch its file again")
 
 
 def _check_mapping(value: Any, argument: str, what: str) -> None:
@@ -464,7 +464,7 @@ def _label_arrays(Y: Mapping[str, Any]) -> Mapping[str, Any]:
     if others := [name for name in Y if name not in frames]:
         raise TypeError(
             f"labels of {_names(frames)} are frames, and those of {_names(others)} an array, whose columns have no "
-            "names: which are the same cannot be told. Pass all as frames, or all as arrays"
+            "names to match. Pass all as frames, or all as arrays"
         )
     indicators = {name: frame for name, frame in frames.items() if _are_indicators(frame)}
     if indicators and len(indicators) < len(frames):
@@ -596,7 +596,7 @@ def _check_unlabelled(labels: Array, name: str, unlabelled: str) -> None:
     if not len(empty):
         return
     if len(empty) == len(labels):
-        raise ValueError(f"{name!r}: none of the {len(labels)} items has a label; expected at least some")
+        raise ValueError(f"{name!r}: none of the {len(labels)} items has a label; expected some")
     if unlabelled == "error":
         raise ValueError(
             f"{name!r}: {len(empty)} of {len(labels)} items have no label (first: row {empty[0]}). "

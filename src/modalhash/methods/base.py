@@ -410,7 +410,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             items = X
             X, Y = items.X, items.Y if Y is None else Y
         if Y is None:
-            raise ValueError("score needs labels: score(X, Y), or Items with labels")
+            raise ValueError("score needs labels: score(X, Y), or TrainingItems with labels")
         found = evaluate(self, (X, Y), (X, Y), protocol=Protocol(database="unseen"), intra=len(X) == 1)
         return float(np.mean([direction.map for direction in found.directions.values()]))
 
@@ -449,8 +449,8 @@ class CrossModalHasher(BaseEstimator, ABC):
             return validation.check_features(X)
         if not self.distributed:
             raise TypeError(
-                f"{type(self).__name__} takes arrays in memory; X has dask arrays. Pass X['image'].compute() and the "
-                "like, or take AMSH or RLH, which learn from dask arrays"
+                f"{type(self).__name__} takes arrays in memory; X has dask arrays. Pass their compute(), or use AMSH "
+                "or RLH, which learn from dask arrays"
             )
         return rows_of(X)
 
@@ -473,7 +473,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         if self.needs_pairs and pairs is None:
             raise ValueError(
                 f"{method} learns from pairs and got none. If row k of every modality belongs together, "
-                "pass fit(X, Y, pairs='aligned'); for unpaired data take AMSH"
+                "pass fit(X, Y, pairs='aligned'); for unpaired data use AMSH"
             )
         here = {name: values for name, values in features.items() if not isinstance(values, RemoteItems)}
         validation.check_magnitudes(here)
@@ -541,7 +541,7 @@ class PairedHasher(CrossModalHasher):
         for name, labels in others:
             if differing := int((labels != L).any(axis=1).sum()):
                 raise ValueError(
-                    f"{differing} of {len(L)} pairs have other labels in {name!r} than in {first!r}; "
+                    f"{differing} of {len(L)} pairs have different labels in {first!r} and {name!r}; "
                     f"{type(self).__name__} takes one label row per pair. Are the rows really aligned?"
                 )
         return L

@@ -95,18 +95,18 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
     method = str(config["method"])
     if ":" in method and not trust:
         raise ModelFileError(
-            f"{folder} was written by the method {method!r}, which is none of modalhash's. If you trust it, pass "
+            f"{folder} was written by the method {method!r}, which is not part of modalhash. If you trust it, pass "
             "trust=True (on the command line --trust): its module is then imported, which runs its code"
         )
     try:
         tensors = (folder / TENSORS).read_bytes()
     except FileNotFoundError:
-        raise ModelFileError(f"{folder / TENSORS} is missing; the model was not copied whole") from None
+        raise ModelFileError(f"{folder / TENSORS} is missing; the model was not copied completely") from None
     digest = hashlib.sha256(tensors).hexdigest()
     if digest != config["sha256"]:
         raise ModelFileError(
             f"{folder / TENSORS} ({len(tensors)} bytes) is truncated or not the file {CONFIG} was written with: "
-            f"its SHA-256 starts with {digest[:12]}, expected {str(config['sha256'])[:12]}. Copy or save the model anew"
+            f"its SHA-256 starts with {digest[:12]}, expected {str(config['sha256'])[:12]}. Copy or save it again"
         )
     try:
         arrays = from_bytes(tensors)

@@ -156,8 +156,8 @@ def installed() -> dict[str, str]:
         elif taken[entry.name.lower()] != path:
             package = entry.dist.name if entry.dist else "a package"
             warnings.warn(
-                f"the method {entry.name!r} of {package} is left out: the name means {taken[entry.name.lower()]}. "
-                f"Use it as {path}",
+                f"the method {entry.name!r} of {package} is skipped because the name means "
+                f"{taken[entry.name.lower()]}. Use it as {path}",
                 UserWarning,
                 stacklevel=2,
             )
@@ -172,7 +172,7 @@ def outside() -> list[Method]:
             rows.append(_describe(name, path, _import_method(name, path)))
         except Exception as error:  # third-party code must not hide the other methods
             why = f"{type(error).__name__}: {error}"
-            warnings.warn(f"the method {name!r} ({path}) is left out: {why}", UserWarning, stacklevel=2)
+            warnings.warn(f"the method {name!r} ({path}) is skipped: {why}", UserWarning, stacklevel=2)
     return rows
 
 
@@ -184,7 +184,7 @@ def _path_outside(name: str) -> str:
         if known.lower() == name.lower():
             return path
     raise ValueError(
-        f"unknown method {name!r}; known: {', '.join([*METHODS, *paths])}. One of your own is given as 'module:Class'"
+        f"unknown method {name!r}; known: {', '.join([*METHODS, *paths])}. Pass your own class as 'module:Class'"
     )
 
 
