@@ -1,6 +1,6 @@
 """Class-Mean Hashing: every class gets a random direction, and new items are projected on the means of the classes.
 
-A. Author, B. Author. Class-Mean Hashing. Journal of Examples, 2026. There is no authors' code to depart from.
+A. Author, B. Author. Class-Mean Hashing. Journal of Examples, 2026. The authors published no code.
 
 =====  ============================  =========================================
 paper  here                          what it is
@@ -9,34 +9,42 @@ X      ``F`` (items, features)       features of one modality, centred
 L      ``L`` (items, classes)        its labels, 0 or 1
 C      ``C`` (classes, bits)         a random direction for every class
 M      ``M`` (classes, features)     means of the classes
+α      ``smoothing``                 items at the origin that every class gets
 =====  ============================  =========================================
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from modalhash.core.codes import pack_signs
 from modalhash.core.features import Linear
 from modalhash.core.progress import Reporter
-from modalhash.core.randomness import root_seed
+from modalhash.core.randomness import RandomState, root_seed
+from modalhash.core.validation import number
 from modalhash.methods.base import CrossModalHasher, Training
 
 
+@dataclass(eq=False, repr=False)
 class ClassMeans(CrossModalHasher):
     """Class-Mean Hashing, a re-implementation.
 
     Parameters
     ----------
     n_bits : length of the codes
+    smoothing : α, number of items at the origin that are added to every class
     random_state : seed of the directions of the classes
     """
 
-    def __init__(self, n_bits: int = 64, *, random_state: Any = None) -> None:
-        self.n_bits = n_bits
-        self.random_state = random_state
+    _parameter_constraints: ClassVar = {"smoothing": number(positive=True)}
+
+    n_bits: int = 64
+    _: KW_ONLY
+    smoothing: float = 1.0
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         assert data.Y is not None  # base checked
@@ -46,7 +54,7 @@ class ClassMeans(CrossModalHasher):
         for step, (name, X) in enumerate(data.X.items()):
             L, maps[name] = data.Y[name], Linear()
             F = maps[name].fit_blocks(X).whole()
-            M = (L.T @ F) / np.maximum(L.sum(axis=0), 1)[:, None]  # eq. (1)
+            M = (L.T @ F) / (L.sum(axis=0) + self.smoothing)[:, None]  # eq. (1)
             codes[name] = pack_signs(L @ C)  # eq. (2)
             functions[name] = M.T @ C  # eq. (3)
             report("functions", step + 1, len(data.X))

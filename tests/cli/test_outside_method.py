@@ -61,7 +61,7 @@ def test_evaluate(folder):
 def test_an_engine_is_opened_only_with_trust(folder):
     refused = run(folder, "search", "engine", "a red ball")
     assert refused.returncode == 2
-    assert "was written by the method 'mine:ClassCodes', which is none of modalhash's" in refused.stderr
+    assert "was written by the method 'mine:ClassCodes', which is not part of modalhash" in refused.stderr
     assert "--trust" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     done = run(folder, "search", "engine", "a red ball", "--want", "image", "-k", "3", "--trust")
@@ -87,8 +87,8 @@ def test_an_entry_point_is_listed_and_used_by_its_name(folder, tmp_path):
     assert rows["class-codes"]["path"] == "theirs:ClassCodes"
     assert rows["amsh"]["path"].startswith("modalhash.")
     assert "broken" not in rows
-    assert "warning: the method 'amsh' of theirs is left out" in listed.stderr
-    assert "warning: the method 'broken' (theirs:Nothing) is left out" in listed.stderr
+    assert "warning: the method 'amsh' of theirs is skipped" in listed.stderr
+    assert "warning: the method 'broken' (theirs:Nothing) is skipped" in listed.stderr
     assert trained.returncode == 0, trained.stderr
     assert json.loads((engine / "model" / "config.json").read_text())["method"] == "class-codes"
     assert searched.returncode == 0, searched.stderr

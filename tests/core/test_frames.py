@@ -193,7 +193,7 @@ def test_columns_are_those_of_the_fit(tmp_path):
     np.testing.assert_array_equal(
         model.transform({"image": X["image"]})["image"], model.transform({"image": frame})["image"]
     )
-    with pytest.raises(ValueError, match=r"come in another order than in fit.*frame.model.feature_names_in_"):
+    with pytest.raises(ValueError, match=r"are in another order than in fit.*frame.model.feature_names_in_"):
         model.transform({"image": frame.select(list("bacdef"))})
     with pytest.raises(ValueError, match="are not those of fit: 'g' is in one only"):
         model.transform({"image": frame.rename({"f": "g"}).to_pandas()})

@@ -99,7 +99,7 @@ def test_room_that_scipy_keeps_for_more_values_is_fine():
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_sparse_matrices_are_refused(name):
-    with pytest.raises(ValueError, match=r"^x: a broken sparse matrix: .*(pointers|indices|index).*Make it anew"):
+    with pytest.raises(ValueError, match=r"^x: a broken sparse matrix: .*(pointers|indices|index).*Rebuild it"):
         validation.check_sparse(BROKEN[name](), "x")
 
 

@@ -184,7 +184,7 @@ class TestImageNetwork:
     ("parameters", "error", "message"),
     [
         ({"balance": "none"}, ValueError, "balance is 'none'; expected one of 'centred', 'penalty'"),
-        ({"validation": 0.7}, ValueError, "validation is 0.7; expected a share"),
+        ({"validation": 0.7}, ValueError, "validation is 0.7; expected a finite number ≥ 0 and ≤ 0.5"),
         ({"validation": -1}, ValueError, "validation is -1"),
         ({"optimizer": "rmsprop"}, ValueError, "optimizer is 'rmsprop'"),
         ({"hidden": "many"}, TypeError, "hidden is 'many'; expected units"),

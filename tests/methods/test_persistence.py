@@ -144,7 +144,7 @@ def outside(tmp_path):
 
 def test_a_method_outside_the_package_is_imported_only_if_trusted(outside):
     assert json.loads((outside / CONFIG).read_text())["method"] == OUTSIDE
-    with pytest.raises(ModelFileError, match=r"'toy_method:ClassCodes', which is none of modalhash's.*trust=True"):
+    with pytest.raises(ModelFileError, match=r"'toy_method:ClassCodes', which is not part of modalhash.*trust=True"):
         load(outside)
     assert type(load(outside, trust=True)) is ClassCodes
 

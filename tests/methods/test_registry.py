@@ -42,6 +42,31 @@ def test_the_map_of_the_field_has_every_method(name):
     assert method.kernel.startswith("anchors" if used else "none")
 
 
+@pytest.mark.parametrize(
+    ("line", "replacement", "message"),
+    [
+        ('title = "T"', 'titel = "T"', r"methods\.toml, \[mine\]: unknown key 'titel'; known: path, title, year"),
+        ('title = "T"', "", r"methods\.toml, \[mine\]: missing 'title'"),
+    ],
+)
+def test_an_error_in_a_row_names_the_row_and_the_key(line, replacement, message):
+    text = """
+        [mine]
+        path = "mine:Mine"
+        title = "T"
+        citation = "none"
+        supervised = false
+        pairing = "none"
+        modalities = "1+"
+        equations = "ours"
+        space.ridge = "log:1e-4:1"
+    """
+    row = registry.read_rows(text)["mine"]
+    assert (row.name, row.year, row.codes, row.space) == ("mine", None, "unknown", {"ridge": "log:1e-4:1"})
+    with pytest.raises(ValueError, match=message):
+        registry.read_rows(text.replace(line, replacement))
+
+
 def test_a_method_is_constructed_by_name():
     model = modalhash.method("batch")(n_bits=32)
     assert type(model) is registry.get("batch")
@@ -160,11 +185,9 @@ def test_a_package_registers_methods_under_names(package):
 def test_names_that_are_taken_and_methods_that_are_broken_are_left_out_with_a_warning(package):
     package("theirs", [f"amsh = {OUTSIDE}", "broken = nowhere_at_all:Thing", f"toy = {OUTSIDE}"])
     with pytest.warns(
-        UserWarning, match=r"'amsh' of theirs is left out: the name means modalhash.*Use it as toy_method"
+        UserWarning, match=r"'amsh' of theirs is skipped because the name means modalhash.*Use it as toy_method"
     ):
         assert registry.installed() == {"broken": "nowhere_at_all:Thing", "toy": OUTSIDE}
     assert registry.get("amsh").__name__ == "AMSH"
-    with pytest.warns(
-        UserWarning, match=r"'broken' \(nowhere_at_all:Thing\) is left out: .*no module 'nowhere_at_all'"
-    ):
+    with pytest.warns(UserWarning, match=r"'broken' \(nowhere_at_all:Thing\) is skipped: .*no module 'nowhere_at_all'"):
         assert [row.name for row in registry.outside()] == ["toy"]

@@ -1,7 +1,7 @@
-"""The only place that looks at user input.
+"""Validation of user input: features, labels, pairs and parameters.
 
-What leaves here is clean: float arrays or canonical CSR, boolean labels, checked pairs. Every error
-names the modality, what came, what was expected and what to do.
+The results are float arrays or canonical CSR, boolean labels and row ids of pairs. Every error names the modality, what
+was passed, what was expected and what to do.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ T = TypeVar("T")
 Place = Callable[[int, int], str]
 
 MAX_FEATURE = 1e15
-"""The largest feature, and one over it the least that the largest of a modality may be: squares of larger ones, and
-sums of many, leave the range of float32, in which kernels work, and all items would get the same code."""
+"""Largest accepted feature; its inverse is the smallest accepted maximum of a modality. Outside this range, sums of
+squares overflow or vanish in float32, in which kernels work, and all items would get the same code."""
 USUAL_FEATURE = 1e5
-"""Where the largest feature of a modality is above this, or below one over it, a fit whose codes are all the same is
-refused. Of usual features it says that there was nothing to learn, which is no error."""
+"""If the largest feature of a modality is above this, or below its inverse, a fit in which all codes are equal raises.
+With usual features, equal codes mean that there was nothing to learn, which is not an error."""
 
 
 def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_row: int = 0) -> dict[str, Matrix]:
-    """Features by modality. ``expected`` maps the fitted modalities to their feature counts.
+    """Return checked features by modality.
 
-    ``first_row`` is the number of the first row, for errors, where these are some rows of many.
+    ``expected`` maps the fitted modalities to their numbers of features. ``first_row`` is the row id of the first row,
+    for error messages.
     """
     _check_mapping(X, "X", "features")
     clean = {}
@@ -63,7 +64,7 @@ def check_features(X: Any, *, expected: Mapping[str, int] | None = None, first_r
 
 
 def feature_names(X: Any) -> dict[str, list[str]]:
-    """Return the names of the columns of those modalities that are frames."""
+    """Return the column names of the modalities that are frames."""
     if not isinstance(X, Mapping):
         return {}
     found = {name: frame_columns(values) for name, values in X.items() if is_frame(values)}
@@ -71,13 +72,13 @@ def feature_names(X: Any) -> dict[str, list[str]]:
 
 
 def check_feature_names(X: Any, expected: Mapping[str, list[str]]) -> None:
-    """Refuse frames whose columns are not those of the fit, in their order: each would be taken for another."""
+    """Raise if the columns of a frame are not those of the fit, in the same order."""
     for name, columns in feature_names(X).items():
         fitted = expected.get(name, columns)
         if columns == fitted:
             continue
         if sorted(columns) == sorted(fitted):
-            what = "come in another order than in fit"
+            what = "are in another order than in fit"
         else:
             odd = [one for one in columns if one not in fitted] or [one for one in fitted if one not in columns]
             what = (
@@ -89,7 +90,7 @@ def check_feature_names(X: Any, expected: Mapping[str, list[str]]) -> None:
 
 
 def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") -> dict[str, Array]:
-    """Labels by modality as boolean ``(n, n_classes)`` arrays with the same columns everywhere."""
+    """Return labels by modality as boolean ``(n, n_classes)`` arrays with the same columns."""
     _check_mapping(Y, "Y", "labels")
     check_choice(unlabelled, "unlabelled", ("error", "allow"))
     if missing := [name for name in X if name not in Y]:
@@ -108,18 +109,18 @@ def check_labels(Y: Any, X: Mapping[str, Matrix], *, unlabelled: str = "error") 
 
 
 def check_label_rows(Y: Any, n_classes: int) -> sparse.csr_array:
-    """Return label rows as canonical CSR of truth values; ValueError for other columns, or a row without a label."""
+    """Return label rows as canonical boolean CSR; ValueError for another width or a row without a label."""
     shape = np.shape(Y)
     labels = _check_label_matrix(Y, "label rows", shape[0] if shape else 0)
     if labels.shape[1] != n_classes:
         raise ValueError(f"label rows have {labels.shape[1]} columns; expected {n_classes}, as in training")
     if len(empty := np.flatnonzero(~labels.any(axis=1))):
-        raise ValueError(f"label rows: row {empty[0]} has no label; a code is made of at least one")
+        raise ValueError(f"label rows: row {empty[0]} has no label; expected at least one in every row")
     return sparse.csr_array(labels)
 
 
 def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
-    """Pairs as an integer array (pairs, modalities) of row numbers, in the order of X; None if none."""
+    """Return pairs as an array (pairs, modalities) of row ids, in the order of X, or None."""
     if pairs is None:
         return None
     sizes = {name: values.shape[0] for name, values in X.items()}
@@ -127,7 +128,7 @@ def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
         check_choice(pairs, "pairs", ("aligned",))
         if len(set(sizes.values())) > 1:
             counts = ", ".join(f"{name!r}: {n}" for name, n in sizes.items())
-            raise ValueError(f"pairs='aligned' needs as many items in every modality; got {counts}")
+            raise ValueError(f"pairs='aligned' needs the same number of items in every modality; got {counts}")
         n = next(iter(sizes.values()))
         return np.repeat(np.arange(n)[:, None], len(sizes), axis=1)
     index = np.asarray(pairs)
@@ -146,18 +147,13 @@ def check_pairs(pairs: Any, X: Mapping[str, Matrix]) -> Array | None:
     return index
 
 
-def check_n_bits(n_bits: Any, X: Mapping[str, Matrix]) -> int:
-    """A number of bits from 1 to below the number of items of every modality."""
-    return check_fewer_bits(n_bits, {name: values.shape[0] for name, values in X.items()})
-
-
 def check_fewer_bits(n_bits: Any, sizes: Mapping[str, int]) -> int:
-    """A number of bits from 1 to below the number of items of every modality, given as numbers."""
+    """Return the code length if it is below the number of items of every modality."""
     bits = check_int(n_bits, "n_bits", at_least=1)
     for name, n in sizes.items():
         if bits >= n:
             only = "is only one item" if n == 1 else f"are only {n} items"
-            remedy = f"take n_bits ≤ {n - 1}" if n > 1 else "give more of them"
+            remedy = f"take n_bits ≤ {n - 1}" if n > 1 else "pass more items"
             raise ValueError(
                 f"{name!r}: n_bits is {bits}, but there {only}; "
                 f"uncorrelated, balanced bits need more items than bits: {remedy}"
@@ -166,14 +162,14 @@ def check_fewer_bits(n_bits: Any, sizes: Mapping[str, int]) -> int:
 
 
 def check_learned(arrays: Mapping[str, Any]) -> None:
-    """Refuse learned arrays, by name, that have NaN or infinite values: every code made with them would be the same."""
+    """Raise if a learned array has NaN or infinite values, because all codes would be the same."""
     for name, values in arrays.items():
         if np.issubdtype(values.dtype, np.floating) and not _is_finite(values):
-            raise ValueError(f"{name} has NaN or infinite values, with which codes would mean nothing")
+            raise ValueError(f"{name} has NaN or infinite values, so that its codes would be meaningless")
 
 
 def check_projections(values: Array, name: str) -> Array:
-    """Return projections of items as they are; refuse NaN and infinite ones, whose signs mean nothing."""
+    """Return the projections; ValueError if one is NaN or infinite."""
     if not _is_finite(values):
         raise ValueError(
             f"{name!r}: projections are NaN or infinite: the features are too large for these hash functions. "
@@ -183,7 +179,7 @@ def check_projections(values: Array, name: str) -> Array:
 
 
 def check_projections_vary(values: Array, largest: float, name: str) -> None:
-    """Refuse projections of very large or very small features that are the same for all items, but for rounding."""
+    """Raise if very large or very small features have the same projections for all items, except for rounding."""
     if 1 / USUAL_FEATURE <= largest <= USUAL_FEATURE:
         return
     if len(values) > 1 and np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
@@ -194,7 +190,7 @@ def check_projections_vary(values: Array, largest: float, name: str) -> None:
 
 
 def check_form(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
-    """Refuse what has not the two dimensions of features, or no items or features, or no real numbers."""
+    """Raise unless the array has two dimensions, at least one item and feature, and real numbers."""
     if len(shape) != 2:
         raise ValueError(
             f"{name!r}: got {len(shape)} dimension(s), shape {shape}; expected (items, features). "
@@ -207,13 +203,12 @@ def check_form(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> None:
 
 
 def check_magnitudes(X: Mapping[str, Matrix]) -> None:
-    """Refuse a modality whose features are all so small that their squares vanish."""
     for name, values in X.items():
         check_magnitude(largest_magnitude(values), name)
 
 
 def check_magnitude(largest: float, name: str) -> None:
-    """Refuse a modality whose largest feature is so small that its square vanishes."""
+    """Raise if the largest feature of a modality is so small that its square vanishes."""
     least = 1 / MAX_FEATURE
     if 0 < largest < least:
         raise ValueError(
@@ -223,7 +218,7 @@ def check_magnitude(largest: float, name: str) -> None:
 
 
 def check_varied(X: Mapping[str, Matrix]) -> None:
-    """Refuse a modality whose items are all equal: nothing can be told apart in it."""
+    """Raise if all items of a modality are equal."""
     for name, values in X.items():
         first = values[:1]
         for rows in row_slices(values.shape[0], max(1, 2**20 // values.shape[1])):
@@ -240,7 +235,7 @@ def check_varied(X: Mapping[str, Matrix]) -> None:
 
 
 def per_modality(value: T | Mapping[str, T], X: Mapping[str, Any], parameter: str) -> dict[str, T]:
-    """A scalar for all modalities, or a mapping that names each of them."""
+    """Return the value of a parameter for each modality, from one value or a dict by modality."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(X, value)
     if set(value) != set(X):
@@ -249,7 +244,6 @@ def per_modality(value: T | Mapping[str, T], X: Mapping[str, Any], parameter: st
 
 
 def check_int(value: Any, parameter: str, *, at_least: int) -> int:
-    """An integer no smaller than ``at_least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{parameter} is {value!r} ({type(value).__name__}); expected an integer ≥ {at_least}")
     if value < at_least:
@@ -271,14 +265,13 @@ def check_number(
 
 
 def check_choice(value: Any, parameter: str, choices: tuple[Any, ...]) -> Any:
-    """One of the named choices."""
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
         raise ValueError(f"{parameter} is {value!r}; expected one of {', '.join(map(repr, choices))}")
     return value
 
 
 def check_memory(value: Any, parameter: str = "memory_limit") -> int | None:
-    """Bytes, from an integer or a text such as "2GB" or "512 MiB"; None for no limit."""
+    """Return bytes, from an integer or a text such as "2GB" or "512 MiB"; None for no limit."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -291,24 +284,23 @@ def check_memory(value: Any, parameter: str = "memory_limit") -> int | None:
 
 
 Constraint = Callable[[Any, str], Any]
-"""Raise ``TypeError`` or ``ValueError`` if a value of the parameter with this name is invalid."""
+"""A function of a value and the parameter's name that raises ``TypeError`` or ``ValueError`` if it is invalid."""
 
 
 def integer(at_least: int = 1, *, allow: tuple[Any, ...] = ()) -> Constraint:
-    """Return the constraint of an integer ≥ ``at_least``, or one of the values of ``allow``."""
+    """Return the constraint of an integer ≥ ``at_least``, or of a value in ``allow``."""
     return partial(_check_unless, allow=allow, check=partial(check_int, at_least=at_least))
 
 
 def number(
     at_least: float = 0.0, *, at_most: float = np.inf, positive: bool = False, allow: tuple[Any, ...] = ()
 ) -> Constraint:
-    """Return the constraint of a finite number in a range, or one of the values of ``allow``."""
+    """Return the constraint of a finite number in a range, or of a value in ``allow``."""
     check = partial(check_number, at_least=at_least, at_most=at_most, positive=positive)
     return partial(_check_unless, allow=allow, check=check)
 
 
 def choice(*choices: Any) -> Constraint:
-    """Return the constraint of one of several values."""
     return partial(check_choice, choices=choices)
 
 
@@ -330,17 +322,16 @@ def _check_unless(value: Any, parameter: str, *, allow: tuple[Any, ...], check: 
 
 
 def check_sparse(values: Any, where: str) -> None:
-    """Refuse a sparse matrix whose arrays do not fit together, before compiled code follows its indices.
+    """Raise if the arrays of a sparse matrix are inconsistent.
 
-    scipy checks the lengths of the arrays when a matrix is made, and not what is in them: an index beyond the last
-    column then reads and writes memory of others. One pass over the indices, and no copy of a CSR, CSC, BSR or COO
-    matrix.
+    scipy checks only their lengths, and compiled code would read and write out of bounds for an invalid index. The
+    check is one pass over the indices, without a copy of a CSR, CSC, BSR or COO matrix.
     """
     if values.ndim != 2:
         raise ValueError(f"{where}: got a sparse array of shape {values.shape}; expected two dimensions")
     if values.format not in ("csr", "csc", "bsr", "coo"):
         try:
-            values = values.tocoo()  # by Python, from lists or diagonals; most of what is wrong shows here
+            values = values.tocoo()  # from lists or diagonals, in Python, which finds most errors
         except (ValueError, IndexError) as error:
             raise _broken(where, str(error)) from None
     if values.format == "coo":
@@ -367,13 +358,13 @@ def check_sparse(values: Any, where: str) -> None:
 def _check_indices(indices: Array, size: int, where: str, axis: str, used: int | None = None) -> None:
     if indices.ndim != 1 or indices.dtype.kind != "i":
         raise _broken(where, f"the {axis} indices have shape {indices.shape} and type {indices.dtype}")
-    indices = indices[:used]  # scipy may keep room for more
+    indices = indices[:used]  # scipy may have spare capacity
     if len(indices) and (indices.min() < 0 or indices.max() >= size):
         raise _broken(where, f"{axis} indices from {indices.min()} to {indices.max()} for {size} {axis}s")
 
 
 def _broken(where: str, what: str) -> ValueError:
-    return ValueError(f"{where}: a broken sparse matrix: {what}. Make it anew; if it is from a file, get that again")
+    return ValueError(f"{where}: a broken sparse matrix: {what}. Rebuild it, or fetch its file again")
 
 
 def _check_mapping(value: Any, argument: str, what: str) -> None:
@@ -390,7 +381,7 @@ def _check_mapping(value: Any, argument: str, what: str) -> None:
 
 
 def _places(X: Any, name: str, first_row: int) -> Place:
-    """Return how errors name a row and a feature: as in the file that they were read from, where that is known."""
+    """Return a function that names a row and a feature in errors, by their place in the source file if known."""
 
     def place(row: int, column: int) -> str:
         own = X.place(name, row, column) if isinstance(X, TracedFeatures) else None
@@ -452,7 +443,7 @@ def _check_finite(matrix: Matrix, name: str, place: Place) -> None:
 
 
 def largest_magnitude(values: Matrix) -> float:
-    """Return the largest magnitude; NaN where there is one."""
+    """Return the largest magnitude, or NaN if a value is NaN."""
     numbers = values.data if sparse.issparse(values) else values
     return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
 
@@ -462,10 +453,10 @@ def _is_finite(values: Array) -> bool:
 
 
 def _label_arrays(Y: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return labels with frames as 0/1 arrays whose columns are the same classes in every modality.
+    """Return labels in which frames are 0/1 arrays, with the same classes as columns in every modality.
 
-    Columns of 0 and 1 are one class each, by name. One column of names, lists of names or class numbers is spread over
-    all that occur in any modality.
+    Columns of 0 and 1 are classes, matched by name. A single column of names, lists of names or class numbers becomes
+    one column for each name that occurs in any modality.
     """
     frames = {name: Frame(values, f"{name!r}, labels") for name, values in Y.items() if is_frame(values)}
     if not frames:
@@ -473,7 +464,7 @@ def _label_arrays(Y: Mapping[str, Any]) -> Mapping[str, Any]:
     if others := [name for name in Y if name not in frames]:
         raise TypeError(
             f"labels of {_names(frames)} are frames, and those of {_names(others)} an array, whose columns have no "
-            "names: which are the same cannot be told. Pass all as frames, or all as arrays"
+            "names to match. Pass all as frames, or all as arrays"
         )
     indicators = {name: frame for name, frame in frames.items() if _are_indicators(frame)}
     if indicators and len(indicators) < len(frames):
@@ -516,7 +507,7 @@ def _indicator_matrix(frame: Frame, columns: list[str]) -> Array:
 
 
 def _are_indicators(frame: Frame) -> bool:
-    """Return whether labels are columns of 0 and 1: several columns, or one of truth values."""
+    """Return whether labels are columns of 0 and 1: several columns, or a boolean one."""
     if any(kind != NUMBER for kind in frame.kinds.values()):
         if len(frame.columns) > 1:
             odd = next(name for name, kind in frame.kinds.items() if kind != NUMBER)
@@ -529,7 +520,7 @@ def _are_indicators(frame: Frame) -> bool:
 
 
 def _label_cells(frame: Frame, name: str) -> list[tuple[str, ...]]:
-    """Return the labels of each row of a column: names, lists of names, ``a;b``, or class numbers."""
+    """Return the labels of each row, from names, lists of names, ``a;b`` or class numbers."""
     column = frame.columns[0]
     if (kind := frame.kinds[column]) not in (TEXT, NAMES, NUMBER):
         raise TypeError(
@@ -546,13 +537,12 @@ def _label_cells(frame: Frame, name: str) -> list[tuple[str, ...]]:
 
 
 def parse_labels(value: Any) -> tuple[str, ...]:
-    """Return the label names of one item, each once.
+    """Return the distinct label names of one item.
 
     Parameters
     ----------
     value
-        a list of names, one text with ``;`` or ``|`` between the names, a class number, or nothing (None, an empty
-        text)
+        A list of names, a text with ``;`` or ``|`` between the names, a class number, None or an empty text.
 
     Examples
     --------
@@ -606,7 +596,7 @@ def _check_unlabelled(labels: Array, name: str, unlabelled: str) -> None:
     if not len(empty):
         return
     if len(empty) == len(labels):
-        raise ValueError(f"{name!r}: none of the {len(labels)} items has a label; expected at least some")
+        raise ValueError(f"{name!r}: none of the {len(labels)} items has a label; expected some")
     if unlabelled == "error":
         raise ValueError(
             f"{name!r}: {len(empty)} of {len(labels)} items have no label (first: row {empty[0]}). "

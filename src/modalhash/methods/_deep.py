@@ -1,17 +1,14 @@
-"""What the deep methods share: fully connected networks on frozen features, trained in mini-batches with torch.
+"""Base of the deep methods: fully connected networks on frozen features, trained in mini-batches with torch.
 
-A network is a list of matrices. torch trains it; what is kept are plain arrays, from which numpy makes the codes of
-new items, so that a loaded model needs no torch. Three things are the same for all of them:
+The learned state is plain arrays, and numpy computes the codes of new items, so that a loaded model needs no torch.
 
-- **Input.** Features of which more than a quarter are not zero are standardised column by column. Sparser ones (words)
-  are divided by the root mean square of what is not zero, and the first layer is an ``embedding_bag``: a step reads and
-  changes the rows of those words only that occur in the batch. What counts is the share of zeros, not how they are
-  stored: CSR and dense features give the same codes.
-- **Repeatability.** One thread, whatever the caller has set, and generators of the fit's own: the same seed gives the
-  same bits, and neither the caller's number of threads nor torch's global generator is another after the fit.
-- **Early stop.** A share of the pairs is held out. After every epoch their photos search their texts and the other way
-  round, all hashed from features; the epoch of the highest mAP is kept. Training items in the database would hide that
-  a network has begun to learn them by heart.
+- **Input.** If more than a quarter of the features are not zero, columns are standardised. Sparser features (words) are
+  divided by the root mean square of the nonzero values, and the first layer is an ``embedding_bag``, so that a step
+  reads and updates only the rows of the words in the batch. CSR and dense features give the same codes.
+- **Repeatability.** A fit uses one thread and its own generators, so the same seed gives the same bits. It restores the
+  caller's number of threads and torch's global generator.
+- **Early stopping.** Some pairs are held out. After every epoch, their photos search their texts and vice versa, and
+  the epoch with the highest mAP is kept. A database of training items would hide overfitting.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -35,43 +32,52 @@ from modalhash.core.imports import require
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import check_int, choice, integer, number, per_modality
 from modalhash.evaluation import mean_average_precision
 from modalhash.methods.base import PairedHasher
 
 Hidden = int | Sequence[int]
 """Units of the hidden layer, or of each of several."""
 State = dict[str, dict[str, Array]]
-"""What is kept of the networks of one modality: arrays by part and name."""
+"""Learned arrays of one modality, by part and name."""
 DENSE = 0.25
-"""The share of features other than zero above which a modality is standardised and not taken as words."""
+"""Fraction of nonzero features above which a modality is standardised instead of treated as words."""
 MOST_HELD_OUT = 2000
-"""Pairs that are held out at most: more would not tell the best epoch better, and searching them takes time."""
+"""Largest number of held-out pairs; more would take time without finding a better epoch."""
 STEPS = 1600
-"""Of every network, about, in as many epochs as there are by default."""
+"""Approximate number of steps of every network in the default number of epochs."""
 HOOKED = "image"
 """The modality that ``image_network`` reads."""
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-"""Of Adam."""
+"""Parameters of Adam."""
 RATES = {"adam": (3e-4, 3e-5), "sgd": (10**-1.5, 1e-6)}
-"""First and last learning rate: the second of DCMH's TensorFlow code, which lets it fall in equal steps."""
+"""First and last learning rate. Those of SGD are from DCMH's TensorFlow code, with linear decay."""
 
 
 class Learner(Protocol):
     """The networks of a fit while they learn."""
 
     def epoch(self, rate: float) -> float:
-        """Go through the pairs once, and return the objective."""
+        """Train on every pair once and return the objective."""
 
     def outputs(self, name: str) -> Any:
         """Return the outputs for the held-out items of one modality, as a tensor."""
 
     def states(self) -> dict[str, State]:
-        """Return copies of what is to be kept, by modality."""
+        """Return copies of the learned arrays, by modality."""
 
 
 class DeepHasher(PairedHasher):
-    """Base of the deep methods. A subclass makes the :class:`Learner` and says how an item is projected."""
+    """Base class of the deep methods; a subclass makes the :class:`Learner` and projects items."""
+
+    _parameter_constraints: ClassVar = {
+        "batch_size": integer(3),
+        "max_epochs": integer(allow=(None,)),
+        "optimizer": choice(*RATES),
+        "learning_rate": number(positive=True, allow=(None,)),
+        "validation": number(at_most=0.5),
+        "patience": integer(allow=(None,)),
+    }
 
     hidden: PerModality[Hidden]
     batch_size: int
@@ -90,14 +96,14 @@ class DeepHasher(PairedHasher):
 
     @abstractmethod
     def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
-        """Return the networks before the first step; ``report`` takes a stage, the number of the epoch and a value."""
+        """Return the initial networks; ``report`` takes a stage, the epoch and a value."""
 
     def _first_rate(self) -> float | None:
-        """The learning rate of the first epoch; None for the usual one."""
+        """Return the learning rate of the first epoch, or None for the default."""
         return self.learning_rate
 
     def _project_state(self, state: State, values: Matrix) -> Array:
-        """Projections, by the arrays of one modality, of input that is scaled already."""
+        """Return the projections of scaled input of one modality."""
         return layers(state["layers"], values)
 
     def _fit_pairs(
@@ -105,16 +111,12 @@ class DeepHasher(PairedHasher):
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
         torch = require("torch", extra="torch", why=f"Training {type(self).__name__}")
-        size = check_int(self.batch_size, "batch_size", at_least=3)
-        n = next(iter(X.values())).shape[0]
-        max_epochs = -(-STEPS * size // n) if self.max_epochs is None else self.max_epochs
-        max_epochs = check_int(max_epochs, "max_epochs", at_least=1)
+        max_epochs = -(-STEPS * self.batch_size // len(L)) if self.max_epochs is None else self.max_epochs
         patience = max(1, max_epochs // 3) if self.patience is None else self.patience
-        patience = check_int(patience, "patience", at_least=1)
         rates = learning_rates(self.optimizer, self._first_rate(), max_epochs)
         self._check_hook(torch, X)
         seed = root_seed(self.random_state)
-        kept, held = held_out(X, check_number(self.validation, "validation"), seed)
+        kept, held = held_out(X, self.validation, seed)
         traces: dict[str, list[float]] = {"training": [], "validation": [], "map": []}
         best: tuple[tuple[float, float], int, dict[str, State]] | None = None
         with repeatable(torch, seed):
@@ -123,7 +125,7 @@ class DeepHasher(PairedHasher):
             for epoch, rate in enumerate(rates):
                 traces["training"].append(learner.epoch(rate))
                 value = self._judge(learner, data, traces)
-                torch.set_num_threads(1)  # numba, which counts for the mAP, sets OpenMP's threads for torch too
+                torch.set_num_threads(1)  # numba, which computes the mAP, changes OpenMP's number of threads
                 if best is None or not len(held) or value > best[0]:
                     best = value, epoch, learner.states()
                 report("epochs", epoch + 1, max_epochs, traces["training"][-1])
@@ -145,7 +147,7 @@ class DeepHasher(PairedHasher):
         return np.add.reduce([model._project_blocks(name, values) for name, values in X.items()]), learned
 
     def _judge(self, learner: Learner, data: DeepData, traces: dict[str, list[float]]) -> tuple[float, float]:
-        """The mAP of the held-out pairs, and what decides between equal ones: their likelihood."""
+        """Return the mAP of the held-out pairs, and their likelihood, which breaks ties."""
         if not len(data.held):
             return 0.0, 0.0
         F, G = (learner.outputs(name) for name in data.X)
@@ -162,7 +164,7 @@ class DeepHasher(PairedHasher):
         return traces["map"][-1], -likelihood
 
     def _kept(self, learner: Learner, epoch: int) -> dict[str, Any]:
-        """Further learned attributes."""
+        """Return further learned attributes."""
         return {}
 
     def _check_hook(self, torch: Any, X: Mapping[str, Matrix]) -> None:
@@ -182,11 +184,11 @@ class DeepHasher(PairedHasher):
             raise TypeError("image_network takes dense features; 'image' is sparse. Pass X['image'].toarray()")
 
     def _bodies(self) -> dict[str, Any]:
-        """The caller's network, a copy that the fit may change, by the modality it reads."""
+        """Return a copy of the caller's network by the modality that it reads."""
         return {} if self.image_network is None else {HOOKED: deepcopy(self.image_network).to(self.device)}
 
     def _sizes(self, data: DeepData) -> dict[str, list[int]]:
-        """Widths of the layers by modality, the input first and without the output."""
+        """Return the widths of the layers by modality, from the input to the last hidden layer."""
         widths = {}
         for name, hidden in per_modality(self.hidden, data.X, "hidden").items():
             sizes = [hidden] if isinstance(hidden, int | np.integer) else hidden
@@ -206,10 +208,10 @@ class DeepHasher(PairedHasher):
         return self._project_state(state, values)
 
     def _width(self, name: str) -> int:
-        return _widest(self.networks_[name])
+        return max(array.shape[-1] for part in self.networks_[name].values() for array in part.values() if array.ndim)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a folder, as every method; one with an ``image_network`` of its own is refused."""
+        """Write the model into a folder; TypeError if it has an ``image_network``."""
         if self.image_network is not None:
             raise TypeError(
                 f"{type(self).__name__} was given an image_network, a Python object, which a saved model cannot hold. "
@@ -221,13 +223,13 @@ class DeepHasher(PairedHasher):
 
 @dataclass
 class DeepData:
-    """What a learner reads: batches as tensors, and who is similar to whom."""
+    """Training data of a learner: batches and similarities as tensors."""
 
     torch: Any
     X: dict[str, Matrix]
     L: Array
-    kept: Array  # rows of the pairs that are learned from
-    held: Array  # rows of those that are not
+    kept: Array  # rows of the training pairs
+    held: Array  # rows of the held-out pairs
     n_bits: int
     seed: int
     bodies: dict[str, Any]
@@ -240,7 +242,7 @@ class DeepData:
         self.inputs = {
             name: {} if name in self.bodies else scaling(values[self.kept]) for name, values in self.X.items()
         }
-        # words in CSR, whose rows are quickly taken
+        # words in CSR, for fast row access
         self.X = {
             name: sparse.csr_array(values) if "scale" in self.inputs[name] else values
             for name, values in self.X.items()
@@ -261,12 +263,12 @@ class DeepData:
         self._columns = np.ascontiguousarray(self.L[self.kept].T)
 
     def generator(self, stream: int) -> Any:
-        """A generator of torch, of its own stream."""
+        """Return torch's generator for a stream of random numbers."""
         seed = int(np.random.SeedSequence([self.seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
         return self.torch.Generator().manual_seed(seed)
 
     def batch(self, name: str, rows: Array) -> Any:
-        """Input of the network of one modality: a tensor, or words."""
+        """Return the input of the network of one modality, a tensor or :class:`Words`."""
         values = scaled(self.inputs[name], self.X[name][rows])
         if not sparse.issparse(values):
             return self.torch.from_numpy(values).to(self.device)
@@ -275,9 +277,9 @@ class DeepData:
         return Words(*(self.torch.from_numpy(part).to(self.device) for part in parts))
 
     def similar_to_all(self, positions: Array) -> Any:
-        """S between some of the pairs that are learned from and all of them, as 0 and 1: (some, all).
+        """Return S between training pairs at these positions and all training pairs, boolean.
 
-        A row is the union of the columns of its labels: nothing of n × n ever exists.
+        A row is the union of the columns of its labels, without any n × n array.
         """
         S = np.empty((len(positions), self._columns.shape[1]), dtype=bool)
         for row, labels in zip(S, self.L[self.kept[positions]], strict=True):
@@ -285,19 +287,19 @@ class DeepData:
         return self.torch.from_numpy(S).to(self.device)
 
     def similar(self, first: Array, second: Array) -> Any:
-        """S between two lists of rows."""
+        """Return S between two lists of rows, boolean."""
         shared = self.L[first].astype(np.float32) @ self.L[second].astype(np.float32).T
         return self.torch.from_numpy(shared > 0).to(self.device)
 
     def batches(self, generator: Any, size: int) -> Iterator[Array]:
-        """Positions among the pairs that are learned from, all of them once, in batches of nearly equal size."""
+        """Yield shuffled positions of all training pairs, in batches of nearly equal size."""
         order = self.torch.randperm(len(self.kept), generator=generator).numpy()
         yield from np.array_split(order, max(1, round(len(order) / size)))
 
 
 @dataclass
 class Words:
-    """A batch of sparse rows, as ``embedding_bag`` takes them, and the columns that occur in it."""
+    """A batch of sparse rows in the format of ``embedding_bag``; ``used`` has the columns that occur in it."""
 
     used: Any
     indices: Any
@@ -306,10 +308,10 @@ class Words:
 
 
 class Network:
-    """A fully connected network of tensors: affine maps with ReLU between them, none after the last.
+    """A fully connected network: affine maps with ReLU between them.
 
-    Weights start as He et al. draw them, the last ones smaller (``last`` times), biases at 0. The first matrix of words
-    is not trained as a whole: ``rows`` is the part of it that the current batch needs.
+    Weights are initialised after He et al., those of the last layer multiplied by ``last``, biases at 0. Of the first
+    matrix of words, a step trains only ``rows``, the rows ``used`` by its batch.
     """
 
     def __init__(
@@ -320,22 +322,22 @@ class Network:
         self.weights: list[Any] = []
         self.biases: list[Any] = []
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
-            length = data.norms[name] if first and not layer else fan_in  # squared, of what the layer reads
+            length = data.norms[name] if first and not layer else fan_in  # squared norm of the layer's input
             W = torch.randn(fan_in, fan_out, generator=generator) * (2 / length) ** 0.5
             if layer == len(sizes) - 2:
                 W *= last
             self.weights.append(W.to(data.device).requires_grad_(layer > 0 or not self.words))
             self.biases.append(torch.zeros(fan_out, device=data.device).requires_grad_())
+        self.used: Any = None
         self.rows: Any = None
 
     def __call__(self, values: Any) -> Any:
-        """Outputs for a batch."""
         torch = self._torch
         for layer, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
             if isinstance(values, Words):
-                self.rows = Rows(values.used, W[values.used].requires_grad_())
+                self.used, self.rows = values.used, W[values.used].requires_grad_()
                 values = b + torch.nn.functional.embedding_bag(
-                    values.indices, self.rows.weights, values.offsets, mode="sum", per_sample_weights=values.values,
+                    values.indices, self.rows, values.offsets, mode="sum", per_sample_weights=values.values,
                     include_last_offset=True,
                 )  # fmt: skip
             else:
@@ -343,28 +345,20 @@ class Network:
         return values
 
     def trained(self) -> list[Any]:
-        """Tensors that are trained as a whole."""
+        """Return the tensors that every step updates completely."""
         return [tensor for tensor in (*self.weights, *self.biases) if tensor.requires_grad]
 
     def arrays(self) -> dict[str, Array]:
-        """Copies of all tensors, as :func:`layers` reads them."""
+        """Return copies of all tensors, for :func:`layers`."""
         tensors = {f"W{k}": W for k, W in enumerate(self.weights)} | {f"b{k}": b for k, b in enumerate(self.biases)}
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
-@dataclass
-class Rows:
-    """Rows of a matrix of words that a batch needs."""
-
-    used: Any
-    weights: Any
-
-
 class Optimizer:
-    """Adam (Kingma and Ba) or plain SGD on networks, at a rate that is given with every step.
+    """Adam (Kingma and Ba) or plain SGD.
 
-    Of a matrix of words only the rows of the batch are read and changed. Adam counts the steps of each row on its own
-    and its moments rest meanwhile ("lazy"), which is not what they would do if the matrix were dense.
+    In a matrix of words, only the rows of the batch are updated. Adam counts the steps of each row, and the moments of
+    other rows do not decay ("lazy" Adam), unlike those of a dense matrix.
     """
 
     def __init__(self, torch: Any, kind: str, networks: Sequence[Network], others: Sequence[Any] = ()) -> None:
@@ -377,7 +371,7 @@ class Optimizer:
         self._word_steps = [torch.zeros(len(W), 1, device=W.device) for W in words]
 
     def step(self, rate: float) -> None:
-        """Take one step along the gradients, and forget them."""
+        """Take one step along the gradients and clear them."""
         with self._torch.no_grad():
             self._steps += 1
             for position, tensor in enumerate(self._tensors):
@@ -392,8 +386,7 @@ class Optimizer:
                 self._step_rows(position, network, rate)
 
     def _step_rows(self, position: int, network: Network, rate: float) -> None:
-        used, weights = network.rows.used, network.rows.weights
-        gradient, weights = weights.grad, weights.detach()
+        used, gradient, weights = network.used, network.rows.grad, network.rows.detach()
         if self._adam:
             steps = self._word_steps[position]
             steps[used] += 1
@@ -404,7 +397,7 @@ class Optimizer:
         else:
             weights.sub_(gradient, alpha=rate)
         network.weights[0][used] = weights
-        network.rows = None
+        network.used = network.rows = None
 
     def _adam_step(self, tensor: Any, gradient: Any, first: Any, second: Any, steps: Any, rate: float) -> None:
         first.lerp_(gradient, 1 - BETA1)
@@ -418,7 +411,7 @@ class Optimizer:
 
 
 def scaling(X: Matrix) -> dict[str, Array]:
-    """How features become input of a network; see the module."""
+    """Return the statistics by which :func:`scaled` makes features the input of a network."""
     n, width = X.shape
     filled = X.count_nonzero() if sparse.issparse(X) else np.count_nonzero(X)
     if filled <= DENSE * n * width:
@@ -432,13 +425,13 @@ def scaling(X: Matrix) -> dict[str, Array]:
     for rows in blocks:
         squares += ((_dense(X[rows]) - mean) ** 2).sum(axis=0)
     deviation = np.sqrt(squares / n)
-    # a column that is constant but for rounding tells nothing: it must not be blown up
+    # do not amplify the rounding errors of a constant column
     constant = deviation <= 1e-6 * np.abs(mean)
     return {"mean": mean, "deviation": np.where(constant, np.maximum(np.abs(mean), 1), deviation)}
 
 
 def scaled(how: Mapping[str, Array], X: Matrix) -> Matrix:
-    """Input of a network in float32: an array, or CSR where features are words."""
+    """Return the input of a network in float32: CSR for words, else an array."""
     if "scale" in how:
         words = sparse.csr_array(X)
         return sparse.csr_array(
@@ -446,20 +439,18 @@ def scaled(how: Mapping[str, Array], X: Matrix) -> Matrix:
         )
     if "mean" in how:
         return ((_dense(X) - how["mean"]) / how["deviation"]).astype(np.float32)
-    return np.array(X, dtype=np.float32)  # a copy: torch warns of arrays that cannot be written
+    return np.array(X, dtype=np.float32)  # a copy, because torch warns about read-only arrays
 
 
 def layers(arrays: Mapping[str, Array], values: Matrix) -> Array:
-    """What :class:`Network` computes, by numpy."""
+    """Return the output of a :class:`Network`, computed by numpy."""
     for layer in range(len(arrays) // 2):
         values = (np.maximum(values, 0) if layer else values) @ arrays[f"W{layer}"] + arrays[f"b{layer}"]
     return values
 
 
 def held_out(X: Mapping[str, Matrix], share: float, seed: int) -> tuple[Array, Array]:
-    """Rows to learn from and rows to hold out, drawn by content."""
-    if share > 0.5:
-        raise ValueError(f"validation is {share}; expected a share of the pairs from 0 (none) to 0.5")
+    """Return the rows to train on and the rows to hold out, drawn by content."""
     n = next(iter(X.values())).shape[0]
     count = min(round(share * n), MOST_HELD_OUT)
     if not count:
@@ -470,29 +461,22 @@ def held_out(X: Mapping[str, Matrix], share: float, seed: int) -> tuple[Array, A
 
 
 def learning_rates(optimizer: str, first: float | None, epochs: int) -> Array:
-    """The learning rate of every epoch: Adam's falls geometrically to a tenth, SGD's in equal steps to almost 0."""
-    check_choice(optimizer, "optimizer", tuple(RATES))
+    """Return the learning rate of every epoch; Adam's decays geometrically to a tenth, SGD's linearly to almost 0."""
     start, end = RATES[optimizer]
     if first is not None:
-        ratio = end / start
-        start = check_number(first, "learning_rate", positive=True)
-        end = start * ratio
+        start, end = first, first * (end / start)
     return np.geomspace(start, end, epochs) if optimizer == "adam" else np.linspace(start, end, epochs)
 
 
 def negative_log_likelihood(torch: Any, F: Any, G: Any, S: Any) -> float:
-    """Mean over all pairs of −log p(S | Θ), Θ = FGᵀ/2."""
+    """Return the mean over all pairs of −log p(S | Θ), Θ = FGᵀ/2."""
     theta = F @ G.T / 2
     return float((torch.nn.functional.softplus(theta) - S * theta).mean())
 
 
 @contextmanager
 def repeatable(torch: Any, seed: int) -> Iterator[None]:
-    """One thread, and a global generator that starts from the seed, for a while.
-
-    The methods draw from generators of their own; the global one is for the layers of an ``image_network`` that draw,
-    such as dropout.
-    """
+    """Use one thread, and seed torch's global generator, which dropout in an ``image_network`` draws from."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -505,7 +489,3 @@ def repeatable(torch: Any, seed: int) -> Iterator[None]:
 
 def _dense(X: Matrix) -> Array:
     return X.toarray() if sparse.issparse(X) else X
-
-
-def _widest(state: State) -> int:
-    return max(array.shape[-1] for part in state.values() for array in part.values() if array.ndim)

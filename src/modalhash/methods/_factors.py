@@ -1,8 +1,8 @@
-"""What the collective factorisations (CMFH, SMFH) share: one latent V (n, r) for both modalities.
+"""Rows and residuals of the collective factorisations (CMFH, SMFH), with one latent V (n, r) for both modalities.
 
-Residuals come from Gram matrices, so no matrix of the size of X is formed for them; sparse features stay
-sparse although they are centred, which on bags of words is a hundred times less work in every sweep. Items
-that are fewer than their features are turned into the space that they span: nothing else is ever seen of it.
+Residuals are computed from Gram matrices, without a matrix of the size of X. Centred sparse features stay sparse, which
+on bags of words is a hundred times less work per sweep. If there are fewer items than features, the features are
+rotated into the space that the items span.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from modalhash.core.features import Linear
 from modalhash.core.typing import Array, Matrix
 
 SPARSE_BELOW = 0.1
-"""CSR features with a larger share of values ≠ 0 are faster as dense blocks."""
+"""Fraction of nonzero values above which CSR features are faster as dense blocks."""
 CACHE = 2**30
 """Bytes of dense features held in memory during a fit, per modality."""
 BLOCK_VALUES = 2**22
 
 
 class SparseRows:
-    """Sparse features minus a row (their mean, or 0), with what :class:`FeatureBlocks` offers."""
+    """Sparse features minus a row (their mean, or 0), with the interface of :class:`FeatureBlocks`."""
 
     def __init__(self, X: Matrix, mean: Array, block_rows: int | None = None) -> None:
         self.n, self.width = X.shape
@@ -38,25 +38,22 @@ class SparseRows:
             yield rows, self._X[rows].toarray() - self._mean
 
     def gram(self) -> Array:
-        """(X − 1mᵀ)ᵀ(X − 1mᵀ)."""
+        """Return (X − 1mᵀ)ᵀ(X − 1mᵀ)."""
         G: Array = (self._X.T @ self._X).toarray()
         half = np.outer(self._mean, self._X.sum(axis=0) - 0.5 * self.n * self._mean)
         return G - half - half.T
 
     def project(self, W: Array) -> Array:
-        """(X − 1mᵀ) W."""
-        projected: Array = self._X @ W - self._mean @ W
-        return projected
+        """Return (X − 1mᵀ) W."""
+        return np.asarray(self._X @ W - self._mean @ W)
 
     def cross(self, V: Array) -> Array:
-        """(X − 1mᵀ)ᵀ V."""
-        product: Array = self._X.T @ V - np.outer(self._mean, V.sum(axis=0))
-        return product
+        """Return (X − 1mᵀ)ᵀ V."""
+        return np.asarray(self._X.T @ V - np.outer(self._mean, V.sum(axis=0)))
 
     def take(self, rows: Array) -> Array:
-        """A few rows, dense, in the order given."""
-        taken: Array = self._X[rows].toarray() - self._mean
-        return taken
+        """Return rows, dense, in the given order."""
+        return np.asarray(self._X[rows].toarray() - self._mean)
 
 
 Rows: TypeAlias = FeatureBlocks | SparseRows
@@ -76,10 +73,10 @@ def fit_rows(feature_map: Linear, X: Matrix, *, block_rows: int | None = None) -
 
 @dataclass(frozen=True)
 class OwnSpace:
-    """Rows Z of X = ZQᵀ, with Q (d, k) orthonormal and k the rank, where items are fewer than their features.
+    """Rows Z of X = ZQᵀ, with Q (d, k) orthonormal and k the rank, if there are fewer items than features.
 
-    Both factorisations see X through XᵀV and XP alone, so U = U_zQᵀ and P = QP_z are the same with all their norms,
-    and Gram matrices are no larger than the number of items. With as many items as features X stays as it is.
+    Both factorisations use only XᵀV and XP, so U = U_zQᵀ and P = QP_z are the same with all their norms, and Gram
+    matrices are no larger than the number of items. Otherwise, Z is X.
     """
 
     rows: Rows
@@ -87,13 +84,12 @@ class OwnSpace:
 
     @classmethod
     def of(cls, X: Rows, *, block_rows: int | None = None) -> Self:
-        """Turn the rows into the space that they span."""
         if X.n >= X.width:
             return cls(X)
         dense = np.vstack([block for _, block in X])
         squares, E = np.linalg.eigh(dense @ dense.T)
         kept = squares > len(squares) * np.finfo(np.float64).eps * squares[-1]
-        if not kept.any():  # all rows are equal: nothing to turn
+        if not kept.any():  # all rows are equal
             return cls(X)
         lengths, E = np.sqrt(squares[kept]), E[:, kept]
         basis = dense.T @ E
@@ -109,16 +105,16 @@ class OwnSpace:
         return cls(blocks, basis)
 
     def enter(self, P: Array) -> Array:
-        """P_z = QᵀP."""
+        """Return P_z = QᵀP."""
         return P if self.basis is None else self.basis.T @ P
 
     def leave(self, P: Array) -> Array:
-        """P = QP_z."""
+        """Return P = QP_z."""
         return P if self.basis is None else self.basis @ P
 
 
 def cross(X: Rows, V: Array) -> Array:
-    """XᵀV (d, r)."""
+    """Return XᵀV (d, r)."""
     if isinstance(X, SparseRows):
         return X.cross(V)
     total = np.zeros((X.width, V.shape[1]))
@@ -128,15 +124,15 @@ def cross(X: Rows, V: Array) -> Array:
 
 
 def factor_residual(G: Array, XtV: Array, VtV: Array, U: Array) -> float:
-    """‖X − V U‖² for U (r, d), from G = XᵀX, XᵀV and VᵀV."""
+    """Return ‖X − V U‖² for U (r, d), from G = XᵀX, XᵀV and VᵀV."""
     return max(0.0, float(np.trace(G) - 2 * np.vdot(XtV, U.T) + np.vdot(VtV, U @ U.T)))
 
 
 def projection_residual(G: Array, XtV: Array, VtV: Array, P: Array) -> float:
-    """‖V − X P‖² for P (d, r), from the same."""
+    """Return ‖V − X P‖² for P (d, r), from G = XᵀX, XᵀV and VᵀV."""
     return max(0.0, float(np.trace(VtV) - 2 * np.vdot(XtV, P) + np.vdot(P, G @ P)))
 
 
 def square(A: Array) -> float:
-    """‖A‖²."""
+    """Return ‖A‖²."""
     return float(np.vdot(A, A))

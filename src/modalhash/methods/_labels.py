@@ -1,12 +1,12 @@
-r"""What methods share that learn from labels and kernel features and need no pairs: one modality's state.
-
-Rows are taken in the order of their content, so that shuffled items get the same codes. Similarity by labels is
+r"""Similarity by labels, and the state of one modality in methods that learn from labels without pairs.
 
 .. math:: S_{uv} = 2\tilde L_u\tilde L_v^T - 11^T
 
-with :math:`\tilde L` the labels with rows of length 1; it is never formed. Nor does its :math:`11^T` ever have to be
-applied: it meets either Z with 1ᵀZ = 0, or the centring inside of
-:func:`modalhash.core.linalg.balanced_procrustes`.
+with :math:`\tilde L` (``G``, ``Lt``) the labels with rows of length 1: items with the same labels have S = 1, items
+without a common label −1. S is applied as products of thin matrices and never formed. :class:`LabelView` also omits
+:math:`11^T`, because it meets either Z with 1ᵀZ = 0 or the centring in
+:func:`modalhash.core.linalg.balanced_procrustes`. Its rows are ordered by content, so that shuffled items get the same
+codes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,16 @@ from modalhash.core.randomness import row_keys, stream
 from modalhash.core.typing import Array, Codes
 from modalhash.methods.base import Training
 
-# -- Similarity by labels between −1 and 1, S = 2GxGyᵀ − 11ᵀ for label rows of length 1: applied, never formed.
-#
-# SCM, ALECH and FCMH make the products of codes resemble rS. Items with the same labels have S = 1, items that share
-# none −1. Two products with thin matrices take the place of one with S.
-
 
 def similarity_times(Gx: Array, Gy: Array, M: Array) -> Array:
-    """S M."""
+    """Return S M."""
     product = Gx @ (2 * (Gy.T @ M))
     product -= M.sum(axis=0)
     return np.asarray(product)
 
 
 def squared_similarity(Gx: Array, Gy: Array) -> float:
-    """‖S‖²."""
+    """Return ‖S‖²."""
     overlap = float(np.vdot(Gx.T @ Gx, Gy.T @ Gy))
     total = float(Gx.sum(axis=0) @ Gy.sum(axis=0))
     return 4 * overlap - 4 * total + len(Gx) * len(Gy)
@@ -51,16 +46,15 @@ class LabelView:
     Lt: sparse.csr_array
     phi: FeatureBlocks
     factor: RidgeFactor
-    order: Array  # the row of the data at each position
+    order: Array  # row ids of the data, in the order of the view
     rng: np.random.Generator
 
     @property
     def n(self) -> int:
-        """Items."""
         return len(self.order)
 
     def regress(self, B: Array) -> Array:
-        """(ΦᵀΦ + ρI)⁻¹ ΦᵀB: the hash functions that fit the codes best."""
+        """Return (ΦᵀΦ + ρI)⁻¹ ΦᵀB, the hash functions that fit the codes best."""
         B = self.in_data_order(B)
         right = np.zeros((self.phi.width, B.shape[1]))
         for rows, block in self.phi:
@@ -68,15 +62,15 @@ class LabelView:
         return self.factor.solve(right)
 
     def predict(self, P: Array) -> Array:
-        """Φ P, rows in the view's order."""
+        """Return Φ P, with rows in the order of the view."""
         return self.phi.project(P)[self.order]
 
     def codes(self, B: Array) -> Codes:
-        """Packed, rows as they stand in the data."""
+        """Return packed codes, with rows in the order of the data."""
         return pack_signs(self.in_data_order(B))
 
     def in_data_order(self, X: Array) -> Array:
-        """Rows of the view as they stand in the data."""
+        """Return rows of the view in the order of the data."""
         out = np.empty_like(X)
         out[self.order] = X
         return out
@@ -85,7 +79,7 @@ class LabelView:
 def label_views(
     data: Training, maps: dict[str, FeatureMap], ridge: dict[str, float], seed: int, memory: int | None
 ) -> list[LabelView]:
-    """Fits the feature maps; ``memory`` bytes are shared out among the modalities' features."""
+    """Fit the feature maps and return the views; the features of all modalities share ``memory`` bytes."""
     assert data.Y is not None  # base checked
     share = None if memory is None else max(1, memory // len(maps))
     views = []
@@ -99,6 +93,6 @@ def label_views(
 
 
 def squared_products(Lu: sparse.csr_array, Lv: sparse.csr_array) -> float:
-    """‖2 Lu Lvᵀ − 11ᵀ‖² from c × c sums."""
+    """Return ‖2 Lu Lvᵀ − 11ᵀ‖² from c × c sums."""
     cross = float((Lu.T @ Lu).multiply(Lv.T @ Lv).sum())
     return 4 * cross - 4 * float(Lu.sum(axis=0) @ Lv.sum(axis=0)) + float(Lu.shape[0]) * Lv.shape[0]

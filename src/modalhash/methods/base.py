@@ -1,4 +1,7 @@
-"""What every method is: an estimator that learns codes for items of several modalities."""
+"""Base classes of the methods: estimators that learn codes for items of several modalities.
+
+:class:`TrainingItems` has the form that scikit-learn's model selection splits.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,20 @@ from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.distributed import any_dask, in_memory, lazily, rows_of
 
-# -- Unpaired data in the form that scikit-learn's model selection splits: one row per item, or per pair.
+T = TypeVar("T")
+
+BLOCK_VALUES = 2**22
+"""Feature values that transform maps in one block: 16 MiB in float32, which the allocator reuses for the next block."""
+OUTPUTS = ("default", "pandas", "polars")
+SAMPLE_SIZE = 64
+"""Training items of each modality whose projections are checked after a fit."""
 
 
 class TrainingItems:
-    """Items of all modalities in one long sequence.
+    """Items of all modalities as one sequence, for ``GridSearchCV`` and ``cross_val_score``.
 
-    ``GridSearchCV`` and ``cross_val_score`` need something with a length that can be indexed by row numbers.
-    A row is an item of one modality; where items are paired a row is a pair, so that no fold parts it.
-    Modalities alternate evenly along the sequence: every contiguous fold has its share of each.
+    A row is an item of one modality, or a pair if items are paired, so that folds do not split pairs. Modalities
+    alternate evenly, so that every contiguous fold has its share of each.
 
     Parameters
     ----------
@@ -56,34 +64,29 @@ class TrainingItems:
             rows = {name: aligned[:, i] for i, name in enumerate(features)}
         else:
             rows = _alternating({name: values.shape[0] for name, values in features.items()})
-        self._set(features, labels, pairs, rows)
-
-    def _set(self, X: dict[str, Matrix], Y: dict[str, Array] | None, pairs: str | None, rows: dict[str, Array]) -> None:
-        self._features, self._labels, self.pairs, self._rows = X, Y, pairs, rows
+        self._features, self._labels, self.pairs, self._rows = features, labels, pairs, rows
 
     def __len__(self) -> int:
         return len(next(iter(self._rows.values())))
 
     @property
     def shape(self) -> tuple[int]:
-        """``(len,)``; scikit-learn indexes what has a shape by arrays of row numbers."""
+        """``(len,)``, because scikit-learn indexes objects that have a shape by arrays of row numbers."""
         return (len(self),)
 
     def __getitem__(self, index: Any) -> TrainingItems:
-        part = object.__new__(TrainingItems)
         if isinstance(index, tuple):  # scikit-learn writes X[rows, ...]
             index = index[0]
-        part._set(self._features, self._labels, self.pairs, {name: rows[index] for name, rows in self._rows.items()})
+        part = copy(self)
+        part._rows = {name: rows[index] for name, rows in self._rows.items()}
         return part
 
     @property
     def X(self) -> dict[str, Matrix]:
-        """Features of these items, by modality."""
         return self._take(self._features)
 
     @property
     def Y(self) -> dict[str, Array] | None:
-        """Labels of these items, by modality."""
         return None if self._labels is None else self._take(self._labels)
 
     def _take(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,22 +95,12 @@ class TrainingItems:
 
 
 def _alternating(sizes: dict[str, int]) -> dict[str, Array]:
-    """For every long row, the row in each modality, −1 where it is an item of another."""
+    """Return, for every row of the sequence, the row in each modality, −1 if it is an item of another one."""
     place = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes.values()])
     modality = np.repeat(np.arange(len(sizes)), list(sizes.values()))
     number = np.concatenate([np.arange(n) for n in sizes.values()])
     order = np.argsort(place, kind="stable")
     return {name: np.where(modality[order] == i, number[order], -1) for i, name in enumerate(sizes)}
-
-
-T = TypeVar("T")
-
-BLOCK_VALUES = 2**22
-"""Feature values mapped at once by transform: 16 MiB in float32, which the allocator keeps for the next block."""
-
-OUTPUTS = ("default", "pandas", "polars")
-SAMPLE_SIZE = 64
-"""Training items of each modality whose projections are looked at after a fit."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +112,10 @@ class Training:
     pairs: Array | None
     n_bits: int
     shared: dict[str, Any] | None = None
-    """Values that the fits of :meth:`CrossModalHasher.fit_path` share; None where there is only one fit."""
+    """Values that the fits of :meth:`CrossModalHasher.fit_path` share; None for a single fit."""
 
     def once(self, key: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Return the function's value; the fits of a path, whose code lengths do not matter to it, call it once."""
+        """Return ``function(*args, **kwargs)``, called only once for all code lengths of a path."""
         if self.shared is None:
             return function(*args, **kwargs)
         if key not in self.shared:
@@ -132,24 +125,33 @@ class Training:
 
 
 class CrossModalHasher(BaseEstimator, ABC):
-    """Base of all methods.
+    """Base class of all methods.
 
-    A subclass stores its parameters in ``__init__`` and implements ``_fit``, which returns the learned
-    attributes (names with a trailing underscore): ``maps_`` and ``functions_`` by modality, whose product
-    are the projections of new items (or it has a ``_project`` and ``_width`` of its own), and whatever
-    else it wants to keep. Checking, packing, blocks, saving and loading are done here.
+    A subclass stores its parameters and implements ``_fit``, which returns the learned attributes. New items are
+    projected by ``maps_`` and ``functions_``, unless the subclass overrides ``_project`` and ``_width``. This class
+    does validation, packing, blocks, saving and loading.
+
+    Attributes
+    ----------
+    codes_ : learned codes of the training items, by modality
+    maps_, functions_ : feature map and (features, bits) matrix, by modality
+    objective_ : objective after every iteration, or a dict of several such traces
+    n_iter_ : number of iterations, keyed like ``objective_``
+    classes_ : label columns
+    n_features_in_ : number of features, by modality
+    feature_names_in_ : column names of the modalities that were passed as frames
     """
 
     supervised: ClassVar[bool] = True
     needs_pairs: ClassVar[bool] = False
     max_modalities: ClassVar[int | None] = None
     distributed: ClassVar[bool] = False
-    """Whether :meth:`fit` takes dask arrays."""
+    """Whether :meth:`fit` accepts dask arrays."""
     shares_lengths: ClassVar[bool] = False
-    """Whether :meth:`fit_path` computes only once what does not depend on the code length."""
+    """Whether :meth:`fit_path` shares the work that does not depend on the code length."""
 
     _parameter_constraints: ClassVar[dict[str, validation.Constraint]] = {}
-    """A constraint for every parameter that is not checked with the data, by name."""
+    """Constraints of the parameters that are not checked with the data, by name."""
 
     n_bits: int
     objective_: Any
@@ -157,7 +159,6 @@ class CrossModalHasher(BaseEstimator, ABC):
     codes_: dict[str, Codes]
     n_features_in_: dict[str, int]
     feature_names_in_: dict[str, list[str]]
-    """The columns of the modalities that were given as frames."""
     classes_: Array
     maps_: Mapping[str, FeatureMap]
     functions_: dict[str, Array]
@@ -170,29 +171,27 @@ class CrossModalHasher(BaseEstimator, ABC):
         pairs: Any = None,
         callback: Callback | None = None,
     ) -> Self:
-        """Learn codes of the training items and hash functions for new ones.
+        """Learn codes of the training items and hash functions for new items.
+
+        If the fit fails, the estimator is unchanged.
 
         Parameters
         ----------
-        X : dict or Items
-            Modality name → (n, d) array or CSR; the numbers of items may differ. Or a pandas or polars frame, an Arrow
-            table or a ``datasets.Dataset`` of numeric columns, or of columns of number lists. Or a
-            :class:`modalhash.methods.base.TrainingItems`, which brings its own labels and pairs. AMSH and RLH take dask
-            arrays as well and learn on the workers of the current Dask client.
+        X : dict or TrainingItems
+            Modality name → (n, d) array or CSR; the numbers of items may differ. Also accepted: a pandas or polars
+            frame, an Arrow table or a ``datasets.Dataset`` with numeric columns or columns of number lists; or a
+            :class:`modalhash.methods.base.TrainingItems`, which has its own labels and pairs. AMSH and RLH also accept
+            dask arrays and learn on the workers of the current Dask client.
         Y : dict
-            Modality name → (n, n_classes) 0/1 labels; all modalities share the columns. Or frames: such columns, which
-            are matched by name; or one column of names, lists of names, texts such as ``"a;b"`` or class numbers, where
-            None and NaN are no label.
+            Modality name → (n, n_classes) 0/1 labels with the same columns in all modalities. Or frames with such
+            columns, which are matched by name, or with one column of names, lists of names, texts such as ``"a;b"`` or
+            class numbers; None and NaN mean no label.
         pairs : None, "aligned" or integer array
-            ``"aligned"``: row k of every modality belongs together. An array (pairs, modalities) has row numbers. Never
-            guessed from equal lengths.
+            ``"aligned"``: row k of every modality belongs together. An array (pairs, modalities) has row numbers. Pairs
+            are never guessed from equal lengths.
         callback : callable, optional
             Called with a :class:`modalhash.core.progress.Progress` after every step; AMSH and RLH may call it from
             several threads.
-
-        Notes
-        -----
-        A fit that fails leaves the estimator as it was.
         """
         self._check_parameters()
         data = self._check(X, Y, pairs)
@@ -214,19 +213,19 @@ class CrossModalHasher(BaseEstimator, ABC):
         pairs: Any = None,
         callback: Callback | None = None,
     ) -> dict[int, Self]:
-        """Return one fitted model for each code length; this estimator stays as it was.
+        """Return one fitted model for each code length; this estimator is unchanged.
 
-        The models are those that :meth:`fit` gives at each length with the same int as ``random_state``. AMSH and RLH
-        compute what does not depend on the length, such as kernel features and their Gram matrix, only once.
+        The models equal those of :meth:`fit` at each length with the same int as ``random_state``. AMSH and RLH share
+        what does not depend on the length, such as kernel features and their Gram matrix.
 
         Parameters
         ----------
         X, Y, pairs, callback : as for :meth:`fit`
-        n_bits : the code lengths, each once
+        n_bits : distinct code lengths
 
         Returns
         -------
-        dict from code length to model, in the order given
+        dict from code length to model, in the order of ``n_bits``
 
         Examples
         --------
@@ -243,7 +242,7 @@ class CrossModalHasher(BaseEstimator, ABC):
             raise ValueError(f"n_bits is {n_bits!r}; expected code lengths, each once, e.g. (16, 32, 64, 128)")
         models = {bits: clone(self).set_params(n_bits=bits) for bits in lengths}
         data = replace(models[max(lengths)]._check(X, Y, pairs), shared={})
-        for bits in sorted(lengths, reverse=True):  # what the longest codes compute serves the shorter ones
+        for bits in sorted(lengths, reverse=True):  # shorter codes reuse the work of the longest ones
             learned = models[bits]._fit(replace(data, n_bits=bits), Reporter(callback))
             models[bits]._remember(data, learned)
             models[bits]._check_fitted(data)
@@ -255,7 +254,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     def _remember(self, data: Training, learned: dict[str, Any]) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # a second fit forgets the first
+            delattr(self, name)
         self.n_features_in_ = {name: int(values.shape[1]) for name, values in data.X.items()}
         if data.Y is not None:
             self.classes_ = np.arange(next(iter(data.Y.values())).shape[1])
@@ -266,13 +265,13 @@ class CrossModalHasher(BaseEstimator, ABC):
                 self.codes_ = {**self.codes_, name: items.beside(self.codes_[name])}
 
     def _check_fitted(self, data: Training) -> None:
-        """Refuse what was learned if it is not finite, or gives all items of unusual features the same projections."""
+        """Raise if a learned array is not finite, or if the projections do not vary."""
         from modalhash.methods.persistence import flatten
 
         arrays: dict[str, Array] = {}
         for name, value in vars(self).items():
             if name.endswith("_"):
-                with suppress(TypeError):  # what cannot be saved is said when it is saved
+                with suppress(TypeError):  # save() raises for values that cannot be saved
                     flatten(value, name, arrays)
         try:
             validation.check_learned(arrays)
@@ -293,18 +292,17 @@ class CrossModalHasher(BaseEstimator, ABC):
         pairs: Any = None,
         callback: Callback | None = None,
     ) -> dict[str, Codes]:
-        """Fit and return the **learned** codes, made from labels where the method is supervised.
+        """Fit and return the **learned** codes, which supervised methods derive from the labels.
 
-        This is not ``fit(X, Y).transform(X)``, which gives the **hashed** codes: what the same items
-        would get from their features alone, as new items do.
+        ``fit(X, Y).transform(X)`` returns the **hashed** codes instead: those that the features alone give.
         """
         codes = self.fit(X, Y, pairs=pairs, callback=callback).codes_
         return self._as_configured(codes, X.X if isinstance(X, TrainingItems) else X)
 
     def transform(self, X: Mapping[str, Any]) -> dict[str, Codes]:
-        """Hashed codes, from features alone, for any subset of the fitted modalities; lazy ones of dask arrays.
+        """Return the codes of new items of any of the fitted modalities; lazy codes for dask arrays.
 
-        After :meth:`set_output` codes are frames with a column per byte; lazy ones stay arrays.
+        After :meth:`set_output`, codes are frames with a column per byte; lazy codes stay arrays.
         """
         if any_dask(X):
             return self._lazily(X, "transform")
@@ -312,18 +310,18 @@ class CrossModalHasher(BaseEstimator, ABC):
         return self._as_configured(codes, X)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the columns of codes, one per byte: ``amsh0``, ``amsh1`` … ; the same for every modality."""
+        """Return the names of the bytes of a code, ``amsh0``, ``amsh1``, …, for every modality."""
         check_is_fitted(self, "n_features_in_")
         return np.array([f"{type(self).__name__.lower()}{byte}" for byte in range(-(-self.n_bits // 8))], dtype=object)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what :meth:`transform` and :meth:`fit_transform` return for each modality, as scikit-learn has it.
+        """Choose the containers that :meth:`transform` and :meth:`fit_transform` return.
 
         Parameters
         ----------
         transform : {"default", "pandas", "polars"} or None
-            Arrays, or frames with a column per byte; a pandas frame keeps the index of the frame that came in. None
-            changes nothing. Where it was never called, ``sklearn.set_config(transform_output=...)`` decides.
+            Arrays, or frames with a column per byte; a pandas frame keeps the index of the input frame. None changes
+            nothing. The default is that of ``sklearn.set_config(transform_output=...)``.
         """
         if transform is not None:
             validation.check_choice(transform, "transform", OUTPUTS)
@@ -358,7 +356,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         return tags
 
     def decision_function(self, X: Mapping[str, Any]) -> dict[str, Array]:
-        """Real-valued projections (n, n_bits); their signs are the hashed codes. Lazy ones of dask arrays."""
+        """Return real-valued projections (n, n_bits), whose signs are the codes; lazy ones for dask arrays."""
         if any_dask(X):
             return self._lazily(X, "decision_function")
         return {
@@ -367,10 +365,10 @@ class CrossModalHasher(BaseEstimator, ABC):
         }
 
     def project(self, name: str, X: Matrix) -> tuple[Array, Array | None]:
-        """Return the projections of rows of one modality, as :meth:`decision_function` does, and what they are made of.
+        """Return the projections of rows of one modality, and their mapped features.
 
-        That is the features after the model's feature map, for others that would map the same rows again; None where
-        the method projects otherwise, or the rows are so many that they are mapped in blocks.
+        The features are those after the model's feature map, so that a caller need not map the rows again. They are
+        None if the method overrides ``_project`` or if the rows are mapped in blocks.
         """
         clean = self._check_new({name: X})[name]
         if type(self)._project is not CrossModalHasher._project or clean.shape[0] > self._block_rows(name, clean):
@@ -379,13 +377,12 @@ class CrossModalHasher(BaseEstimator, ABC):
         return validation.check_projections(mapped @ self.functions_[name], name), mapped
 
     def _check_new(self, X: Mapping[str, Any]) -> dict[str, Matrix]:
-        """Return checked features of new items."""
         check_is_fitted(self, "n_features_in_")
         validation.check_feature_names(X, getattr(self, "feature_names_in_", {}))
         return validation.check_features(X, expected=self.n_features_in_)
 
     def label_codes(self, Y: Any) -> Codes | None:
-        """Return the learned codes that label rows have, whether or not they were seen in training.
+        """Return the learned codes of label rows, seen in training or not.
 
         Parameters
         ----------
@@ -393,7 +390,7 @@ class CrossModalHasher(BaseEstimator, ABC):
 
         Returns
         -------
-        Packed codes; None for a method whose learned codes are no function of the labels alone that it remembers
+        Packed codes; None if the method keeps no function from labels to codes
         """
         check_is_fitted(self, "n_features_in_")
         return None
@@ -403,9 +400,9 @@ class CrossModalHasher(BaseEstimator, ABC):
         return lazily(self, X, method)
 
     def score(self, X: Mapping[str, Any] | TrainingItems, Y: Mapping[str, Any] | None = None) -> float:
-        """Tie-expected mAP over the full ranking, averaged over all directions between these items.
+        """Return the tie-expected mAP over the full ranking, averaged over all directions between these items.
 
-        Queries and database are both hashed, from features alone: what new items would get.
+        Queries and database are hashed from their features, as new items are.
         """
         from modalhash.evaluation import Protocol, evaluate
 
@@ -413,12 +410,12 @@ class CrossModalHasher(BaseEstimator, ABC):
             items = X
             X, Y = items.X, items.Y if Y is None else Y
         if Y is None:
-            raise ValueError("score needs labels: score(X, Y), or Items with labels")
+            raise ValueError("score needs labels: score(X, Y), or TrainingItems with labels")
         found = evaluate(self, (X, Y), (X, Y), protocol=Protocol(database="unseen"), intra=len(X) == 1)
         return float(np.mean([direction.map for direction in found.directions.values()]))
 
     def save(self, folder: str | Path) -> None:
-        """Write ``config.json`` and ``model.safetensors`` into a folder; see :func:`modalhash.load`."""
+        """Write ``config.json`` and ``model.safetensors`` into a folder, for :func:`modalhash.load`."""
         from modalhash.methods.persistence import save
 
         check_is_fitted(self, "n_features_in_")
@@ -426,10 +423,10 @@ class CrossModalHasher(BaseEstimator, ABC):
 
     @abstractmethod
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        """Learned attributes by name. Must not touch ``self``."""
+        """Return the learned attributes by name, which end in an underscore, without changing ``self``."""
 
     def _project(self, name: str, X: Matrix) -> Array:
-        """Projections of checked features of one modality: feature map, then linear functions."""
+        """Return the projections of checked features of one modality."""
         return self.maps_[name].map(X) @ self.functions_[name]
 
     def _project_blocks(self, name: str, X: Matrix) -> Array:
@@ -439,21 +436,21 @@ class CrossModalHasher(BaseEstimator, ABC):
         return np.concatenate([self._project(name, X[rows]) for rows in row_slices(X.shape[0], size)])
 
     def _block_rows(self, name: str, X: Matrix) -> int:
-        """Rows that are mapped at once."""
+        """Return the number of rows per block."""
         return max(1, BLOCK_VALUES // max(X.shape[1], self._width(name)))
 
     def _width(self, name: str) -> int:
-        """Features per item after the feature map, where there is one."""
+        """Return the number of features per item after the feature map, if there is one."""
         return self.maps_[name].width if hasattr(self, "maps_") else self.n_features_in_[name]
 
     def _check_features(self, X: Any) -> dict[str, Matrix]:
-        """Return checked features: arrays, or items on workers where dask arrays were given."""
+        """Return checked features: arrays, or items on workers for dask arrays."""
         if not any_dask(X):
             return validation.check_features(X)
         if not self.distributed:
             raise TypeError(
-                f"{type(self).__name__} takes arrays in memory; X has dask arrays. Pass X['image'].compute() and the "
-                "like, or take AMSH or RLH, which learn from dask arrays"
+                f"{type(self).__name__} takes arrays in memory; X has dask arrays. Pass their compute(), or use AMSH "
+                "or RLH, which learn from dask arrays"
             )
         return rows_of(X)
 
@@ -476,7 +473,7 @@ class CrossModalHasher(BaseEstimator, ABC):
         if self.needs_pairs and pairs is None:
             raise ValueError(
                 f"{method} learns from pairs and got none. If row k of every modality belongs together, "
-                "pass fit(X, Y, pairs='aligned'); for unpaired data take AMSH"
+                "pass fit(X, Y, pairs='aligned'); for unpaired data use AMSH"
             )
         here = {name: values for name, values in features.items() if not isinstance(values, RemoteItems)}
         validation.check_magnitudes(here)
@@ -485,12 +482,12 @@ class CrossModalHasher(BaseEstimator, ABC):
             X=features,
             Y=labels,
             pairs=validation.check_pairs(pairs, features),
-            n_bits=validation.check_n_bits(self.n_bits, features),
+            n_bits=validation.check_fewer_bits(self.n_bits, {name: X.shape[0] for name, X in features.items()}),
         )
 
 
 def _sample(values: Matrix | RemoteItems) -> tuple[Array, Matrix, float]:
-    """Numbers of a few rows spread over all, these rows, and the largest magnitude of all features."""
+    """Return the ids of a few evenly spaced rows, these rows, and the largest magnitude of all features."""
     if isinstance(values, RemoteItems):
         return *values.sample, values.largest
     n = values.shape[0]
@@ -498,14 +495,11 @@ def _sample(values: Matrix | RemoteItems) -> tuple[Array, Matrix, float]:
     return rows, values[rows], validation.largest_magnitude(values)
 
 
-# -- What the methods that learn from pairs share: one code for both items of a pair.
-
-
 class PairedHasher(CrossModalHasher):
-    """Base of methods that need pairs of two modalities.
+    """Base class of methods that learn one code for both items of a pair.
 
-    A subclass implements ``_fit_pairs``. Items that are in no pair take no part in training; their
-    learned codes are hashed codes.
+    A subclass implements ``_fit_pairs``. Items without a partner are not trained on; their learned codes are hashed
+    codes.
     """
 
     needs_pairs: ClassVar[bool] = True
@@ -515,9 +509,9 @@ class PairedHasher(CrossModalHasher):
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        """The pairs' shared codes (pairs, n_bits), bit 1 where > 0, and the learned attributes.
+        """Return the codes of the pairs (pairs, n_bits), whose bits are 1 where > 0, and the learned attributes.
 
-        Row k of every X and of the labels L (boolean) is pair k.
+        Row k of every X and of the boolean labels L is pair k.
         """
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
@@ -547,7 +541,7 @@ class PairedHasher(CrossModalHasher):
         for name, labels in others:
             if differing := int((labels != L).any(axis=1).sum()):
                 raise ValueError(
-                    f"{differing} of {len(L)} pairs have other labels in {name!r} than in {first!r}; "
+                    f"{differing} of {len(L)} pairs have different labels in {first!r} and {name!r}; "
                     f"{type(self).__name__} takes one label row per pair. Are the rows really aligned?"
                 )
         return L

@@ -1,8 +1,8 @@
 r"""BATCH: scalaBle Asymmetric discreTe Cross-modal Hashing (Wang et al., IEEE TKDE 2020).
 
-A balanced, uncorrelated latent representation V of the pairs reconstructs the features of both modalities
-and the labels, and its products with the codes B reproduce the similarity by labels: asymmetric, V on one side
-and B on the other, so that B has a closed form. The hash functions are ridge regressions to B, fitted after.
+A balanced, uncorrelated latent representation V of the pairs reconstructs the features of both modalities and the
+labels, and its products with the codes B reproduce the similarity by labels. Because this product is asymmetric, B has
+a closed form. The hash functions are ridge regressions to B.
 
 ========================  =========================  ====================================================
 paper                     here                       is
@@ -20,33 +20,33 @@ paper                     here                       is
 :math:`\xi`               ``ridge``
 ========================  =========================  ====================================================
 
-Where this departs from the authors' code, in the V-step (see :func:`modalhash.core.linalg.balanced_procrustes`):
-the rank test is relative, an ill-conditioned Z goes through an accurate SVD instead of its Gram matrix,
-and missing directions are drawn orthogonal to the rest and to the mean. sgn(0) = −1 in every sweep,
-theirs only after the last.
+Departures from the authors' code: in the V-step (:func:`modalhash.core.linalg.balanced_procrustes`) the rank test is
+relative, an ill-conditioned Z is factorised by an accurate SVD instead of its Gram matrix, and missing directions are
+drawn orthogonal to the others and to the mean. sgn(0) = −1 in every sweep, not only after the last one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regression, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
-"""Of the authors' code, for the first modality (image) and the second (text)."""
+"""Numbers of anchors in the authors' code, for the first modality (image) and the second (text)."""
 LATENT_RIDGE = 1e-3
-"""Of the U-step: keeps the first one solvable, negligible beside VᵀV = nI in all others."""
+"""Ridge of the U-step: it makes the first one solvable and is negligible next to VᵀV = nI in the others."""
 
 
+@dataclass(eq=False, repr=False)
 class BATCH(PairedHasher):
     r"""Asymmetric codes of pairs from labels and features, after Wang et al. (2020).
 
@@ -72,14 +72,6 @@ class BATCH(PairedHasher):
     max_iter : sweeps
     random_state : int, Generator or None
 
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : trace of the objective, one value per sweep
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -95,43 +87,31 @@ class BATCH(PairedHasher):
     Knowledge and Data Engineering, 2020. doi:10.1109/TKDE.2020.2974825
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": by_modality(number()),
+        "label_weight": number(),
+        "quantization": number(),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] = 0.05,
-        label_weight: float = 0.9,
-        quantization: float = 0.01,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] | None = None,
-        ridge: PerModality[float] = 0.01,
-        max_iter: int = 6,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.label_weight = label_weight
-        self.quantization = quantization
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] = 0.05
+    label_weight: float = 0.9
+    quantization: float = 0.01
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] | None = None
+    ridge: PerModality[float] = 0.01
+    max_iter: int = 6
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        weights = [check_number(eta, "feature_weight") for eta in self._by_modality("feature_weight", X).values()]
-        weights.append(check_number(self.label_weight, "label_weight"))
-        omega = check_number(self.quantization, "quantization")
-        ridge = {name: check_number(xi, "ridge") for name, xi in self._by_modality("ridge", X).items()}
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        weights = [*per_modality(self.feature_weight, X, "feature_weight").values(), self.label_weight]
+        omega, ridge = self.quantization, per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
         anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
@@ -143,31 +123,28 @@ class BATCH(PairedHasher):
 
         rng = np.random.default_rng([seed, 0])
         B = sign(rng.standard_normal((len(L), n_bits)))
-        V = rng.standard_normal((len(L), n_bits))  # not feasible before the first V-step
+        V = rng.standard_normal((len(L), n_bits))  # infeasible until the first V-step
         trace: list[float] = []
-        for sweep in range(max_iter):
-            U = update_U(V, targets)  # 1.
+        for sweep in range(self.max_iter):
+            U = update_U(V, targets)  # step 1
             drawn = reconstruction_pull(targets, U, weights)
-            V = balanced_procrustes(pull(B, G, omega) + drawn, rng)  # 2.
-            B = sign(pull(V, G, omega))  # 3.
+            V = balanced_procrustes(pull(B, G, omega) + drawn, rng)  # step 2
+            B = sign(pull(V, G, omega))  # step 3
             trace.append(constant + objective(V, B, U, G, drawn, omega, weights))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         functions = {name: np.ascontiguousarray(ridge_regression(F, B, ridge[name])) for name, F in phi.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
-    def _by_modality(self, parameter: str, X: dict[str, Matrix]) -> dict[str, Any]:
-        return per_modality(getattr(self, parameter), X, parameter)
-
 
 def update_U(V: Array, targets: list[Array]) -> list[Array]:
-    """U = (VᵀV + 1e-3 I)⁻¹ Vᵀ F for every target F."""
+    """Return U = (VᵀV + 1e-3 I)⁻¹ Vᵀ F for every target F."""
     factor = RidgeFactor(V.T @ V, LATENT_RIDGE)
     return [factor.solve(V.T @ F) for F in targets]
 
 
 def reconstruction_pull(targets: list[Array], U: list[Array], weights: list[float]) -> Array:
-    """Σ η F Uᵀ: where the reconstructions draw V."""
+    """Return Σ η F Uᵀ, the part of Z that comes from the reconstructions."""
     total = np.zeros((targets[0].shape[0], U[0].shape[0]))
     for F, u, eta in zip(targets, U, weights, strict=True):
         total += eta * (F @ u.T)
@@ -175,12 +152,12 @@ def reconstruction_pull(targets: list[Array], U: list[Array], weights: list[floa
 
 
 def pull(X: Array, G: Array, omega: float) -> Array:
-    """The pull rSX + ωX, with S = GGᵀ in two thin products: what B does to V and V to B."""
+    """Return rSX + ωX, with S = GGᵀ as two thin products for X = B in the V-step and X = V in the B-step."""
     return X.shape[1] * (G @ (G.T @ X)) + omega * X
 
 
 def objective(V: Array, B: Array, U: list[Array], G: Array, drawn: Array, omega: float, weights: list[float]) -> float:
-    """The objective for feasible V, less r²‖S‖² and Σ η‖F‖², which no step changes; ``drawn`` is Σ η F Uᵀ.
+    """Return the objective for feasible V without the constants r²‖S‖² and Σ η‖F‖²; ``drawn`` is Σ η F Uᵀ.
 
     By VᵀV = nI, ‖rS − VBᵀ‖² = r²‖S‖² − 2r⟨GᵀV, GᵀB⟩ + n²r and ‖F − VU‖² = ‖F‖² − 2⟨FUᵀ, V⟩ + n‖U‖².
     """

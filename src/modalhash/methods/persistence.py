@@ -1,8 +1,7 @@
-"""Fitted models on disk: ``config.json`` and ``model.safetensors``, versioned, no pickle.
+"""Fitted models on disk: ``config.json`` and ``model.safetensors``, versioned, without pickle.
 
-The configuration holds format, method, parameters and everything learned that is not an array; arrays are tensors
-named by their path, e.g. ``functions_/image``. The digest ties the two files together. A model is written beside its
-folder and moved there when whole: a save that fails leaves the old one.
+The configuration has the format, method, parameters, all learned values that are not arrays, and the digest of the
+tensors, which are named by their path, e.g. ``functions_/image``. Saving is atomic.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ FEATURE_MAPS = ("AnchorKernel", "Linear")
 
 
 class ModelFileError(ValueError):
-    """A folder is not a model that this version can read; the message says why."""
+    """A folder that this version cannot read as a model."""
 
 
 def save(model: CrossModalHasher, folder: str | Path) -> None:
-    """Write a fitted model; an existing model in the same folder is replaced.
+    """Write a fitted model, replacing one in the same folder.
 
-    The model is saved under the name of its method. A method outside the package is saved under its
-    ``module:Class``, which :func:`load` imports again if it is trusted.
+    The configuration names the method as in the registry, or as ``module:Class`` if it is outside the package.
     """
     from safetensors.numpy import save as to_bytes
 
     target = Path(folder)
-    _check_target(target)
+    if target.exists() and (not target.is_dir() or {entry.name for entry in target.iterdir()} - {CONFIG, TENSORS}):
+        raise FileExistsError(f"{target} exists and is not a model folder; give a new or empty folder")
     method = registry.name_of(type(model))
     if method.startswith("__main__:"):
         warnings.warn(
@@ -77,10 +76,10 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
     Parameters
     ----------
     folder : str or Path
-        The folder that holds the model.
+        Folder of the model.
     trust : bool
-        Import the class that the folder names as ``module:Class``: that runs the module's code. Methods of modalhash,
-        and those that an installed package registers under a name, need no trust.
+        Import a class that the folder names as ``module:Class``, which runs the module's code. Methods of modalhash and
+        methods that an installed package registers under a name need no trust.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
@@ -96,18 +95,18 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
     method = str(config["method"])
     if ":" in method and not trust:
         raise ModelFileError(
-            f"{folder} was written by the method {method!r}, which is none of modalhash's. If you trust it, pass "
+            f"{folder} was written by the method {method!r}, which is not part of modalhash. If you trust it, pass "
             "trust=True (on the command line --trust): its module is then imported, which runs its code"
         )
     try:
         tensors = (folder / TENSORS).read_bytes()
     except FileNotFoundError:
-        raise ModelFileError(f"{folder / TENSORS} is missing; the model was not copied whole") from None
+        raise ModelFileError(f"{folder / TENSORS} is missing; the model was not copied completely") from None
     digest = hashlib.sha256(tensors).hexdigest()
     if digest != config["sha256"]:
         raise ModelFileError(
             f"{folder / TENSORS} ({len(tensors)} bytes) is truncated or not the file {CONFIG} was written with: "
-            f"its SHA-256 starts with {digest[:12]}, expected {str(config['sha256'])[:12]}. Copy or save the model anew"
+            f"its SHA-256 starts with {digest[:12]}, expected {str(config['sha256'])[:12]}. Copy or save it again"
         )
     try:
         arrays = from_bytes(tensors)
@@ -120,22 +119,15 @@ def load(folder: str | Path, *, trust: bool = False) -> CrossModalHasher:
     return model
 
 
-def _check_target(target: Path) -> None:
-    if not target.exists():
-        return
-    if not target.is_dir() or {entry.name for entry in target.iterdir()} - {CONFIG, TENSORS}:
-        raise FileExistsError(f"{target} exists and is not a model folder; give a new or empty folder")
-
-
 def _parameters(model: CrossModalHasher) -> dict[str, Any]:
     parameters = dict(model.get_params(deep=False))
     if isinstance(parameters.get("random_state"), np.random.Generator):
-        parameters["random_state"] = None  # a generator's state has moved on: it could not be repeated
+        parameters["random_state"] = None  # its state has changed since the fit
     return {name: _plain(value, f"the parameter {name}") for name, value in parameters.items()}
 
 
 def _plain(value: Any, what: str) -> Any:
-    """Return the value for JSON, or raise an error that says what cannot be saved."""
+    """Return the value as JSON types; TypeError if it cannot be saved."""
     if isinstance(value, Mapping):
         _check_keys(value, what)
         return {key: _plain(entry, f"{what}[{key!r}]") for key, entry in value.items()}
@@ -156,8 +148,8 @@ def _check_keys(value: Mapping[Any, Any], what: str) -> None:
 
 
 def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
-    """Return JSON for ``value``, with arrays moved to ``arrays`` under their path."""
-    if is_dask(value):  # codes of a fit on a cluster; they are in this process
+    """Return ``value`` as JSON types, with arrays moved to ``arrays`` under their path."""
+    if is_dask(value):  # codes of a fit on a cluster, held in this process
         value = value.compute(scheduler="synchronous")
     if isinstance(value, np.ndarray):
         arrays[path] = value
@@ -174,7 +166,7 @@ def flatten(value: Any, path: str, arrays: dict[str, Array]) -> Any:
 
 
 def restore(value: dict[str, Any], path: str, arrays: dict[str, Array]) -> Any:
-    """Return what :func:`flatten` took apart."""
+    """Return the value from which :func:`flatten` made ``value`` and ``arrays``."""
     if "array" in value:
         return arrays[value["array"]]
     if "dict" in value:
@@ -191,7 +183,7 @@ def restore(value: dict[str, Any], path: str, arrays: dict[str, Array]) -> Any:
 
 
 def _feature_maps() -> dict[str, type[FeatureMap]]:
-    """Return the feature maps that a model file can name, by that name."""
+    """Return the classes of :data:`FEATURE_MAPS` by name."""
     from modalhash.core import features
 
     return {name: getattr(features, name) for name in FEATURE_MAPS}

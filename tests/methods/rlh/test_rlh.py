@@ -18,8 +18,17 @@ from modalhash.evaluation import mean_average_precision
 from modalhash.methods.base import TrainingItems
 from modalhash.methods.label_oracle import LabelOracle
 from modalhash.methods.rlh import codes, codes as own_codes
-from modalhash.methods.rlh.label_space import LabelSpace, Relevance, label_patterns, leading_directions
-from modalhash.methods.rlh.posteriors import Folds, fold_sums, out_of_fold, regress_labels, solve_folds
+from modalhash.methods.rlh.codes import Relevance
+from modalhash.methods.rlh.posteriors import (
+    Folds,
+    LabelSpace,
+    fold_sums,
+    label_patterns,
+    leading_directions,
+    out_of_fold,
+    regress_labels,
+    solve_folds,
+)
 from reference import rlh as reference
 
 

@@ -1,25 +1,28 @@
 r"""AMSH, step 1: latent representations V and codes B from labels.
 
-Eq. (10) of the paper over *rows with weights*: a row is an item (weight 1, the paper's algorithm) or a label pattern,
-a distinct label row that counts for all items that carry it (:mod:`.start` makes the rows). Step 1 sees nothing of an
-item but its labels, so both give the same algorithm; patterns only share what is equal from the start.
+Eq. (10) of the paper over *rows with weights*: a row is an item (weight 1, the paper's algorithm) or a label pattern, a
+distinct label row with the weight of all items that have it (:class:`Start` makes the rows). Step 1 depends on nothing
+but the labels of an item, so both give the same algorithm. Each row is scaled by the root s of its weight, which turns
+weighted sums over rows into plain ones.
 
-Modalities share nothing but V. The authors' code updates P of all modalities, then V of all, then B and E; finishing
-one modality before the next is equivalent and keeps its arrays in the processor's cache.
+A frequent pattern gets several rows, each for an equal share of its items and with its own start, because uncorrelated
+bits need enough rows. One row per pattern cost .03 to .10 of mAP at 16 to 128 bits on the twin of NUS-WIDE; with 32
+rows per bit, mAP was that of one row per item (16, 64 and 128 bits).
 
-Each row is scaled by the root s of its weight, which turns weighted sums over rows into plain ones.
+Modalities share only V. The authors' code updates P of all modalities, then V of all, then B and E; finishing one
+modality before the next is equivalent and keeps its arrays in the processor's cache.
 
 =====================  =======================  ==========================================================
 paper                  here                     is
 =====================  =======================  ==========================================================
 :math:`L`              ``L`` (rows, c)          labels, boolean
---                     ``s`` (rows,)            roots of the number of items behind each row; n = sᵀs
+--                     ``s`` (rows,)            roots of the number of items of each row; n = sᵀs
 :math:`1, \tilde L`    ``Ls`` (rows, 1 + c)     s, and s∘ labels with rows of length 1; CSR where sparse
 :math:`V`              ``Vs`` (rows, r)         s∘ latent representation, VsᵀVs = nI, sᵀVs = 0
 :math:`B`              ``Bs`` (rows, r)         s∘ codes, ±s
 :math:`P`              ``P`` (r, c)             label regression: L ≈ V P
 :math:`L + R\odot E`   ``Ts`` (rows, c)         s∘ labels with margins; neither R nor E exists as a matrix
-:math:`\tilde L V^T`   ``C`` (1 + c, r)         LsᵀVs: all that another modality needs to know of V; row 0 is 0
+:math:`\tilde L V^T`   ``C`` (1 + c, r)         LsᵀVs, all that other modalities use of V; row 0 is 0
 :math:`\tilde L B^T`   ``D`` (1 + c, r)         LsᵀBs; row 0 is the sum of the codes
 =====================  =======================  ==========================================================
 """
@@ -50,11 +53,14 @@ from modalhash.core.randomness import row_keys, stream
 from modalhash.core.typing import Array, Matrix
 
 SPARSE_BELOW = 0.15
-"""Share of ones among the labels below which sparse products are faster, at 24 classes and more so at more."""
+"""Fraction of ones in the labels below which sparse products are faster, at 24 classes or more."""
 ONE_THREAD_BELOW = 2**23
-"""Values of V below which several BLAS threads cost more than they bring, ten times more on a busy machine."""
+"""Number of values of V below which several BLAS threads are slower than one, up to ten times on a busy machine."""
 BLOCK = 1024
-"""Rows that go through an update together: what is made of them on the way stays in the processor's cache."""
+"""Rows per block of an update, whose intermediate results fit into the processor's cache."""
+PCA_SAMPLE = 1000
+"""Items from which the authors' code computes the principal directions of the initial V."""
+ROWS_PER_BIT = 32
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,10 @@ class View:
     Parameters
     ----------
     L : labels of each row
-    V : first latent representation of each row
-    w : number of items behind each row, one by default
-    row : row of each item, its own by default
-    order : of the items by content
+    V : initial latent representation of each row
+    w : number of items of each row, 1 by default
+    row : row of each item, one row per item by default
+    order : item ids in the order of content
     """
 
     def __init__(
@@ -107,13 +113,13 @@ class View:
         self.S2 = np.asarray(self.Ls.T @ labels)  # the only trace of S in the objective; row 0: sᵀLs
         self.lowest, self.highest = np.where(L, s, -np.inf), np.where(L, np.inf, 0.0)  # of Ts
         self.Vs, self.Bs = V * s, sign(V) * s
-        self.work = np.empty_like(self.Vs)  # arrays are reused: fresh memory costs more than what is written to it
-        self.feasible = False  # V is balanced and uncorrelated: from its first update on
+        self.work = np.empty_like(self.Vs)  # reused, because allocating it is slower than filling it
+        self.feasible = False  # V is balanced and uncorrelated after its first update
         self.P = np.zeros((V.shape[1], c))
         self.TV, self.misfit = self.Ts.T @ self.Vs, 0.0  # of the newest V and T: TsᵀVs and ‖Ts − Vs P‖²
         self.C, self.D = self.semantic_sum(self.Vs), self.semantic_sum(self.Bs)
 
-    # as the paper has them, one row as heavy as another
+    # as in the paper, without the scale of the rows
     V = property(lambda self: self.Vs / self.s[:, None])
     B = property(lambda self: sign(self.Bs))
     T = property(lambda self: self.Ts / self.s[:, None])
@@ -123,18 +129,18 @@ class View:
         return np.asarray(self.B.astype(np.int8)[self.row])
 
     def semantic_sum(self, X: Array) -> Array:
-        """LsᵀX: S X in the low-rank form, never S itself."""
+        """Return LsᵀX, the low-rank form of S X."""
         return np.asarray(self.Ls.T @ X)
 
 
 def step_1_threads(views: Iterable[View]) -> AbstractContextManager[Any]:
-    """Return a context in which BLAS has one thread, or all that this process may use where V is large."""
+    """Return a context in which BLAS uses one thread, or all threads of this process if V is large."""
     large = sum(view.Vs.size for view in views) >= ONE_THREAD_BELOW
     return threadpool_limits(parallel_threads() if large else 1, user_api="blas")
 
 
 def update_P(view: View) -> None:
-    """Eq. (12): VsᵀTs / n, for VsᵀVs = nI; the first V (PCA) is not feasible yet."""
+    """Apply Eq. (12), VsᵀTs / n for VsᵀVs = nI; the initial V of PCA is not feasible yet."""
     if view.feasible:
         view.P = view.TV.T / view.n
     else:
@@ -142,9 +148,9 @@ def update_P(view: View) -> None:
 
 
 def update_V(view: View, views: Iterable[View], weights: Weights) -> None:
-    """Theorem III.1: the exact minimiser over V of one modality, that of the others fixed.
+    """Apply Theorem III.1, the exact minimiser over V of one modality with the others fixed.
 
-    The mean of Z is subtracted by the column s of Ls.
+    The column s of Ls subtracts the mean of Z.
     """
     r = view.Vs.shape[1]
     semantic = weights.intra * r * view.D
@@ -172,7 +178,7 @@ def update_V(view: View, views: Iterable[View], weights: Weights) -> None:
 
 
 def update_B(view: View, weights: Weights) -> None:
-    """Eq. (18). sgn(0) = −1 as the paper has it; the authors' sign() lets 0 through."""
+    """Apply Eq. (18) with sgn(0) = −1 as in the paper; in the authors' code, sgn(0) = 0."""
     r = view.Vs.shape[1]
     semantic = weights.intra * r * view.C
     view.D = np.zeros_like(view.C)
@@ -185,7 +191,7 @@ def update_B(view: View, weights: Weights) -> None:
 
 
 def update_E(view: View, weights: Weights) -> None:
-    """Eq. (21) put into T = L + R∘E: the margins are a clip, max(1, PV) at label 1 and min(0, PV) at 0."""
+    """Apply Eq. (21) to T = L + R∘E, a clip: max(1, PV) at label 1 and min(0, PV) at 0."""
     view.TV, view.misfit = np.zeros(view.P.T.shape), 0.0
     for rows, _ in view.blocks:
         H, Ts = view.Vs[rows] @ view.P, view.Ts[rows]
@@ -196,14 +202,14 @@ def update_E(view: View, weights: Weights) -> None:
 
 
 def add(Z: Array, weight: float, X: Array) -> None:
-    """Add weight X to Z, with no array between where the weight is 1."""
+    """Add weight · X to Z, without a temporary array if the weight is 1."""
     Z += X if weight == 1 else weight * X
 
 
 def objective(views: Sequence[View], weights: Weights) -> float:
-    """Eq. (10) over unordered pairs of modalities, for feasible V, from r × r and c × c sums.
+    """Return Eq. (10) over unordered pairs of modalities, for feasible V, from r × r and c × c sums.
 
-    ‖B Vᵀ − rS‖² = n²r − 2r⟨D, C⟩ + r²‖LtᵀWLt‖² because VᵀWV = nI; likewise between modalities and ‖B − V‖².
+    ‖B Vᵀ − rS‖² = n²r − 2r⟨D, C⟩ + r²‖LtᵀWLt‖² because VᵀWV = nI, and similarly between modalities and for ‖B − V‖².
     """
     total = 0.0
     for view in views:
@@ -220,21 +226,8 @@ def objective(views: Sequence[View], weights: Weights) -> float:
     return total
 
 
-# -- AMSH, step 1: the rows of V, and what V starts from.
-#
-# :class:`Start` holds what does not depend on the code length. Items that share their labels can share a row, but not
-# all of them: a frequent pattern gets several rows, each for an equal share of its items and with its own start. One
-# row per pattern leaves too few rows to carry uncorrelated bits where a few patterns hold most items: on the twin of
-# NUS-WIDE it cost .03 to .10 of mAP at 16 to 128 bits. With 32 rows per bit nothing was lost against one row per item
-# (16, 64 and 128 bits).
-
-PCA_SAMPLE = 1000
-"""Items from which the authors' code takes the principal directions for the initial V."""
-ROWS_PER_BIT = 32
-
-
 def label_patterns(L: Array) -> tuple[Array, Array, Array]:
-    """Distinct label rows, which of them each item carries, and how many items carry each."""
+    """Return the distinct label rows, the pattern of each item, and the number of items of each pattern."""
     packed = np.packbits(L, axis=1)  # np.unique(axis=0) on the rows themselves is slow
     words = np.zeros((L.shape[0], -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
     words[:, : packed.shape[1]] = packed
@@ -246,20 +239,20 @@ def label_patterns(L: Array) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Start:
-    """What step 1 begins with for one modality, at any code length."""
+    """Initial state of step 1 for one modality, for any code length."""
 
     labels: Array
     patterns: Array  # distinct label rows
-    member: Array  # which of them each item carries
-    counts: Array  # how many items carry each
+    member: Array  # pattern of each item
+    counts: Array  # number of items of each pattern
     keys: Array
-    order: Array  # of the items by content, so that shuffled items get the same codes
-    projected: Array | None  # Φ W of the authors' PCA start, directions in their order; None: random start
+    order: Array  # item ids in the order of content, so that shuffled items get the same codes
+    projected: Array | None  # Φ W of the authors' PCA start; None for a random start
     seed: int
 
     @classmethod
     def of(cls, X: Matrix, labels: Array, phi: FeatureRows | None, n_bits: int, seed: int) -> Start:
-        """``n_bits`` is the length of the longest codes; ``phi`` is given if V starts from the features."""
+        """Prepare codes of up to ``n_bits``; V starts from ``phi`` if given."""
         keys = row_keys(X, seed) ^ row_keys(labels, seed)
         order = np.argsort(keys, kind="stable")
         projected = None
@@ -269,17 +262,17 @@ class Start:
         return cls(labels, *label_patterns(labels), keys, order, projected, seed)
 
     def copies(self, n_bits: int) -> Array:
-        """Rows of each pattern."""
-        share = max(1.0, len(self.labels) / (ROWS_PER_BIT * n_bits))  # items of one row, at most
+        """Return the number of rows of each pattern."""
+        share = max(1.0, len(self.labels) / (ROWS_PER_BIT * n_bits))  # largest number of items per row
         return np.ceil(self.counts / share).astype(np.int64)
 
     def worth_sharing(self, n_bits: int) -> bool:
-        """Whether rows shared by items are far fewer than items; with few patterns only where items are very many."""
+        """Return whether there are far fewer shared rows than items, and enough patterns or very many items."""
         rows, items = int(self.copies(n_bits).sum()), len(self.labels)
         return 16 * rows <= items or (2 * rows < items and len(self.patterns) >= 4 * n_bits)
 
     def view(self, n_bits: int, *, shared: bool) -> View:
-        """Return the state of step 1 before the first iteration; items have a row each, or share rows."""
+        """Return the state before the first iteration, with one row per item or shared rows."""
         rng = stream(self.seed, self.keys)
         if not shared:
             row = np.empty_like(self.order)
@@ -292,7 +285,7 @@ class Start:
         return View(np.repeat(self.patterns, copies, axis=0), V, rng, weights, row, self.order)
 
     def _spread(self, copies: Array) -> Array:
-        """The row of every item: a pattern's items take its rows in turn, in the order of their content."""
+        """Return the row of every item; the items of a pattern take its rows in turn, in the order of content."""
         items = self.order[np.argsort(self.member[self.order], kind="stable")]  # pattern by pattern
         pattern = self.member[items]
         number = np.arange(len(items)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
@@ -301,14 +294,14 @@ class Start:
         return row
 
     def _items(self, n_bits: int, rng: np.random.Generator) -> Array:
-        if self.projected is None:  # the paper; made feasible at once
+        if self.projected is None:  # the paper's start, made feasible
             return balanced_procrustes(rng.standard_normal((len(self.labels), n_bits)), rng)
         V = self.projected[self.order, :n_bits].astype(np.float64)
-        missing = n_bits - V.shape[1]  # more bits than directions: the rest starts as noise
+        missing = n_bits - V.shape[1]  # bits beyond the number of directions start as noise
         return np.hstack([V, V.std() * rng.standard_normal((len(V), missing))]) if missing else V
 
     def _means(self, n_bits: int, row: Array, weights: Array, rng: np.random.Generator) -> Array:
-        """Mean V of the items of each row; a random start is drawn as such means are distributed."""
+        """Return the mean V of the items of each row; a random start is drawn from the distribution of such means."""
         if self.projected is None:
             V = rng.standard_normal((len(weights), n_bits)) / np.sqrt(weights)[:, None]
             V -= weights @ V / weights.sum()

@@ -1,28 +1,27 @@
 r"""AMSH: Adaptive Marginalized Semantic Hashing (Luo et al., IEEE TMM 2023).
 
-Two steps. The first makes, from labels alone, balanced and uncorrelated codes for every modality such
-that items that share labels get close codes, within and between modalities; no item of one modality has
-to be known to belong to an item of another. The second learns, per modality, functions from features to
-these codes. Both regressions may overshoot their targets in the right direction: the adaptive margins.
+Step 1 learns, from labels alone, balanced and uncorrelated codes for every modality, such that items that share labels
+get close codes within and between modalities. Items of different modalities need not be paired. Step 2 learns, for each
+modality, functions from features to these codes. Adaptive margins let both regressions overshoot their targets in the
+right direction.
 
-==================  ====================================  =========================================
-paper               here                                  where
-==================  ====================================  =========================================
+==================  ===============================================  =========================================
+paper               here                                             where
+==================  ===============================================  =========================================
 :math:`r`           ``n_bits``
-:math:`\eta`        ``quantization``                      Eq. (10), ‖B − V‖²
-:math:`\lambda`     ``intra``                             Eq. (10), ‖BᵀV − rS‖² within a modality
-:math:`\beta`       ``inter``                             Eq. (10), ‖VᵀV − rS‖² between modalities
-:math:`V, B, P, E`  :mod:`._amsh_codes`                   step 1, Eqs. (10)-(21)
-:math:`F, M`        :mod:`._amsh_functions`               step 2, Eqs. (25)-(27)
-:math:`\phi`        :class:`modalhash.core.features.AnchorKernel`  Eq. (24)
-==================  ====================================  =========================================
+:math:`\eta`        ``quantization``                                 Eq. (10), ‖B − V‖²
+:math:`\lambda`     ``intra``                                        Eq. (10), ‖BᵀV − rS‖² within a modality
+:math:`\beta`       ``inter``                                        Eq. (10), ‖VᵀV − rS‖² between modalities
+:math:`V, B, P, E`  :mod:`.codes`                                    step 1, Eqs. (10)-(21)
+:math:`F, M`        :mod:`.functions`                                step 2, Eqs. (25)-(27)
+:math:`\phi`        :class:`modalhash.core.features.AnchorKernel`    Eq. (24)
+==================  ===============================================  =========================================
 
-Where paper and authors' code differ: the kernel takes squared distances and step 2 a ridge as in the code
-(``kernel="rbf-unsquared"``, ``ridge=0`` as printed); V starts at random as in the paper (``init="pca"`` as
-in the code: the same mAP on IAPR TC-12, up to .03 less on Wiki). Fixed for the better in both: completion
-and rank test of Theorem III.1 (see :func:`modalhash.core.linalg.balanced_procrustes`).
-The sum over i ≠ j of Eq. (10) is over unordered pairs, for which the printed updates are exact;
-``cross_pairs="ordered"`` counts each pair twice.
+Where the paper and the authors' code differ, the kernel has squared distances and step 2 a ridge, as in the code
+(``kernel="rbf-unsquared"`` and ``ridge=0`` are as printed), and V starts at random, as in the paper (``init="pca"``, as
+in the code, has the same mAP on IAPR TC-12 and up to .03 less on Wiki). The completion and the rank test of Theorem
+III.1 are improved over both, see :func:`modalhash.core.linalg.balanced_procrustes`. The sum over i ≠ j of Eq. (10) is
+over unordered pairs, for which the printed updates are exact; ``cross_pairs="ordered"`` counts each pair twice.
 """
 
 from __future__ import annotations
@@ -58,19 +57,22 @@ from modalhash.methods.amsh.codes import (
 from modalhash.methods.amsh.functions import HashFunctions, sample_rows
 from modalhash.methods.base import CrossModalHasher, Training
 
-# -- AMSH: kernel features of each modality, within a limit of memory.
+PAPER_WEIGHT, PAPER_ITEMS = 1e-3, 15_000
+"""λ and β of the paper, and the approximate size of its smallest data set."""
+PAPER_STEPS, ACCELERATED_STEPS = 15, 4
+"""Iterations of step 2 in the paper, and accelerated iterations that reach its objective within .6 % on all data."""
 
 
 class KernelFeatures:
-    """Φ of each modality, computed when it is asked for, and (ΦᵀΦ + ρI)⁻¹.
+    """Φ of each modality, computed on access, and (ΦᵀΦ + ρI)⁻¹.
 
     Parameters
     ----------
     X : features by modality
-    maps : feature maps by modality, not yet fitted
+    maps : unfitted feature maps by modality
     memory_limit : bytes for features held in memory, or None
-    keep : hold the features of all modalities, which share the limit, because they are asked for again: where V starts
-        from them, and for the other code lengths of ``fit_path``
+    keep : hold the features of all modalities, which then share the limit, for a start of V from them or for several
+        code lengths
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class KernelFeatures:
         return phi
 
     def __call__(self, name: str, ridge: float) -> tuple[FeatureRows, Callable[[], Array]]:
-        """Return Φ, and a function that waits for (ΦᵀΦ + ρI)⁻¹, which a worker computes."""
+        """Return Φ, and a function that waits for (ΦᵀΦ + ρI)⁻¹, computed by a worker thread."""
         phi = self[name]
         if name in self._inverses:
             return phi, self._inverses[name]
@@ -104,15 +106,9 @@ def _inverse(gram: Array, ridge: float) -> Array:
     return RidgeFactor(gram, ridge).inverse()
 
 
-PAPER_WEIGHT, PAPER_ITEMS = 1e-3, 15_000
-"""λ and β of the paper, and about the fewest items it was tried on."""
-PAPER_STEPS, ACCELERATED_STEPS = 15, 4
-"""Iterations of step 2: the paper's, and how many accelerated ones go as low (within .6 %) on all data tried."""
-
-
 @dataclass(eq=False, repr=False)
 class AMSH(CrossModalHasher):
-    r"""Codes for modalities that need no pairing, after Luo et al. (2023).
+    r"""Adaptive Marginalized Semantic Hashing for unpaired modalities, after Luo et al. (2023).
 
     Step 1 minimises Eq. (10),
 
@@ -126,40 +122,36 @@ class AMSH(CrossModalHasher):
     ----------
     n_bits : length of the codes, below the number of items of every modality
     quantization : η, how closely codes follow the latent representation
-    intra : λ, similarity by labels within a modality; 0 is the ablation AMSH-s. The weights do not
-        scale with the number of items, so "auto" is the paper's 1e-3 from 15,000 items (its smallest data
-        set) up and grows as 15,000 / n below, n being the smallest modality
-    inter : β, similarity by labels between modalities, "auto" likewise; 0 is AMSH-t, which leaves
-        modalities unaligned
-    margins : True; False is AMSH-m; "labels" or "bits" keeps only those of step 1 or of step 2
-    kernel : "rbf", "rbf-unsquared" (as the paper prints it), None (AMSH-k), another name in
+    intra : λ, similarity by labels within a modality; 0 is the ablation AMSH-s. The weights do not scale with the
+        number n of items of the smallest modality, so "auto" is the paper's 1e-3 from 15,000 items on, the size of its
+        smallest data set, and 1e-3 · 15,000 / n below
+    inter : β, similarity by labels between modalities, or "auto" as for ``intra``; 0 is AMSH-t, which leaves modalities
+        unaligned
+    margins : True; False is AMSH-m; "labels" or "bits" keeps only those of step 1 or step 2
+    kernel : "rbf", "rbf-unsquared" (as printed in the paper), None (AMSH-k), another name in
         :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks held-out items; or a dict
         by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
-    ridge : ρ of step 2; 0.01 in the authors' code, none in the paper; or a dict by modality
-    init : "random" start of V (the paper), or "pca" of the kernel features (the authors' code)
-    solver : "samples" (a row of V per item, the paper), "patterns" (items that share their labels share rows,
-        far fewer) or "auto": patterns where they are at least ``4 * n_bits`` and their rows fewer than half the
-        items, or their rows fewer than a sixteenth of the items, in every modality. ``solver_`` says which it was
-    accelerated : steps of step 2 that go as far as pays; False is the paper's plain alternation
+    ridge : ρ of step 2; 0.01 in the authors' code, absent in the paper; or a dict by modality
+    init : "random" start of V (paper), or "pca" of the kernel features (authors' code)
+    solver : "samples" (paper: one row of V per item), "patterns" (items with the same labels share rows) or "auto",
+        which is patterns if, in every modality, there are at least ``4 * n_bits`` of them with fewer rows than half the
+        items, or fewer rows than a sixteenth of the items
+    accelerated : longer steps in step 2; False is the paper's plain alternation
     code_iter : iterations of step 1
-    function_iter : iterations of step 2; None for the paper's 15 plain ones, or 4 accelerated ones, which go as low
-    tol : stop a step when its objective falls by less than this share; 0 never stops early
+    function_iter : iterations of step 2; None for 15 plain ones (paper) or 4 accelerated ones, which go as low
+    tol : stop a step when its objective falls by less than this fraction; 0 never stops early
     cross_pairs : "unordered" or "ordered"
-    precision : "float32" or "float64", of the heavy products in step 2; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
-        fit is computed anew in every iteration. None for no limit. On a Dask cluster it holds for each worker
+    precision : "float32" or "float64", of the large products in step 2; sums are float64 in both
+    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit, on each worker of a Dask
+        cluster; the rest is recomputed in every iteration. None for no limit
     unlabelled : "error" or "allow", for items without any label
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
     objective_ : ``{"codes": trace of Eq. (10), "functions": {modality: trace of Eq. (25)}}``
-    n_iter_ : iterations done, keyed like ``objective_``
     solver_ : "samples" or "patterns"
-    maps_, functions_ : feature map and F, by modality
-    classes_, n_features_in_ : label columns; features by modality
 
     Examples
     --------
@@ -257,7 +249,7 @@ class AMSH(CrossModalHasher):
         }
 
     def _initialise(self, data: Training) -> tuple[KernelFeatures, list[View]]:
-        """Return the kernel features, not yet computed, and V and B of each modality; P and E are 0."""
+        """Return the kernel features, computed on access, and the state of each modality with P = 0 and E = 0."""
         assert data.Y is not None
         seed, longest = data.once("start", lambda: (root_seed(self.random_state), data.n_bits))
         options: dict[str, Any] = {"kernel": self.kernel, "n_anchors": self.n_anchors, "dtype": self.precision}
@@ -273,18 +265,18 @@ class AMSH(CrossModalHasher):
         return features, [start.view(data.n_bits, shared=shared) for start in starts]
 
     def _step_2(self, order: Array) -> dict[str, Any]:
-        """Return the options of step 2; its sample is spread over the items in an order of content."""
+        """Return the options of step 2, with a sample that is evenly spaced in the order of content."""
         sample = order[sample_rows(len(order))]
         return {"margins": self.margins in (True, "bits"), "accelerated": self.accelerated, "sample": sample}
 
     def _n_steps(self) -> int:
-        """Return the iterations of step 2; without margins it is a ridge regression, which one solves."""
+        """Return the number of iterations of step 2; without margins, one solves the ridge regression."""
         if self.margins not in (True, "bits"):
             return 1
         return self.function_iter or (ACCELERATED_STEPS if self.accelerated else PAPER_STEPS)
 
     def _weights(self, data: Training) -> Weights:
-        """Return η, λ and β; "auto" is the paper's value, and more for fewer items than it was tried on."""
+        """Return η, λ and β; "auto" is the paper's value, scaled up for smaller data sets."""
         automatic = PAPER_WEIGHT * max(1.0, PAPER_ITEMS / min(X.shape[0] for X in data.X.values()))
         intra, inter = (automatic if value == "auto" else float(value) for value in (self.intra, self.inter))
         return Weights(

@@ -4,29 +4,27 @@ Eq. (25) with the ridge ρ of the authors' code, for one modality:
 
 .. math:: \min_{F,\,M\ge 0}\ \lVert B + B\circ M - \Phi F\rVert^2 + \rho\lVert F\rVert^2
 
-The best M turns the first term into :math:`\sum\max(0, 1 - B\circ\Phi F)^2`: r linear SVMs with squared
-hinge loss over one constant Gram matrix. Alternating Eq. (26) for F and Eq. (27) for M is then
+The best M turns the first term into :math:`\sum\max(0, 1 - B\circ\Phi F)^2`: r linear SVMs with squared hinge loss
+over one constant Gram matrix. Alternating Eq. (26) for F and Eq. (27) for M is then exactly
 
 .. math:: F \leftarrow F + (\Phi^T\Phi + \rho I)^{-1}(\Phi^T R - \rho F),\qquad R = B\circ\max(0, 1 - B\circ\Phi F)
 
-exactly (put M into Eq. (26) and subtract F = G⁻¹GF). This form needs one pass over the data per iteration,
-no M, and repairs the rounding of float32 blocks: its fixed point does not depend on the factor's accuracy.
+(put M into Eq. (26) and subtract F = G⁻¹GF). This form needs one pass over the data per iteration and no M, and its
+fixed point does not depend on the accuracy of the factor, so that the rounding of float32 blocks does not accumulate.
 
-The step is short: it counts all items, though about half of them soon satisfy the margin of a bit and no longer matter
-to it. An accelerated iteration goes as far as pays, along this step p and along the last one d of the bit: to the
-lowest point of the plane that they span,
+This step is short, because it counts all items although about half of them soon satisfy the margin of a bit. An
+accelerated iteration goes to the lowest point of the plane of this step p and the last step d of the bit,
 
 .. math:: \min_{a,c}\ {-2}\,(ap + cd)^Tg + \tfrac n{|s|}\bigl(h_s(F + ap + cd) - h_s(F) - (ap + cd)^T\nabla h_s(F)\bigr)
           + \rho\lVert ap + cd\rVert^2
 
-where g = ΦᵀR − ρF is half the negative gradient over all items, and h_s the squared hinge of a sample s of a thousand.
-Only how the gradient changes on the way is taken from the sample; what it is at F is exact, so the iterations end where
-those over all items end. A few Newton steps find a and c of each bit without a pass over the data, and four iterations
-go as low as fifteen plain ones. This is a subspace method, as nonlinear conjugate gradients are. A bit whose objective
-would rise goes back and takes the plain step, which cannot rise.
+where g = ΦᵀR − ρF is half the negative gradient over all items, and h_s the squared hinge of a sample s of a thousand
+items. The sample only gives the change of the gradient along the way; the gradient at F is exact, so the fixed point is
+that of all items. A few Newton steps find a and c of each bit without a pass over the data, and four iterations go as
+low as fifteen plain ones. This is a subspace method, like nonlinear conjugate gradients. A bit whose objective would
+increase is reset and takes the plain step, which cannot increase it.
 
-Bits know nothing of each other here. Codes of several lengths for the same items are learned together: each pass over
-the data serves the bits of all of them.
+Bits are independent here, so codes of several lengths for the same items can share each pass over the data.
 
 =============  ================  ==============================================
 paper          here              is
@@ -52,30 +50,30 @@ from modalhash.core.linalg import has_converged
 from modalhash.core.typing import Array
 
 STRIP_BYTES = 2**21
-"""Features worked on at once: from ΦF to ΦᵀR they stay in the cache."""
+"""Bytes of features per strip, which stay in the cache from ΦF to ΦᵀR."""
 SAMPLE = 1024
-"""Items on which an iteration finds how far to go; with half as many, iterations reach a few thousandths less."""
+"""Items from which an iteration finds its step length; with half of them, it reaches a few thousandths less."""
 NEWTON_STEPS = 3
 PARALLEL = 1e-4
-"""Squared sine of the angle between two steps below which they span no plane worth the name."""
+"""Squared sine of the angle between two steps below which they are treated as parallel."""
 
 
 class HashFunctions:
-    """The hash functions F of one modality while they are learned.
+    """The hash functions F of one modality during their optimisation.
 
     Parameters
     ----------
     phi : Φ, in blocks
-    B : (n, r) codes, ±1; 0 for an item that has no target
+    B : (n, r) codes, ±1; 0 for an item without a target
     ridge : ρ
     margins : False is AMSH-m, where M = 0 and one plain step solves the ridge regression
-    accelerated : go as far along each step as pays
-    sample : rows on which accelerated steps find how far to go, by default :func:`sample_rows`
+    accelerated : take longer steps
+    sample : rows from which accelerated steps find their length, by default :func:`sample_rows`
 
     Attributes
     ----------
-    F : (d, r), at first 0
-    trace : the objective after each iteration; it never rises, and its last value belongs to F
+    F : (d, r), initially 0; the functions with the lowest objective of each bit
+    trace : the objective after each iteration; it never increases, and the last value is that of F
     """
 
     def __init__(
@@ -100,11 +98,10 @@ class HashFunctions:
 
     @property
     def F(self) -> Array:
-        """The functions with the lowest objective so far, of each bit."""
         return self._at.F
 
     def update_F(self, inverse: Array) -> None:
-        """Take the step of Eq. (26), or a longer one, with the best M put in; ``inverse`` is (ΦᵀΦ + ρI)⁻¹."""
+        """Take the step of Eq. (26), or a longer one, for the best M; ``inverse`` is (ΦᵀΦ + ρI)⁻¹."""
         step = product(inverse, self._at.gradient)
         if self._sample is None:
             self._next = self._at.F + step, self._at.Z
@@ -112,9 +109,9 @@ class HashFunctions:
             self._next = self._sample.lowest(self._at, step, self._last)
 
     def update_M(self, *, final: bool = False) -> None:
-        """Find the best M of Eq. (27), the gradient it leaves and the objective, in one pass over the data.
+        """Compute the gradient and the objective for the best M of Eq. (27), in one pass over the data.
 
-        A bit whose objective rose goes back to where it was. After the ``final`` iteration no gradient is needed.
+        A bit whose objective increased is reset. The ``final`` iteration computes no gradient.
         """
         F, Z = self._next
         gradient, values = hinge_pass(self._phi, self._B, F, margins=self._margins, gradient=not final)
@@ -126,9 +123,9 @@ class HashFunctions:
         self.trace.append(float(lowest.values.sum()))
 
     def has_converged(self, tol: float) -> bool:
-        """Return whether the last iteration lowered the objective by at most a share ``tol``; never if that is 0.
+        """Return whether the last iteration lowered the objective by at most a fraction ``tol`` > 0.
 
-        While a bit has just gone back, its plain step may still lower the objective.
+        Return False after a reset, because the plain step may still lower the objective.
         """
         return tol > 0 and not self._went_back and has_converged(self.trace, tol)
 
@@ -143,7 +140,7 @@ def learn_functions(
     report: Callable[[int, int, float], None] = lambda step, total, objective: None,
     **options: Any,
 ) -> HashFunctions:
-    """Algorithm 1, lines 9-12, for methods that share this step; ``options`` are those of :class:`HashFunctions`."""
+    """Run lines 9-12 of Algorithm 1 for other methods; ``options`` are those of :class:`HashFunctions`."""
     functions = HashFunctions(phi, B, **options)
     max_iter = max_iter if options.get("margins", True) else 1
     for step in range(1, max_iter + 1):
@@ -158,16 +155,16 @@ def learn_functions(
 def hinge_pass(
     phi: FeatureRows, B: Array, F: Array, *, margins: bool = True, first: bool = False, gradient: bool = True
 ) -> tuple[Array, Array]:
-    """One pass over the data: Φᵀ R, and ‖R‖² of each bit, at F. ``first``: F is zero, so R = B."""
+    """Return ΦᵀR, and ‖R‖² of each bit, at F; ``first`` if F is zero, so that R = B."""
     work = partial(hinge_terms, margins=margins, first=first, gradient=gradient)
     total, values = phi.total(work, per_item=(B,), shared=(F.astype(phi.dtype),))
     return total, values
 
 
 def hinge_terms(block: Array, B: Array, F: Array, *, margins: bool, first: bool, gradient: bool) -> tuple[Array, Array]:
-    """φᵀR and ‖R‖² of each bit for one block φ, its codes B and the functions F, strip by strip."""
+    """Return φᵀR, and ‖R‖² of each bit, of one block φ with codes B, computed strip by strip."""
     dtype = F.dtype
-    zeros = np.zeros(F.shape[1], dtype=dtype)  # a row: numpy's maximum with a single number is not vectorised
+    zeros = np.zeros(F.shape[1], dtype=dtype)  # a row, because numpy's maximum with a scalar is not vectorised
     size = max(1, STRIP_BYTES // (block.shape[1] * dtype.itemsize))
     total, values = np.zeros(F.shape, dtype=dtype), np.zeros(F.shape[1])
     for strip in row_slices(len(block), size):
@@ -180,7 +177,7 @@ def hinge_terms(block: Array, B: Array, F: Array, *, margins: bool, first: bool,
             R *= target
             np.subtract(1, R, out=R)
             if margins:
-                np.maximum(R, zeros, out=R)  # B∘M takes what exceeds the code: Eq. (27)
+                np.maximum(R, zeros, out=R)  # Eq. (27)
             values += _squares(R)
             R *= target
         if gradient:
@@ -193,7 +190,7 @@ def _squares(X: Array) -> Array:
 
 
 def _check(values: Array, start: int) -> None:
-    """Raise where a plain step left the objective at F = 0 behind: then the factor is no majoriser."""
+    """Raise if a plain step exceeded the objective at F = 0, because the factor is then not a majoriser."""
     if not np.all(values <= 2 * start):
         raise ValueError(
             "the hash functions diverge: features are nearly dependent and the ridge is too small for their "
@@ -203,7 +200,7 @@ def _check(values: Array, start: int) -> None:
 
 @dataclass(frozen=True)
 class _Point:
-    """Functions, the negative gradient there, the objective of each bit, and ΦF of the sample."""
+    """Functions, their negative gradient, the objective of each bit, and ΦF of the sample."""
 
     F: Array
     gradient: Array
@@ -211,8 +208,8 @@ class _Point:
     Z: Array
 
     def unless_above(self, last: _Point) -> _Point:
-        """Return this point, with the last one in the bits that were lower there."""
-        above = ~(self.values <= last.values)  # what is not a number is above too
+        """Return this point, with the bits of the last point that were lower."""
+        above = ~(self.values <= last.values)  # NaN counts as above
         if not above.any():
             return self
         pairs = ((last.F, self.F), (last.gradient, self.gradient), (last.values, self.values), (last.Z, self.Z))
@@ -220,24 +217,24 @@ class _Point:
 
 
 def sample_rows(n: int) -> Array:
-    """Return :data:`SAMPLE` of ``n`` rows, evenly spaced; all of them where there are no more."""
+    """Return up to :data:`SAMPLE` of ``n`` rows, evenly spaced."""
     count = min(n, SAMPLE)
     return np.arange(count) * n // count
 
 
 class _Sample:
-    """A few items, which tell how the gradient of each bit changes on the way from a point."""
+    """A sample of items, which estimates how the gradient of each bit changes along a step."""
 
     def __init__(self, phi: FeatureRows, B: Array, rows: Array, ridge: float) -> None:
         self._features, self.B = phi.take(rows), B[rows].astype(phi.dtype)
-        counted, all_of_them = (int(codes.any(axis=1).sum()) for codes in (self.B, B))  # items that have targets
+        counted, all_of_them = (int(codes.any(axis=1).sum()) for codes in (self.B, B))  # items with targets
         self._weight = all_of_them / max(1, counted)
         self._ridge = ridge
 
     def lowest(self, at: _Point, p: Array, last: _Point | None) -> tuple[Array, Array]:
-        """Return the lowest point of each bit in the plane of p and its last step, and ΦF of the sample there.
+        """Return the lowest point of each bit in the plane of p and the last step, and ΦF of the sample there.
 
-        A bit that went back has no last step: it takes p as it is.
+        A bit that was reset takes the step p.
         """
         d, Zd = (np.zeros_like(p), np.zeros_like(self.B)) if last is None else (at.F - last.F, at.Z - last.Z)
         went_back = False if last is None else ~d.any(axis=0)

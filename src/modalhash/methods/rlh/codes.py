@@ -1,15 +1,15 @@
-r"""RLH, step 1: functions of the label space that tell best whether two items share a label.
+r"""RLH, steps 1 and 3: code functions of the label space that predict whether two items share a label.
 
 A *source* is a set of vectors of the label space with known labels: the label patterns, and the posteriors of each
-modality. All sources have one code, :math:`\operatorname{sgn}(A^Ts + b)`, smoothed while it is learned to
+modality. **Step 1** learns one code for all sources, :math:`\operatorname{sgn}(A^Ts + b)`, smoothed to
 :math:`u = \tanh(\alpha(A^Ts + b))`. For a pair of items of two sources
 
 .. math:: P(R_{ij} = 1) = \sigma(\gamma\,u_i^Tu_j/r + \delta), \qquad R_{ij} = [\,i\text{ and }j\text{ share a label}\,]
 
-with γ and δ of their own for every two sources. A share g of R is graded: for items that share a label R is
-:math:`1 - g + g\,|i\cap j|/|i\cup j|`, so that items which share one of several labels do not end up with one code.
-Adam minimises the mean negative log-likelihood over batches of drawn items, all against all. The error
-:math:`E = \sigma(\cdot) - R` of a batch of B × B pairs gives
+with separate γ and δ for every two sources. A fraction g of R is graded: for items that share a label, R is
+:math:`1 - g + g\,|i\cap j|/|i\cup j|`, so that items that share one of several labels get different codes. Adam
+minimises the mean negative log-likelihood over all pairs of a drawn batch. The error :math:`E = \sigma(\cdot) - R` of a
+batch of B × B pairs gives
 
 .. math:: \partial_{u_i} = \frac{\gamma}{rB^2}\sum_j E_{ij}u_j,\quad
           \partial_\gamma = \frac1{B^2}\sum E\circ\Theta,\quad \partial_\delta = \frac1{B^2}\sum E,\quad
@@ -27,45 +27,111 @@ symbol              here                            is
 :math:`R`           ``target`` (B, B)               2R − 1
 ==================  ==============================  ============================================================
 
-What is drawn depends on the seed and on the items, not on their order, because the rows of a source have an order of
-their own.
+**Step 3** starts from :math:`A_m = A, b_m = b` and adapts the functions of each modality m to its out-of-fold
+posteriors :math:`\hat s`, which are shorter and noisier than label vectors. Learned codes
+:math:`B_l = \operatorname{sgn}(A^T\tilde l + b)` stay fixed. With :math:`u = \tanh(\alpha(A_m^T\hat s + b_m))`, Adam
+minimises
+
+.. math:: -\log P(R_{ij};\ \gamma\,u_i^Tu_j/r + \delta)\ \text{over pairs of two modalities}
+          \ +\ \sum_m -\log P(R_{il};\ \gamma_m u_i^TB_l/r + \delta_m)\ \text{over items and labels}
+
+The draws depend on the seed and the items, but not on the order of the items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from modalhash.core.typing import Array
-from modalhash.methods.rlh.label_space import Relevance
 
 FIRST_GAIN, FIRST_OFFSET = 4.0, -1.0
 LAST_RATE = 0.1
-"""Share of the learning rate that is left at the last step."""
+"""Learning rate at the last step, as a fraction of that at the first."""
 TRACE_EVERY, TRACE_BATCH, TRACE_BATCHES = 20, 64, 4
 LABELS = -1
-"""The number of the label patterns among the sources; modalities count from 0."""
+"""Number of the label patterns among the sources; modalities count from 0."""
+WORDS_UP_TO = 1024
+"""Largest number of labels that are compared as packed bits; for more, sparse products are faster."""
+BATCH, RATE, FIRST_SHARPNESS = 128, 0.005, 2.0
+"""Step 3: items drawn from each source per step, learning rate and α at the first step."""
+
+
+class Relevance:
+    """Relevance of label patterns to each other, computed per batch: 0 without a common label, else up to 1.
+
+    Parameters
+    ----------
+    patterns : boolean CSR (patterns, c)
+    graded : g, from 0 (any common label is full relevance) to 1 (relevance is the fraction of common labels)
+    """
+
+    def __init__(self, patterns: sparse.csr_array, graded: float = 0.0) -> None:
+        self._graded = np.float32(graded)
+        self._rows = None
+        self._sizes = np.diff(patterns.indptr).astype(np.float32)
+        if patterns.shape[1] <= WORDS_UP_TO:
+            bits = np.packbits(patterns.toarray().astype(bool), axis=1)
+            word = np.dtype(np.uint32 if bits.shape[1] <= 4 else np.uint64)
+            words = np.zeros((len(bits), -(-bits.shape[1] // word.itemsize) * word.itemsize), dtype=np.uint8)
+            words[:, : bits.shape[1]] = bits
+            self._words = np.ascontiguousarray(words.view(word).T)  # (words, patterns)
+        else:
+            self._rows = patterns.astype(np.float32)
+
+    def __call__(self, first: Array, second: Array) -> Array:
+        """Return R of all first and all second patterns, float32."""
+        common = self._common(first, second)
+        ones = np.ones(len(second), dtype=np.float32)  # a row, because numpy's minimum with a scalar is not vectorised
+        if self._graded == 0:
+            return np.minimum(common, ones, out=common)
+        R = self._sizes[second] - common
+        R += self._sizes[first][:, None]
+        np.divide(common, R, out=R)  # |i∩j| / |i∪j|
+        R *= self._graded
+        np.minimum(common, ones, out=common)  # [i∩j ≠ ∅]
+        common *= 1 - self._graded
+        R += common
+        return R
+
+    def targets(self, first: Array, second: Array) -> Array:
+        """Return 2R − 1."""
+        R = self(first, second)
+        R *= np.float32(2)
+        R -= np.float32(1)
+        return R
+
+    def _common(self, first: Array, second: Array) -> Array:
+        """Return the number of common labels, float32."""
+        if self._rows is not None:
+            return np.asarray((self._rows[first] @ self._rows[second].T).toarray())
+        counts = (np.bitwise_count(word[first][:, None] & word[second]) for word in self._words)
+        common = next(counts).astype(np.float32)
+        for count in counts:
+            common += count
+        return common
 
 
 @dataclass(frozen=True)
 class Source:
-    """Vectors of the label space, scaled, with the pattern of each and how often to draw it."""
+    """Scaled vectors of the label space, with their patterns."""
 
     S: Array
     member: Array
-    ends: Array  # cumulative number of draws that fall on each row
+    ends: Array  # cumulative number of items of the rows
 
     @classmethod
     def of(cls, S: Array, member: Array, counts: Array | None = None) -> Source:
-        """Make a source; ``counts`` has the number of items behind each row, one by default."""
+        """Make a source; ``counts`` has the number of items of each row, 1 by default."""
         ends = np.arange(1, len(member) + 1) if counts is None else np.cumsum(counts)
         return cls(np.ascontiguousarray(S, dtype=np.float32), member, ends)
 
     def draw(self, count: int, rng: np.random.Generator, half: int | None = None) -> Array:
-        """Return rows drawn with replacement; ``half`` limits them to even (0) or odd (1) rows."""
+        """Draw rows with replacement; ``half`` restricts them to even (0) or odd (1) rows."""
         n = len(self.ends)
         if half is not None and n > 1:
             return rng.integers(-(-(n - half) // 2), size=count) * 2 + half
@@ -76,7 +142,7 @@ class Source:
 
 @dataclass(frozen=True)
 class RelevanceProblem:
-    """What step 1 and step 3 learn from."""
+    """Training data of steps 1 and 3."""
 
     modalities: list[Source]
     labels: Source
@@ -93,18 +159,18 @@ class PairKind:
 
 
 def cross_kinds(n_modalities: int) -> list[PairKind]:
-    """Return every two modalities, or the only one with itself."""
+    """Return all pairs of modalities, or a single one with itself."""
     return [PairKind(i, j) for i in range(n_modalities) for j in range(i + 1, n_modalities)] or [PairKind(0, 0)]
 
 
 def kinds_of(n_modalities: int) -> list[PairKind]:
-    """Return every two modalities, every modality with the labels, and labels with labels."""
+    """Return all pairs of modalities, each modality with the labels, and labels with labels."""
     mixed = [PairKind(i, LABELS) for i in range(n_modalities)]
     return [*cross_kinds(n_modalities), *mixed, PairKind(LABELS, LABELS)]
 
 
 class Block(NamedTuple):
-    """Pairs of the items of two runs of a batch."""
+    """Pairs of items from two runs of a batch."""
 
     first: slice
     second: slice
@@ -121,17 +187,14 @@ class DrawnBatch(NamedTuple):
     blocks: list[Block]
 
 
-@dataclass
 class Model:
-    """The parameters of step 1, views of one vector so that Adam is one update."""
+    """Parameters of step 1, as views of one vector, so that Adam is one update; ``gain`` is γ and ``offset`` is δ."""
 
-    k: int
-    r: int
-    n_kinds: int
-    values: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.values = np.zeros(self.k * self.r + self.r + 2 * self.n_kinds, dtype=np.float32)
+    def __init__(self, k: int, r: int, n_kinds: int) -> None:
+        self.k, self.r, self.n_kinds = k, r, n_kinds
+        self.values = np.zeros((k + 1) * r + 2 * n_kinds, dtype=np.float32)
+        A, self.b, self.gain, self.offset = np.split(self.values, np.cumsum([k * r, r, n_kinds]))
+        self.A = A.reshape(k, r)
 
     @classmethod
     def start(cls, k: int, r: int, n_kinds: int, rng: np.random.Generator) -> Model:
@@ -141,42 +204,22 @@ class Model:
         model.gain[:], model.offset[:] = FIRST_GAIN, FIRST_OFFSET
         return model
 
-    @property
-    def A(self) -> Array:
-        """(k, r)."""
-        return self.values[: self.k * self.r].reshape(self.k, self.r)
-
-    @property
-    def b(self) -> Array:
-        """(r,)."""
-        return self.values[self.k * self.r :][: self.r]
-
-    @property
-    def gain(self) -> Array:
-        """γ of every kind of pair."""
-        return self.values[(self.k + 1) * self.r :][: self.n_kinds]
-
-    @property
-    def offset(self) -> Array:
-        """δ of every kind of pair."""
-        return self.values[(self.k + 1) * self.r + self.n_kinds :]
-
 
 @dataclass(frozen=True)
 class Schedule:
-    """Weights of the kinds of pairs, and how step 1 proceeds."""
+    """Weights of the kinds of pairs, and the schedule of step 1."""
 
     cross: float  # weight of pairs of posteriors of two modalities
-    mixed: float  # of posteriors and labels
-    labels: float  # of labels and labels
+    mixed: float  # weight of posteriors and labels
+    labels: float  # weight of labels and labels
     steps: int
     batch_size: int
-    learning_rate: float  # at the first step; falls to a tenth
-    sharpness: float  # α at the last step; rises from 1
+    learning_rate: float  # at the first step; decays to a tenth
+    sharpness: float  # α at the last step, 1 at the first
 
 
 class Sampler:
-    """Draws a batch for each step; modalities take turns, so that a step costs the same for any number of them."""
+    """Draw a batch for each step; pairs of modalities take turns, so that the cost does not depend on their number."""
 
     def __init__(self, problem: RelevanceProblem, schedule: Schedule, size: int, rng: np.random.Generator) -> None:
         self._problem, self._schedule, self._size, self._rng = problem, schedule, size, rng
@@ -188,7 +231,7 @@ class Sampler:
         problem, schedule, size = self._problem, self._schedule, self._size
         cross = self._cross[step % len(self._cross)]
         sources = [problem.modalities[cross.first], problem.modalities[cross.second], problem.labels]
-        # halves of a modality that is paired with itself, because an item and itself are not a pair
+        # a modality paired with itself is split into halves, so that no item is paired with itself
         halves = [0, 1, None] if cross.first == cross.second else [None] * 3
         sizes = [size, size, 2 * size]
         rows = [source.draw(n, self._rng, half) for source, n, half in zip(sources, sizes, halves, strict=True)]
@@ -213,12 +256,12 @@ class Sampler:
 def pair_errors(
     U: Array, V: Array, target: Array, gain: float, offset: float, weight: float
 ) -> tuple[Array, float, float]:
-    """Return the derivative of −weight · mean log P(R) by uᵢᵀvⱼ for all pairs, by γ, and by δ."""
+    """Return the derivatives of −weight · mean log P(R) by uᵢᵀvⱼ of all pairs, by γ, and by δ."""
     r, share = U.shape[1], weight / (2 * len(U) * len(V))
     theta = U @ V.T  # r Θ
     E = theta * np.float32(gain / (2 * r))
     E += offset / 2
-    np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and never too large
+    np.tanh(E, out=E)  # 2σ(z) − 1 = tanh(z / 2), twice as fast and without overflow
     E -= target
     by_gain = np.vdot(E, theta) * np.float32(share / r)
     by_offset = np.add.reduce(E, axis=None) * np.float32(share)
@@ -227,7 +270,7 @@ def pair_errors(
 
 
 def gradient(model: Model, batch: DrawnBatch, alpha: float) -> Array:
-    """Return the derivative of :func:`objective_of` a batch, laid out like ``model.values``."""
+    """Return the gradient of :func:`objective_of` on a batch, in the layout of ``model.values``."""
     slope = Model(model.k, model.r, model.n_kinds)
     U = smooth_codes(model.A, model.b, batch.S, alpha)
     dU = np.zeros_like(U)
@@ -252,7 +295,7 @@ def smooth_codes(A: Array, b: Array, S: Array, alpha: float) -> Array:
 
 
 def through_tanh(dU: Array, U: Array, alpha: float) -> Array:
-    """Return the derivative by S A + b from the one by U = tanh(α(S A + b)); overwrites both."""
+    """Return the derivative by S A + b from that by U = tanh(α(S A + b)); both arguments are overwritten."""
     np.multiply(U, U, out=U)
     np.subtract(np.float32(1), U, out=U)
     dU *= U
@@ -261,7 +304,7 @@ def through_tanh(dU: Array, U: Array, alpha: float) -> Array:
 
 
 def objective_of(model: Model, batch: DrawnBatch, alpha: float) -> float:
-    """Return −log P(R) on one batch: the mean over the pairs of each kind, weighted and summed."""
+    """Return −log P(R) on one batch, the weighted sum of the means over the pairs of each kind."""
     U = smooth_codes(model.A, model.b, batch.S, alpha).astype(np.float64)
     total = 0.0
     for first, second, kind, weight, target in batch.blocks:
@@ -271,20 +314,15 @@ def objective_of(model: Model, batch: DrawnBatch, alpha: float) -> float:
     return total
 
 
-@dataclass
 class Adam:
-    """Kingma and Ba (2015), in float32 and in place."""
+    """Adam of Kingma and Ba (2015), in float32 and in place."""
 
-    size: int
-    first: Array = field(init=False)
-    second: Array = field(init=False)
-    steps: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        self.first, self.second = np.zeros((2, self.size), dtype=np.float32)
+    def __init__(self, size: int) -> None:
+        self.first, self.second = np.zeros((2, size), dtype=np.float32)
+        self.steps = 0
 
     def __call__(self, values: Array, slope: Array, rate: float) -> None:
-        """Change ``values`` by one step down the slope."""
+        """Update ``values`` in place by one step down the slope."""
         self.steps += 1
         self.first += np.float32(0.1) * (slope - self.first)
         self.second += np.float32(0.001) * (slope * slope - self.second)
@@ -294,7 +332,7 @@ class Adam:
 
 
 def falling_rate(rate: float, done: float) -> float:
-    """Return the learning rate after a share ``done`` of the steps."""
+    """Return the learning rate after a fraction ``done`` of the steps."""
     return rate * (1 - (1 - LAST_RATE) * done)
 
 
@@ -306,8 +344,8 @@ def learn_codes(
 ) -> tuple[Model, Array]:
     """Return A, b, γ and δ, and the trace of the objective.
 
-    The trace is measured at the final sharpness on pairs drawn before the first step: at the start, after every
-    twentieth step and at the end.
+    The trace has the objective on a fixed sample of pairs at the final sharpness, at the start, after every twentieth
+    step and at the end.
     """
     steps, k, n_kinds = schedule.steps, problem.labels.S.shape[1], len(kinds_of(len(problem.modalities)))
     rng = np.random.default_rng([*problem.seeds, 1])
@@ -329,27 +367,10 @@ def learn_codes(
     return model, np.array(trace)
 
 
-# -- RLH, step 3: code functions of each modality's own.
-#
-# Step 1 has one A and b for labels and posteriors alike. Posteriors of a modality are shorter and noisier than label
-# vectors, each in its own way, so from :math:`A_m = A, b_m = b` on every modality m gets functions of its own for its
-# out-of-fold posteriors :math:`\hat s`. Learned codes :math:`B_l = \operatorname{sgn}(A^T\tilde l + b)` stay fixed.
-# With :math:`u = \tanh(\alpha(A_m^T\hat s + b_m))`, Adam minimises
-#
-# .. math:: -\log P(R_{ij};\ \gamma\,u_i^Tu_j/r + \delta)\ \text{over pairs of two modalities}
-#           \ +\ \sum_m -\log P(R_{il};\ \gamma_m u_i^TB_l/r + \delta_m)\ \text{over items and labels}
-#
-# with γ and δ of their own for every kind of pair.
-
-BATCH, RATE = 128, 0.005
-"""Items drawn of each source per step; learning rate at the first step."""
-FIRST_SHARPNESS = 2.0
-
-
 class OwnCodes:
-    """Code functions of every modality and γ, δ of every kind of pair, views of one vector so that Adam is one update.
+    """Parameters of step 3, as views of one vector, so that Adam is one update.
 
-    ``functions[m]`` is (k + 1, r), A above b; ``kinds[i]`` holds γ and δ: the kinds of pairs of two modalities, then
+    ``functions[m]`` is (k + 1, r), A above b. ``kinds[i]`` has γ and δ of the pairs of modalities, followed by those of
     each modality with the labels.
     """
 
@@ -360,12 +381,11 @@ class OwnCodes:
         self.kinds = self.values[size:].reshape(-1, 2)
 
     def smooth(self, m: int, S: Array, alpha: float) -> Array:
-        """Return the smooth codes of posteriors of a modality."""
         return smooth_codes(self.functions[m, :-1], self.functions[m, -1], S, alpha)
 
 
 def learn_own_codes(problem: RelevanceProblem, model: Model, steps: int, sharpness: float) -> list[tuple[Array, Array]]:
-    """Return A and b of each modality, starting from those of step 1; with 0 steps, those of step 1."""
+    """Return A and b of each modality, starting from those of step 1."""
     n, cross = len(problem.modalities), cross_kinds(len(problem.modalities))
     own = OwnCodes(n, len(cross), model.k, model.r)
     own.functions[:, :-1], own.functions[:, -1], own.kinds[:] = model.A, model.b, (FIRST_GAIN, FIRST_OFFSET)
@@ -388,12 +408,12 @@ def own_gradient(
     alpha: float,
     rng: np.random.Generator,
 ) -> Array:
-    """Return the derivative of the objective on a drawn batch, laid out like ``own.values``.
+    """Return the gradient of the objective on a drawn batch, in the layout of ``own.values``.
 
     Parameters
     ----------
     B : ±1 codes of the rows of ``problem.labels``
-    cross, number : the two modalities, and the number of this kind of pair
+    cross, number : pair of modalities, and its number
     """
     slope = OwnCodes(len(problem.modalities), len(own.kinds) - len(problem.modalities), *own.functions[0, :-1].shape)
     names, halves = (cross.first, cross.second), (0, 1) if cross.first == cross.second else (None, None)

@@ -1,24 +1,23 @@
 r"""RLH: Relevance-Likelihood Hashing, a method of this project.
 
-Retrieval asks whether an item shares a label with the query; RLH learns codes whose Hamming distance tells the
-probability of just that, by maximum likelihood over pairs of items. Labels, and what features know of labels
-(posteriors, each from a regression that has not seen the item), are vectors of one space, which ties modalities
-together without any pair.
+An item is relevant to a query if they share a label. RLH learns codes whose Hamming distance gives the probability of
+that, by maximum likelihood over pairs of items. Labels and posteriors, the labels that features predict (each from a
+regression that has not seen the item), are vectors of one space, which aligns modalities without pairs.
 
-==================  ============================================  =======================================
-symbol              here                                          where
-==================  ============================================  =======================================
-:math:`r`           ``n_bits``
-:math:`\phi`        ``kernel``                                    :mod:`modalhash.core.kernel_choice`
-:math:`\tilde l, R`  label patterns, relevance                    :mod:`.label_space`
-:math:`\hat s, W, \rho`  posteriors, ``posterior_ridge``          :mod:`.posteriors`
-:math:`A, b, \gamma, \delta, \alpha`  step 1                      :mod:`.codes`
-:math:`F, M`        step 2                                        :mod:`modalhash.methods._amsh_functions`
-:math:`A_m, b_m`    step 3                                        :mod:`.own_codes`
-==================  ============================================  =======================================
+=====================================  ==================================  ========================================
+symbol                                 here                                where
+=====================================  ==================================  ========================================
+:math:`r`                              ``n_bits``
+:math:`\phi`                           ``kernel``                          :mod:`modalhash.core.kernel_choice`
+:math:`\tilde l`                       label patterns                      :mod:`.posteriors`
+:math:`\hat s, W, \rho`                posteriors, ``posterior_ridge``     :mod:`.posteriors`
+:math:`R, A, b, \gamma, \delta, \alpha`  relevance, step 1                  :mod:`.codes`
+:math:`F, M`                           step 2                              :mod:`modalhash.methods.amsh.functions`
+:math:`A_m, b_m`                       step 3                              :mod:`.codes`
+=====================================  ==================================  ========================================
 
-AMSH (Luo et al., 2023) asks balanced codes to reproduce cosines of label vectors. Balance forgets that some labels are
-frequent, and a cosine is not what a ranking by relevance needs: both are gone here.
+AMSH (Luo et al., 2023) fits balanced codes to the cosines of label vectors. RLH drops both, because balance ignores the
+frequencies of labels, and a ranking by relevance does not need cosines.
 """
 
 from __future__ import annotations
@@ -54,24 +53,32 @@ from modalhash.core.validation import (
 )
 from modalhash.methods.amsh.functions import HashFunctions, learn_functions, sample_rows
 from modalhash.methods.base import CrossModalHasher, Training, TrainingItems
-from modalhash.methods.rlh.codes import Model, RelevanceProblem, Schedule, Source, learn_codes, learn_own_codes
-from modalhash.methods.rlh.label_space import LabelSpace, Relevance, unit_label_rows
-from modalhash.methods.rlh.posteriors import Folds, LabelRegression, regress_labels
+from modalhash.methods.rlh.codes import (
+    Model,
+    Relevance,
+    RelevanceProblem,
+    Schedule,
+    Source,
+    learn_codes,
+    learn_own_codes,
+)
+from modalhash.methods.rlh.posteriors import Folds, LabelRegression, LabelSpace, regress_labels, unit_label_rows
 
 UNLABELLED_ROWS = 4096
-"""Items without labels that are hashed at once."""
+"""Unlabelled items per block of hashing."""
 RELIABLE = 0.5
-"""For unlabelled items, a bit is reliable if its projection is at least RELIABLE times the mean projection of the
-modality, in magnitude (chosen on folds by benchmarks/quality/rlh_few_labels.py)."""
+"""For unlabelled items, a bit is reliable if |projection| ≥ RELIABLE × the modality's mean |projection| (chosen by
+benchmarks/quality/rlh_few_labels.py on folds)."""
 SCALE_ROWS = 2000
-"""Items by which the two parts of averaged hash functions are brought to one scale."""
+"""Items from which the scales of averaged hash functions are estimated."""
 
 
 @dataclass(eq=False, repr=False)
 class RLH(CrossModalHasher):
-    r"""Learn codes whose Hamming distance tells how likely two items share a label; modalities need no pairing.
+    r"""Relevance-Likelihood Hashing: Hamming distances give the probability that two items share a label.
 
-    Step 1 minimises, over the code functions A and b of the label space and γ, δ of every kind of pair,
+    Modalities need no pairs. Step 1 minimises, over the code functions A and b of the label space and γ, δ of every
+    kind of pair,
 
     .. math::
         -\sum_{kind} w_{kind}\,\operatorname{mean}_{(i,j)\in kind}
@@ -79,64 +86,60 @@ class RLH(CrossModalHasher):
         \qquad p_{ij} = \sigma\Bigl(\gamma_{kind}\tfrac{u_i^Tu_j}{r} + \delta_{kind}\Bigr),
         \quad u = \tanh\bigl(\alpha(A^Ts + b)\bigr)
 
-    with R = 0 where two items share no label and :math:`1 - g + g\,|i\cap j|/|i\cup j|` where they do; s is the label
-    vector (unit length) of an item or its posterior :math:`\hat s = E[\tilde l\mid x]` from a regression that has not
-    seen it, and α rises to ``sharpness``. Kinds are posteriors of two modalities (``cross``), posteriors and labels
-    (``mixed``), labels and labels. Learned codes are :math:`B = \operatorname{sgn}(A^T\tilde l + b)`.
+    with R = 0 if two items share no label, else :math:`1 - g + g\,|i\cap j|/|i\cup j|`; s is the label vector (unit
+    length) of an item or its posterior :math:`\hat s = E[\tilde l\mid x]` from a regression that has not seen it, and
+    α increases to ``sharpness``. Kinds are posteriors of two modalities (``cross``), posteriors and labels (``mixed``),
+    labels and labels. Learned codes are :math:`B = \operatorname{sgn}(A^T\tilde l + b)`.
 
-    Step 2 is AMSH's: :math:`\min\sum\max(0, 1 - B\circ\Phi F)^2 + \rho\lVert F\rVert^2` for each modality. Step 3 tunes
-    code functions :math:`A_m, b_m` of each modality's own for its posteriors. Hash functions are the average of those
-    of step 2 and of :math:`WA_m`, each scaled to a mean projection of 1.
+    Step 2 is AMSH's: :math:`\min\sum\max(0, 1 - B\circ\Phi F)^2 + \rho\lVert F\rVert^2` for each modality. Step 3
+    adapts the code functions to the posteriors of each modality, :math:`A_m, b_m`. Hash functions are the average of
+    those of step 2 and of :math:`WA_m`, each scaled to a mean projection of 1.
 
-    The cost of steps 1 and 3 does not depend on the number of items. No matrix is dense in labels by labels or items by
-    labels; CSR labels stay CSR.
+    The cost of steps 1 and 3 does not depend on the number of items. CSR labels stay CSR; no dense matrix of labels by
+    labels or items by labels is formed.
 
-    What it cannot do: items that share no label are unrelated, however near their labels are in meaning; without labels
-    it learns nothing; given pairs are not used. Codes are not balanced: a frequent label may hold a bit for itself.
+    Limitations: items without a common label are unrelated, even if their labels are similar in meaning; without labels
+    nothing is learned; pairs are not used. Codes are not balanced, so a frequent label may take a bit of its own.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
-    cross_weight, mixed_weight, label_weight : of the three kinds of pairs; at least one is above 0
-    graded : g, from 0 to 1: the share of R that depends on how many of their labels two items share. With 0, label sets
-        that share one label of several may get the same code
+    cross_weight, mixed_weight, label_weight : weights of the three kinds of pairs, at least one of them above 0
+    graded : g, from 0 to 1, the fraction of R that depends on the number of common labels. With 0, items that share one
+        of several labels may get the same code
     steps : gradient steps of step 1
-    batch_size : items drawn of each source per step; all are paired with all
-    learning_rate : of Adam at the first step; it falls linearly to a tenth
-    sharpness : α at the last step; it starts at 1. The larger, the nearer is tanh to the sign
+    batch_size : items drawn from each source per step; all pairs of them are used
+    learning_rate : learning rate of Adam at the first step; it decays linearly to a tenth
+    sharpness : α at the last step, 1 at the first; with a larger α, tanh is closer to the sign
     posterior_ridge : ρ of the posteriors; or a dict by modality
     n_folds : folds of the posteriors
-    n_posteriors : items of a modality, about, whose posteriors steps 1 and 3 draw from; and label patterns likewise
-    label_rank : labels up to which each is a coordinate of its own; with more, step 1 sees their leading ``label_rank``
-        directions
-    functions : "average" of both; "margin", step 2 alone, as AMSH has it; or "posterior", :math:`WA_m` alone
-    own_steps : gradient steps of step 3; with 0 the posteriors keep the A and b of step 1
-    margins : of step 2; False is plain ridge regression
+    n_posteriors : approximate number of posteriors of each modality, and of label patterns, in steps 1 and 3
+    label_rank : largest number of labels that are coordinates themselves; with more, step 1 uses the ``label_rank``
+        leading directions
+    functions : "average" of both; "margin", step 2 alone, as in AMSH; or "posterior", :math:`WA_m` alone
+    own_steps : gradient steps of step 3; with 0, :math:`A_m = A` and :math:`b_m = b`
+    margins : margins of step 2; False is plain ridge regression
     kernel : "auto", chosen for each modality by how well it ranks held-out items; a name in
         :data:`modalhash.core.kernel_choice.KERNELS`, e.g. "rbf"; None for the features themselves; or a dict by
         modality
     n_anchors : anchors of the kernel, at most the number of items; or a dict by modality
     ridge : of step 2; or a dict by modality
-    function_iter : iterations of step 2, accelerated as AMSH's are
-    tol : stop step 2 when its objective falls by less than this share; 0 never stops early
+    function_iter : accelerated iterations of step 2
+    tol : stop step 2 when its objective falls by less than this fraction; 0 never stops early
     precision : "float32" or "float64", of kernel features, posteriors and step 2; steps 1 and 3 are float32 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit; the rest
-        is recomputed in every pass. None for no limit. On a Dask cluster it holds for each worker
-    unlabelled : for items without any label: "error"; "allow", which leaves them out and gives them codes from their
-        features; or "posterior", by which they take part in step 2 with the reliable bits of their posteriors' codes,
-        those at least half as far from 0 as the mean bit
+    memory_limit : bytes, or a text such as "2GB", for kernel features of all modalities held during the fit, on each
+        worker of a Dask cluster; the rest is recomputed in every pass. None for no limit
+    unlabelled : how to treat items without any label: "error"; "allow", codes from their features without training on
+        them; or "posterior", train step 2 on the reliable bits of their posteriors' codes, whose projections are at
+        least half the mean magnitude
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; functions of the labels
     objective_ : ``{"codes": trace of step 1, "functions": {modality: trace of step 2}}``. The first is the negative
-        log-likelihood of pairs drawn before the first step, with the final sharpness: at the start, after every
-        twentieth step and at the end
-    n_iter_ : iterations done, keyed like ``objective_``
-    label_functions_, bias_ : A in units of label vectors of length 1 (n_classes, n_bits), and b
-    maps_, functions_ : feature map and F, by modality
-    classes_, n_features_in_ : label columns; features by modality
+        log-likelihood of a fixed sample of pairs at the final sharpness, at the start, after every twentieth step and
+        at the end
+    label_functions_, bias_ : A for label vectors of length 1 (n_classes, n_bits), and b
 
     Examples
     --------
@@ -149,7 +152,7 @@ class RLH(CrossModalHasher):
     References
     ----------
     Step 2: K. Luo, C. Zhang, H. Li, X. Jia, C. Chen. Adaptive Marginalized Semantic Hashing for Unpaired Cross-Modal
-    Retrieval. IEEE Transactions on Multimedia, 2023. Step 1 is of this project.
+    Retrieval. IEEE Transactions on Multimedia, 2023. The other steps are from this project.
     """
 
     distributed = True
@@ -206,23 +209,14 @@ class RLH(CrossModalHasher):
     random_state: RandomState = None
 
     def label_codes(self, Y: Any) -> Codes:
-        """Return the learned codes of label rows, seen in training or not: the signs of Aᵀl̃ + b.
-
-        Examples
-        --------
-        >>> from modalhash.data import generate
-        >>> data = generate(n_items=200, seed=0)
-        >>> model = RLH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-        >>> bool((model.label_codes(data.Y["image"]) == model.codes_["image"]).all())
-        True
-        """
+        """Return the learned codes of label rows, seen in training or not, the signs of Aᵀl̃ + b."""
         check_is_fitted(self, "label_functions_")
         labels = check_label_rows(Y, len(self.classes_))
         return pack_signs(_code_signs(unit_label_rows(labels), self.label_functions_, self.bias_))
 
     @worker_threads()
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        """Learn codes from labels and posteriors, then hash functions; a submitted call overlaps with what follows."""
+        """Learn codes from labels and posteriors, then hash functions; submitted calls run concurrently."""
         ridge, schedule = per_modality(self.ridge, data.X, "ridge"), self._schedule()
         seed = data.once("seed", root_seed, self.random_state)
         space, parts = data.once("posteriors", self._posteriors, data, seed, report)  # l̃; φ, W and ŝ of each modality
@@ -254,7 +248,7 @@ class RLH(CrossModalHasher):
         }
 
     def _posteriors(self, data: Training, seed: int, report: Reporter) -> tuple[LabelSpace, dict[str, LabelRegression]]:
-        """Return the label space, and the posteriors of each modality, ordered by content and not by name."""
+        """Return the label space, and the posteriors of the modalities, ordered by content instead of name."""
         X, Y = data.X, {name: sparse.csr_array(labels) for name, labels in (data.Y or {}).items()}
         options: dict[str, Any] = {"seed": seed, "bias": True, "dtype": self.precision}
         maps = kernel_maps(X, Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -275,7 +269,6 @@ class RLH(CrossModalHasher):
         return space, parts
 
     def _problem(self, space: LabelSpace, parts: dict[str, LabelRegression], seed: int) -> RelevanceProblem:
-        """Return the sources of steps 1 and 3: posteriors of every modality, and label patterns."""
         seeds = [seed, sum(part.folds.key for part in parts.values())]
         rows, counts = space.sample(self.n_posteriors, np.random.default_rng([*seeds, 0]))
         labels = Source.of(space.coordinates(rows) * np.float32(space.scale), rows, counts)
@@ -286,7 +279,7 @@ class RLH(CrossModalHasher):
     def _learn_functions(
         self, name: str, part: LabelRegression, B: Array, inverse: Callable[[], Array], ridge: float, report: Reporter
     ) -> HashFunctions:
-        """Step 2, as AMSH has it."""
+        """Run step 2 for one modality."""
         targets = len(part.member) if self.unlabelled == "posterior" else part.folds.n
         return learn_functions(
             part.phi,
@@ -317,7 +310,7 @@ class RLH(CrossModalHasher):
         )
 
     def _check(self, X: Any, Y: Any, pairs: Any) -> Training:
-        """Check as all methods do, but leave CSR labels as they are and say what becomes of items without labels."""
+        """Check as all methods do, but keep CSR labels and warn about items without labels."""
         model = copy(self)
         model.unlabelled = "error" if self.unlabelled == "error" else "allow"
         with warnings.catch_warnings():
@@ -339,7 +332,7 @@ class RLH(CrossModalHasher):
             return super()._check(X, Y, pairs)
         labels = {name: _sparse_labels(values, str(name)) for name, values in Y.items()}
         if len({values.shape[1] for values in labels.values()}) > 1:
-            return super()._check(X, Y, pairs)  # says which
+            return super()._check(X, Y, pairs)  # raises with their names
         marks = {name: (np.diff(values.indptr) > 0)[:, None] for name, values in labels.items()}
         data = super()._check(X, marks, pairs)
         return replace(data, Y={name: labels[name] for name in data.X})
@@ -351,7 +344,7 @@ class LabelCodes:
     Attributes
     ----------
     A, b : code functions of label rows of length 1 (n_classes, r), and (r,)
-    positive : (patterns, r), which bits are 1
+    positive : (patterns, r), True where a bit is 1
     """
 
     def __init__(self, space: LabelSpace, model: Model) -> None:
@@ -359,9 +352,9 @@ class LabelCodes:
         self.positive = _code_signs(space.Lt, self.A, self.b)
 
     def targets(self, part: LabelRegression, *, unlabelled: bool) -> Array:
-        """Return B of every row, and zeros for items without labels, which therefore have no influence.
+        """Return B of every row, with 0 for items without labels, which are then ignored.
 
-        With ``unlabelled`` these items have the reliable bits of the codes of their posteriors instead.
+        With ``unlabelled``, these items have the reliable bits of their posteriors' codes.
         """
         B = np.where(self.positive, np.int8(1), np.int8(-1))
         B = np.vstack([B, np.zeros_like(B[:1])])[part.member]
@@ -382,7 +375,7 @@ def average_functions(phi: FeatureRows, functions: list[Array]) -> Array:
 
 
 def _item_codes(codes: LabelCodes, space: LabelSpace, part: LabelRegression, X: Matrix, F: Array, name: str) -> Codes:
-    """Return the learned codes of the items of a modality; those without labels get codes from their features."""
+    """Return the learned codes of the items of a modality, or hashed codes for items without labels."""
     found = pack_signs(codes.positive)[space.members[name]]
     unlabelled = part.folds.order[part.folds.n :]
     for some in row_slices(len(unlabelled), UNLABELLED_ROWS):
@@ -392,13 +385,13 @@ def _item_codes(codes: LabelCodes, space: LabelSpace, part: LabelRegression, X: 
 
 
 def _code_signs(Lt: sparse.csr_array, A: Array, b: Array) -> Array:
-    """Return which bits of the learned codes are 1, for label rows of length 1."""
+    """Return True where a bit of the learned code is 1, for label rows of length 1."""
     positive: Array = Lt @ A + b > 0
     return positive
 
 
 def _sparse_labels(values: Any, name: str) -> sparse.csr_array:
-    """Checked labels as canonical CSR of truth values, without zeros."""
+    """Return checked labels as canonical boolean CSR without stored zeros."""
     check_sparse(values, f"{name!r}, labels")
     labels = sparse.csr_array(values)
     if labels.shape[1] == 0:
