@@ -30,13 +30,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number
 from modalhash.methods._deep import DeepData, DeepHasher, Hidden, Learner, Network, Optimizer, State, layers
 
 LENGTH = 8.0
@@ -50,6 +51,7 @@ LEAST_ATTENDED = 0.05
 RATE = 1e-4
 
 
+@dataclass(eq=False, repr=False)
 class AADAH(DeepHasher):
     r"""Triplets on attended features, with an adversary that chooses them, after Zhang et al. (2018); frozen features.
 
@@ -108,42 +110,31 @@ class AADAH(DeepHasher):
     X. Zhang, H. Lai, J. Feng. Attention-Aware Deep Adversarial Hashing for Cross-Modal Retrieval. ECCV 2018.
     """
 
-    attended_: dict[str, Array]
+    _parameter_constraints: ClassVar = DeepHasher._parameter_constraints | {
+        "hash_hidden": integer(),
+        "adversary": choice(True, False),
+        "warm_up": integer(0),
+        "margin": number(positive=True),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        hidden: PerModality[Hidden] = 1024,
-        hash_hidden: int = 1024,
-        adversary: bool = False,
-        warm_up: int = 2,
-        margin: float = 0.25,
-        batch_size: int = 96,
-        max_epochs: int | None = None,
-        optimizer: str = "adam",
-        learning_rate: float | None = None,
-        validation: float = 0.05,
-        patience: int | None = None,
-        image_network: Any = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.hidden = hidden
-        self.hash_hidden = hash_hidden
-        self.adversary = adversary
-        self.warm_up = warm_up
-        self.margin = margin
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.validation = validation
-        self.patience = patience
-        self.image_network = image_network
-        self.device = device
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    hidden: PerModality[Hidden] = 1024
+    hash_hidden: int = 1024
+    adversary: bool = False
+    warm_up: int = 2
+    margin: float = 0.25
+    batch_size: int = 96
+    max_epochs: int | None = None
+    optimizer: str = "adam"
+    learning_rate: float | None = None
+    validation: float = 0.05
+    patience: int | None = None
+    image_network: Any = None
+    device: str = "cpu"
+    random_state: RandomState = None
+
+    attended_: dict[str, Array] = field(init=False)
 
     def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
         return TripletLearner(self, data, report)
@@ -174,11 +165,7 @@ class TripletLearner:
     """Encoders and hash networks against attention."""
 
     def __init__(self, method: AADAH, data: DeepData, report: Callable[[str, int, float], None]) -> None:
-        check_choice(method.adversary, "adversary", (True, False))
-        check_number(method.margin, "margin", positive=True)
-        hash_hidden = check_int(method.hash_hidden, "hash_hidden", at_least=1)
         self.method, self.data, self.report = method, data, report
-        self.warm_up = check_int(method.warm_up, "warm_up", at_least=0)
         self.size = method.batch_size
         self.draws = data.generator(0)
         self.done = 0
@@ -190,7 +177,7 @@ class TripletLearner:
             width = sizes[-1]
             level = SPREAD / LENGTH / (2 / width) ** 0.5
             self.attention[name] = Network(data, name, [width, width], self.draws, first=False, last=level)
-            self.hashers[name] = Network(data, name, [width, hash_hidden, data.n_bits], self.draws, first=False)
+            self.hashers[name] = Network(data, name, [width, method.hash_hidden, data.n_bits], self.draws, first=False)
         bodies = [tensor for body in data.bodies.values() for tensor in body.parameters()]
         makers = [*self.encoders.values(), *self.hashers.values()]
         self.makers = Optimizer(data.torch, method.optimizer, makers, bodies)
@@ -199,7 +186,7 @@ class TripletLearner:
 
     def epoch(self, rate: float) -> float:
         self.done += 1
-        adversary = self.method.adversary and self.done > self.warm_up
+        adversary = self.method.adversary and self.done > self.method.warm_up
         batches = list(self.data.batches(self.draws, self.size))
         losses, shares = zip(*(self._step(positions, rate, adversary) for positions in batches), strict=True)
         for name in self.data.X:

@@ -33,17 +33,17 @@ from their features is then closest to their learned codes.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, principal_directions, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number
+from modalhash.core.validation import integer, number
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import PairedHasher
 
@@ -53,6 +53,7 @@ START_ROWS = 2000
 """Pairs of which the principal directions that V starts from are found."""
 
 
+@dataclass(eq=False, repr=False)
 class ALECH(PairedHasher):
     r"""Asymmetric codes of pairs with learned label correlations, after Li et al. (2023).
 
@@ -107,45 +108,34 @@ class ALECH(PairedHasher):
     doi:10.1109/TKDE.2021.3102119
     """
 
-    objective_: Array
-    n_iter_: int
-    label_correlations_: Array
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "similarity": number(),
+        "quantization": number(),
+        "code_weight": number(),
+        "regularization": number(),
+        "ridge": number(),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        similarity: float = 1e-4,
-        quantization: float = 1e-3,
-        code_weight: float = 1e4,
-        regularization: float = 1e-4,
-        ridge: float = 0.0,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] | None = None,
-        max_iter: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.similarity = similarity
-        self.quantization = quantization
-        self.code_weight = code_weight
-        self.regularization = regularization
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    similarity: float = 1e-4
+    quantization: float = 1e-3
+    code_weight: float = 1e4
+    regularization: float = 1e-4
+    ridge: float = 0.0
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] | None = None
+    max_iter: int = 10
+    random_state: RandomState = None
+
+    label_correlations_: Array = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        alpha, beta = check_number(self.similarity, "similarity"), check_number(self.quantization, "quantization")
-        lam, eta = check_number(self.code_weight, "code_weight"), check_number(self.regularization, "regularization")
-        ridge = check_number(self.ridge, "ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        alpha, beta, lam, eta = self.similarity, self.quantization, self.code_weight, self.regularization
         seed = root_seed(self.random_state)
         anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
@@ -162,16 +152,16 @@ class ALECH(PairedHasher):
         LtV = L.T @ V
         W = RidgeFactor(V.T @ V, lam).solve(LtV.T)  # with P = I
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             B = sign(pull(V, G, alpha, beta))  # 1.
             P = to_P.solve(LtV @ W + LtL)  # 2.
             W = RidgeFactor(V.T @ V, eta).solve(LtV.T @ P)  # 3.
             V = balanced_procrustes(L @ (P @ W.T) + pull(B, G, alpha, beta), rng)  # 4.
             LtV = L.T @ V
             trace.append(constant + objective(V, B, W, P, LtV, LtL, G, alpha, beta, eta))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
-        functions = {name: hash_functions(F, B, G, lam, ridge) for name, F in phi.items()}
+        functions = {name: hash_functions(F, B, G, lam, self.ridge) for name, F in phi.items()}
         return B, {
             "functions_": functions,
             "maps_": maps,

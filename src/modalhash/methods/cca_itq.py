@@ -19,6 +19,7 @@ modality bound these) R is wide instead of square and bits are signs in a tight 
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,10 +29,11 @@ from modalhash.core.linalg import canonical_directions, orthogonal_procrustes, s
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_int, check_number
+from modalhash.core.validation import integer, number
 from modalhash.methods.base import PairedHasher
 
 
+@dataclass(eq=False, repr=False)
 class CCAITQ(PairedHasher):
     r"""Canonical correlations and a rotation, after Gong et al. (2013): a control, unsupervised.
 
@@ -70,48 +72,39 @@ class CCAITQ(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "regularization": number(),
+        "power": number(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    correlations_: Array
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    regularization: float = 1e-2
+    power: float = 1.0
+    max_iter: int = 50
+    random_state: RandomState = None
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        regularization: float = 1e-2,
-        power: float = 1.0,
-        max_iter: int = 50,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.regularization = regularization
-        self.power = power
-        self.max_iter = max_iter
-        self.random_state = random_state
+    correlations_: Array = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        ridge, power = check_number(self.regularization, "regularization"), check_number(self.power, "power")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         rng = np.random.default_rng(root_seed(self.random_state))
         maps = {name: Linear(rows="unit", dtype="float64") for name in X}
         F = [maps[name].fit_blocks(X[name]).whole() for name in X]
-        *W, correlations = canonical_directions(F[0], F[1], n_bits, ridge)
-        W = [directions * correlations**power for directions in W]
+        *W, correlations = canonical_directions(F[0], F[1], n_bits, self.regularization)
+        W = [directions * correlations**self.power for directions in W]
         V = (F[0] @ W[0] + F[1] @ W[1]) / 2
         report("directions", 1, 1)
 
         R = orthogonal_procrustes(rng.standard_normal((V.shape[1], n_bits)))
         B, trace = np.zeros((len(V), n_bits)), []
-        for step in range(max_iter):
+        for step in range(self.max_iter):
             before, B = B, sign(V @ R)
             R = orthogonal_procrustes(V.T @ B)
             trace.append(float(np.linalg.norm(B - V @ R)) ** 2)
-            report("rotation", step + 1, max_iter, trace[-1])
+            report("rotation", step + 1, self.max_iter, trace[-1])
             if np.array_equal(B, before):
                 break
         return sign(V @ R), {

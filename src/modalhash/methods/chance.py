@@ -7,6 +7,7 @@ anywhere have unrelated codes, and so has an item in another modality.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ WORD = 64
 """Bits of one hash."""
 
 
+@dataclass(eq=False, repr=False)
 class Chance(CrossModalHasher):
     """Random codes: a control.
 
@@ -48,11 +50,11 @@ class Chance(CrossModalHasher):
 
     supervised: ClassVar[bool] = False
 
-    seeds_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    random_state: RandomState = None
 
-    def __init__(self, n_bits: int = 64, *, random_state: RandomState = None) -> None:
-        self.n_bits = n_bits
-        self.random_state = random_state
+    seeds_: dict[str, Array] = field(init=False)
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         seed = root_seed(self.random_state)

@@ -34,7 +34,7 @@ here as in v1; the 2015 demo hashes the database, which is ``transform``. ``init
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,7 +44,7 @@ from modalhash.core.linalg import RidgeFactor
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number, optional
 from modalhash.methods._factors import (
     BLOCK_VALUES,
     OwnSpace,
@@ -73,6 +73,7 @@ class CMFHWeights:
     projection_scale: float
 
 
+@dataclass(eq=False, repr=False)
 class CMFH(PairedHasher):
     r"""Codes from a joint factorisation of paired modalities, unsupervised, after Ding et al. (2014).
 
@@ -118,39 +119,34 @@ class CMFH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "variant": choice(*SWEEPS),
+        "balance": number(at_most=1),
+        "coupling": number(positive=True),
+        "ridge": number(positive=True),
+        "init": choice("uniform", "gaussian"),
+        "max_iter": optional(integer()),
+        "tol": number(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    projections_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "v1"
+    balance: float = 0.5
+    coupling: float = 100.0
+    ridge: float = 0.01
+    init: str = "uniform"
+    max_iter: int | None = None
+    tol: float = 0.01
+    random_state: RandomState = None
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "v1",
-        balance: float = 0.5,
-        coupling: float = 100.0,
-        ridge: float = 0.01,
-        init: str = "uniform",
-        max_iter: int | None = None,
-        tol: float = 0.01,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.balance = balance
-        self.coupling = coupling
-        self.ridge = ridge
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    projections_: dict[str, Array] = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        sweeps, tol = self._stop_rule()
+        sweeps = SWEEPS[self.variant] if self.max_iter is None else self.max_iter
+        tol = self.tol if self.variant == "v1" else 0.0
         V, P = self._start(X, n_bits)
         maps = {name: Linear(dtype="float64") for name in X}
         rows = max(1, BLOCK_VALUES // len(P))
@@ -187,25 +183,14 @@ class CMFH(PairedHasher):
         return projected
 
     def _weights(self, widths: list[int]) -> CMFHWeights:
-        balance = check_number(self.balance, "balance")
-        if balance > 1:
-            raise ValueError(f"balance is {balance}; expected a number from 0 to 1, the first modality's share")
-        coupling = check_number(self.coupling, "coupling", positive=True)
-        ridge = check_number(self.ridge, "ridge", positive=True)
-        factor = np.repeat([balance, 1 - balance], widths)
+        coupling, ridge = self.coupling, self.ridge
+        factor = np.repeat([self.balance, 1 - self.balance], widths)
         if self.variant == "v1":
             return CMFHWeights(factor, np.full(len(factor), coupling), 2 * coupling, ridge, ridge, 1.0)
         # v2: (μ XᵀX + γI)⁻¹ XᵀV was to be multiplied by μ and was divided by it
         return CMFHWeights(factor, coupling * factor, coupling, ridge, ridge / coupling, coupling**-2)
 
-    def _stop_rule(self) -> tuple[int, float]:
-        check_choice(self.variant, "variant", ("v1", "v2"))
-        sweeps = SWEEPS[self.variant] if self.max_iter is None else check_int(self.max_iter, "max_iter", at_least=1)
-        tol = check_number(self.tol, "tol")
-        return sweeps, tol if self.variant == "v1" else 0.0
-
     def _start(self, X: dict[str, Matrix], n_bits: int) -> tuple[Array, Array]:
-        check_choice(self.init, "init", ("uniform", "gaussian"))
         rng = np.random.default_rng([root_seed(self.random_state), 0])
         n, width = next(iter(X.values())).shape[0], sum(values.shape[1] for values in X.values())
         if self.init == "gaussian":

@@ -26,6 +26,7 @@ symbol             here                      is
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,10 +36,11 @@ from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regres
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 
+@dataclass(eq=False, repr=False)
 class CRE(PairedHasher):
     r"""Unsupervised codes that reconstruct similarities of features: a re-implementation of Hu et al. (2019).
 
@@ -88,43 +90,33 @@ class CRE(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "weight": by_modality(number()),
+        "quantization": number(),
+        "fit_weight": number(),
+        "affinity": by_modality(choice("cosine", "rbf")),
+        "kernel": by_modality(choice("rbf", None)),
+        "ridge": number(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        weight: PerModality[float] = 0.5,
-        quantization: float = 1.0,
-        fit_weight: float = 0.0,
-        affinity: PerModality[str] = "cosine",
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        ridge: float = 0.01,
-        max_iter: int = 20,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.weight = weight
-        self.quantization = quantization
-        self.fit_weight = fit_weight
-        self.affinity = affinity
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    weight: PerModality[float] = 0.5
+    quantization: float = 1.0
+    fit_weight: float = 0.0
+    affinity: PerModality[str] = "cosine"
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    ridge: float = 0.01
+    max_iter: int = 20
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        weights = {name: check_number(a, "weight") for name, a in per_modality(self.weight, X, "weight").items()}
-        omega, rho = check_number(self.quantization, "quantization"), check_number(self.fit_weight, "fit_weight")
-        xi, max_iter = check_number(self.ridge, "ridge"), check_int(self.max_iter, "max_iter", at_least=1)
+        weights = per_modality(self.weight, X, "weight")
+        omega, rho, xi = self.quantization, self.fit_weight, self.ridge
         seed = root_seed(self.random_state)
         maps = self._function_maps(X, seed)
         F = self._similarity_features(X, seed, weights)
@@ -137,7 +129,7 @@ class CRE(PairedHasher):
         start[np.argsort(keys, kind="stable")] = rng.standard_normal((n, n_bits))  # by content, not by row number
         Z = balanced_procrustes(start, rng)
         B, trace = sign(Z), []
-        for step in range(max_iter):
+        for step in range(self.max_iter):
             before = B
             B = sign(n_bits * similarity(F, Z) + omega * Z + (rho * functions.sum if functions else 0))
             reconstructed = n_bits * similarity(F, B)
@@ -148,7 +140,7 @@ class CRE(PairedHasher):
                 functions.fit(B)
                 value += rho * functions.loss(B)
             trace.append(value)
-            report("codes", step + 1, max_iter, value)
+            report("codes", step + 1, self.max_iter, value)
             if step and np.array_equal(B, before):
                 break
         del F
@@ -163,7 +155,6 @@ class CRE(PairedHasher):
         anchors = per_modality(self.n_anchors, X, "n_anchors")
         maps: dict[str, FeatureMap] = {}
         for name, kernel in per_modality(self.kernel, X, "kernel").items():
-            check_choice(kernel, "kernel", ("rbf", None))
             if kernel is None:
                 maps[name] = Linear(dtype="float64")
             else:
@@ -176,7 +167,7 @@ class CRE(PairedHasher):
         F = []
         for name, affinity in per_modality(self.affinity, X, "affinity").items():
             values = X[name]
-            if check_choice(affinity, "affinity", ("cosine", "rbf")) == "rbf":
+            if affinity == "rbf":
                 values = fitted(AnchorKernel(anchors[name], centred=False, dtype="float64", random_state=seed), values)
             unit = fitted(Linear(rows="unit", centred=False, dtype="float64"), values)
             unit *= np.sqrt(weights[name])

@@ -31,23 +31,25 @@ from sweep to sweep.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap, Linear
+from modalhash.core.features import Linear
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, ridge_regression, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
 """The random stream of the first codes."""
 
 
+@dataclass(eq=False, repr=False)
 class DCH(PairedHasher):
     r"""Codes from which labels can be classified, after Xu et al. (2017).
 
@@ -98,49 +100,39 @@ class DCH(PairedHasher):
     Cross-modal Retrieval. IEEE Transactions on Image Processing 26(5):2494-2507, 2017.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
-    classifier_: Array
+    _parameter_constraints: ClassVar = {
+        "b_step": choice("dcc", "relaxed"),
+        "bandwidth": number(positive=True),
+        "feature_weight": by_modality(number()),
+        "label_ridge": number(positive=True),
+        "ridge": number(positive=True),
+        "max_iter": integer(),
+        "max_passes": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        b_step: str = "dcc",
-        kernel: PerModality[str | None] = None,
-        n_anchors: PerModality[int] = 1000,
-        bandwidth: float = 0.4,
-        feature_weight: PerModality[float] = 1e-5,
-        label_ridge: float = 1.0,
-        ridge: float = 0.01,
-        max_iter: int = 5,
-        max_passes: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.b_step = b_step
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.bandwidth = bandwidth
-        self.feature_weight = feature_weight
-        self.label_ridge = label_ridge
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.max_passes = max_passes
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    b_step: str = "dcc"
+    kernel: PerModality[str | None] = None
+    n_anchors: PerModality[int] = 1000
+    bandwidth: float = 0.4
+    feature_weight: PerModality[float] = 1e-5
+    label_ridge: float = 1.0
+    ridge: float = 0.01
+    max_iter: int = 5
+    max_passes: int = 10
+    random_state: RandomState = None
+
+    classifier_: Array = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        nu, lg, lf = self._weights(X)
-        sweeps = check_int(self.max_iter, "max_iter", at_least=1)
+        nu, lg, lf = per_modality(self.feature_weight, X, "feature_weight"), self.label_ridge, self.ridge
         seed = root_seed(self.random_state)
-        sigma = check_number(self.bandwidth, "bandwidth", positive=True)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
-        options["paper"] = {"bandwidth": sigma**2, "rows": "centred unit"}
+        options["paper"] = {"bandwidth": float(self.bandwidth) ** 2, "rows": "centred unit"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         maps = {name: Linear(dtype="float64") if isinstance(found, Linear) else found for name, found in maps.items()}
         phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
@@ -152,13 +144,13 @@ class DCH(PairedHasher):
         P = {name: factors[name].solve(values.T @ B) for name, values in phi.items()}
         fitted = {name: values @ P[name] for name, values in phi.items()}
         trace = []
-        for step in range(sweeps):
+        for step in range(self.max_iter):
             B = self._codes(Y, W, fitted, nu)  # B-step
             W = ridge_regression(B, Y, lg)  # G-step
             P = {name: factors[name].solve(values.T @ B) for name, values in phi.items()}  # F-step
             fitted = {name: values @ P[name] for name, values in phi.items()}
             trace.append(objective(Y, B, W, P, fitted, nu, label_ridge=lg, ridge=lf))
-            report("sweeps", step + 1, sweeps, trace[-1])
+            report("sweeps", step + 1, self.max_iter, trace[-1])
         return B, {
             "functions_": P,
             "maps_": maps,
@@ -178,17 +170,6 @@ class DCH(PairedHasher):
         for name, values in fitted.items():
             Q += nu[name] * values
         return discrete_codes(Q, W, self.max_passes)
-
-    def _weights(self, X: dict[str, Matrix]) -> tuple[dict[str, float], float, float]:
-        """ν by modality, λ_G and λ_F."""
-        check_choice(self.b_step, "b_step", ("dcc", "relaxed"))
-        check_int(self.max_passes, "max_passes", at_least=1)
-        nu = per_modality(self.feature_weight, X, "feature_weight")
-        return (
-            {name: check_number(value, "feature_weight") for name, value in nu.items()},
-            check_number(self.label_ridge, "label_ridge", positive=True),
-            check_number(self.ridge, "ridge", positive=True),
-        )
 
 
 def discrete_codes(Q: Array, W: Array, max_passes: int = 10) -> Array:

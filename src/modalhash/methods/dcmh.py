@@ -35,13 +35,14 @@ authors' value.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import check_choice, check_number
+from modalhash.core.validation import choice, number
 from modalhash.methods._deep import (
     DeepData,
     DeepHasher,
@@ -63,7 +64,33 @@ SAMPLE = 512
 """Training pairs whose likelihood is reported after every epoch."""
 
 
-class DCMH(DeepHasher):
+class LikelihoodHasher(DeepHasher):
+    """Base of DCMH and PRDH, which maximise the likelihood of shared labels."""
+
+    _parameter_constraints: ClassVar = DeepHasher._parameter_constraints | {
+        "quantization": number(),
+        "balance": choice("centred", "penalty"),
+        "balance_weight": number(),
+    }
+
+    quantization: float
+    balance: str
+    balance_weight: float
+
+    def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
+        return LikelihoodLearner(self, data)
+
+    def _gradient(self, batch: PairBatch) -> Any:
+        """Gradient of n·b times the objective, for the outputs of a batch."""
+        gradient = likelihood_gradient(batch.h, batch.other, batch.S)
+        gradient += 2 * self.quantization * (batch.h - batch.B)
+        if self.balance == "penalty":
+            gradient += 2 * self.balance_weight * batch.total
+        return gradient
+
+
+@dataclass(eq=False, repr=False)
+class DCMH(LikelihoodHasher):
     r"""Two networks whose inner products tell whether items share a label, after Jiang and Li (2017); frozen features.
 
     Minimises, by mini-batches of one modality against all items of the other,
@@ -122,49 +149,21 @@ class DCMH(DeepHasher):
     Q.-Y. Jiang, W.-J. Li. Deep Cross-Modal Hashing. CVPR 2017.
     """
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        hidden: PerModality[Hidden] = 1024,
-        quantization: float = 1.0,
-        balance: str = "centred",
-        balance_weight: float = 1.0,
-        batch_size: int = 128,
-        max_epochs: int | None = None,
-        optimizer: str = "adam",
-        learning_rate: float | None = None,
-        validation: float = 0.05,
-        patience: int | None = None,
-        image_network: Any = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.hidden = hidden
-        self.quantization = quantization
-        self.balance = balance
-        self.balance_weight = balance_weight
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.validation = validation
-        self.patience = patience
-        self.image_network = image_network
-        self.device = device
-        self.random_state = random_state
-
-    def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
-        return LikelihoodLearner(self, data)
-
-    def _gradient(self, batch: PairBatch) -> Any:
-        """Gradient of n·b times the objective, for the outputs of a batch."""
-        gradient = likelihood_gradient(batch.h, batch.other, batch.S)
-        gradient += 2 * self.quantization * (batch.h - batch.B)
-        if self.balance == "penalty":
-            gradient += 2 * self.balance_weight * batch.total
-        return gradient
+    n_bits: int = 64
+    _: KW_ONLY
+    hidden: PerModality[Hidden] = 1024
+    quantization: float = 1.0
+    balance: str = "centred"
+    balance_weight: float = 1.0
+    batch_size: int = 128
+    max_epochs: int | None = None
+    optimizer: str = "adam"
+    learning_rate: float | None = None
+    validation: float = 0.05
+    patience: int | None = None
+    image_network: Any = None
+    device: str = "cpu"
+    random_state: RandomState = None
 
 
 class PairBatch:
@@ -183,10 +182,7 @@ class PairBatch:
 class LikelihoodLearner:
     """Networks whose outputs are kept for all items, so that a batch meets all of them."""
 
-    def __init__(self, method: DCMH, data: DeepData) -> None:
-        check_choice(method.balance, "balance", ("centred", "penalty"))
-        for parameter in ("quantization", "balance_weight"):
-            check_number(getattr(method, parameter), parameter)
+    def __init__(self, method: LikelihoodHasher, data: DeepData) -> None:
         torch = data.torch
         self.method, self.data = method, data
         self.size = method.batch_size

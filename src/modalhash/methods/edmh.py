@@ -37,22 +37,23 @@ What the reconstruction leaves open, and what is chosen here:
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import balanced_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import check_int, check_memory, check_number
+from modalhash.core.validation import check_memory, integer, number
 from modalhash.methods._labels import label_views, squared_products
 from modalhash.methods.base import CrossModalHasher, Training
 
 
+@dataclass(eq=False, repr=False)
 class EDMH(CrossModalHasher):
     r"""Codes from similarity by labels, with their functions, after Chen et al. (2022): a re-implementation.
 
@@ -107,49 +108,36 @@ class EDMH(CrossModalHasher):
     Yet Less Time to Learn. IEEE Transactions on Knowledge and Data Engineering 34(3):1177-1190, 2022.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "intra": number(),
+        "quantization": number(),
+        "regression": number(positive=True),
+        "ridge": number(),
+        "bandwidth": number(positive=True),
+        "max_iter": integer(),
+        "memory_limit": check_memory,
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        intra: float = 1.0,
-        quantization: float = 0.1,
-        regression: float = 10.0,
-        ridge: float = 1.0,
-        kernel: PerModality[str | None] = "paper",
-        bandwidth: float = 0.4,
-        n_anchors: PerModality[int] = 2000,
-        max_iter: int = 10,
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.intra = intra
-        self.quantization = quantization
-        self.regression = regression
-        self.ridge = ridge
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    intra: float = 1.0
+    quantization: float = 0.1
+    regression: float = 10.0
+    ridge: float = 1.0
+    kernel: PerModality[str | None] = "paper"
+    bandwidth: float = 0.4
+    n_anchors: PerModality[int] = 2000
+    max_iter: int = 10
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        omega, alpha = check_number(self.intra, "intra"), check_number(self.quantization, "quantization")
-        lam = check_number(self.regression, "regression", positive=True)
-        beta = check_number(self.ridge, "ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        omega, alpha, lam, beta = self.intra, self.quantization, self.regression, self.ridge
         if omega == 0 and len(data.X) == 1:
             raise ValueError("EDMH: with one modality and intra=0 there is no similarity to learn from; pass intra=1")
         seed = root_seed(self.random_state)
-        sigma = check_number(self.bandwidth, "bandwidth", positive=True)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
-        options["paper"] = {"squared": False, "bandwidth": sigma, "rows": "unit"}
+        options["paper"] = {"squared": False, "bandwidth": float(self.bandwidth), "rows": "unit"}
         maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         ridge = dict.fromkeys(maps, beta / lam)  # λΦᵀΦ + βI with λ on both sides divided out
         views = label_views(data, maps, ridge, seed, check_memory(self.memory_limit))
@@ -160,7 +148,7 @@ class EDMH(CrossModalHasher):
         B = [sign(z) for z in Z]
         constant = similarity_size(Lt, data.n_bits, omega)
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P = [view.regress(b) for view, b in zip(views, B, strict=True)]  # 1.
             H = [view.predict(p) for view, p in zip(views, P, strict=True)]
             pulls = similarity_pulls(Lt, B, omega)
@@ -169,7 +157,7 @@ class EDMH(CrossModalHasher):
             B = [update_B(s, z, h, alpha, lam) for s, z, h in zip(pulls, Z, H, strict=True)]  # 3.
             fit = sum(lam * squared(h - b) + beta * squared(p) for h, b, p in zip(H, B, P, strict=True))
             trace.append(constant + code_objective(pulls, B, Z, alpha) + fit)
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         names = list(data.X)
         return {

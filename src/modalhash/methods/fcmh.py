@@ -40,7 +40,8 @@ does. Groups: :mod:`modalhash.methods.fcmh`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg, sparse
@@ -58,7 +59,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, optional, per_modality
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import PairedHasher
@@ -129,6 +130,7 @@ N_COMPONENTS = 200
 """Principal components of each modality, then."""
 
 
+@dataclass(eq=False, repr=False)
 class FCMH(PairedHasher):
     r"""Codes of pairs from similarities over all pairs and within groups, after Wang et al. (2021).
 
@@ -180,54 +182,43 @@ class FCMH(PairedHasher):
     IEEE Transactions on Cybernetics, 2021. doi:10.1109/TCYB.2021.3059886
     """
 
-    objective_: Array
-    n_iter_: int
-    n_groups_: int
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "global_weight": number(),
+        "local_weight": number(),
+        "global_classes": number(),
+        "local_classes": number(),
+        "regularization": number(positive=True),
+        "n_groups": optional(integer()),
+        "centred": choice(True, False),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        global_weight: float = 100.0,
-        local_weight: float = 10.0,
-        global_classes: float = 10.0,
-        local_classes: float = 10.0,
-        regularization: float = 0.1,
-        n_groups: int | None = None,
-        centred: bool = False,
-        ridge: PerModality[float] = 1.0,
-        max_iter: int = 5,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.global_weight = global_weight
-        self.local_weight = local_weight
-        self.global_classes = global_classes
-        self.local_classes = local_classes
-        self.regularization = regularization
-        self.n_groups = n_groups
-        self.centred = centred
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    global_weight: float = 100.0
+    local_weight: float = 10.0
+    global_classes: float = 10.0
+    local_classes: float = 10.0
+    regularization: float = 0.1
+    n_groups: int | None = None
+    centred: bool = False
+    ridge: PerModality[float] = 1.0
+    max_iter: int = 5
+    random_state: RandomState = None
+
+    n_groups_: int = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        alpha = check_number(self.global_weight, "global_weight"), check_number(self.local_weight, "local_weight")
-        beta = check_number(self.global_classes, "global_classes"), check_number(self.local_classes, "local_classes")
-        gamma = check_number(self.regularization, "regularization", positive=True)
-        ridge = {name: check_number(xi, "ridge") for name, xi in per_modality(self.ridge, X, "ridge").items()}
-        centred = bool(check_choice(self.centred, "centred", (True, False)))
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        alpha, beta = (self.global_weight, self.local_weight), (self.global_classes, self.local_classes)
+        ridge = per_modality(self.ridge, X, "ridge")
         n_groups = min(L.shape[1], MAX_GROUPS) if self.n_groups is None else self.n_groups
-        n_groups = check_int(n_groups, "n_groups", at_least=1)
         rng = np.random.default_rng([root_seed(self.random_state), 0])
 
-        maps = {name: Linear(centred=centred, dtype="float64").fit(values) for name, values in X.items()}
+        maps = {name: Linear(centred=self.centred, dtype="float64").fit(values) for name, values in X.items()}
         F = {name: CentredFeatures(values, maps[name].mean_) for name, values in X.items()}
         grams = {name: values.cross(values) for name, values in F.items()}
         groups = robust_kmeans([components(F[name], grams[name]) for name in F], min(n_groups, len(L)), rng)
@@ -238,18 +229,18 @@ class FCMH(PairedHasher):
         report("groups", 1, 1)
 
         L = L[order].astype(np.float64)
-        problem = FCMHProblem(L, parts, alpha, beta, gamma)
+        problem = FCMHProblem(L, parts, alpha, beta, self.regularization)
         V = rng.standard_normal((len(L), n_bits))  # not feasible before the first V-step
         B = sign(rng.standard_normal((len(L), n_bits)))
         R = np.linalg.svd(rng.standard_normal((n_bits, n_bits)))[0]
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P = problem.update_P(V)  # 1.
             V = problem.update_V(B, R, P, rng)  # 2.
             B = sign(V @ R + problem.similarity_pull(V))  # 3.
             R = orthogonal_procrustes(V.T @ B, near=R)  # 4.
             trace.append(problem.objective(V, B, R, P))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         codes = np.empty_like(B)
         codes[order] = B

@@ -32,20 +32,21 @@ where the objective rises.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import orthogonal_procrustes, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 
+@dataclass(eq=False, repr=False)
 class FDDH(PairedHasher):
     r"""Codes of pairs from an orthogonal basis of classes and relaxed labels, after Liu et al. (2021).
 
@@ -95,42 +96,31 @@ class FDDH(PairedHasher):
     IEEE Transactions on Neural Networks and Learning Systems, 2021. arXiv:2105.07128
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": by_modality(number()),
+        "label_ridge": number(),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+        "tol": number(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] = 1e-3,
-        label_ridge: float = 1e4,
-        kernel: PerModality[str | None] = "rbf-narrow",
-        n_anchors: PerModality[int] = 800,
-        ridge: PerModality[float] = 1e-4,
-        max_iter: int = 19,
-        tol: float = 1e-4,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.label_ridge = label_ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] = 1e-3
+    label_ridge: float = 1e4
+    kernel: PerModality[str | None] = "rbf-narrow"
+    n_anchors: PerModality[int] = 800
+    ridge: PerModality[float] = 1e-4
+    max_iter: int = 19
+    tol: float = 1e-4
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        mu = {name: check_number(w, "feature_weight") for name, w in self._by_modality("feature_weight", X).items()}
-        ridge = {name: check_number(rho, "ridge") for name, rho in self._by_modality("ridge", X).items()}
-        gamma, tol = check_number(self.label_ridge, "label_ridge"), check_number(self.tol, "tol")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        mu, gamma = per_modality(self.feature_weight, X, "feature_weight"), self.label_ridge
+        ridge = per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -143,7 +133,7 @@ class FDDH(PairedHasher):
         R = {name: rng.random((n_bits, values.shape[1])) for name, values in K.items()}
         rotated = rotate(K, R, mu)
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             C = orthogonal_procrustes(T.T @ (B + rotated))  # 1.
             code = T @ C
             R = {name: orthogonal_procrustes(code.T @ values, near=R[name]) for name, values in K.items()}  # 2.
@@ -151,15 +141,12 @@ class FDDH(PairedHasher):
             before, B = B, sign(code)  # 3.
             T = relaxed_labels((B + rotated) @ C.T / (1 + sum(mu.values()) + gamma), L)  # 4.
             trace.append(constant + objective(B, T, C, R, rotated, mu, gamma))
-            report("codes", sweep + 1, max_iter, trace[-1])
-            if sweep and trace[-2] - trace[-1] < tol * trace[-1]:
+            report("codes", sweep + 1, self.max_iter, trace[-1])
+            if sweep and trace[-2] - trace[-1] < self.tol * trace[-1]:
                 B = before if trace[-1] > trace[-2] else B
                 break
         functions = {name: ridge_regression(values, B, ridge[name]) for name, values in K.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
-
-    def _by_modality(self, parameter: str, X: dict[str, Matrix]) -> dict[str, Any]:
-        return per_modality(getattr(self, parameter), X, parameter)
 
 
 def rotate(K: dict[str, Array], R: dict[str, Array], mu: dict[str, float]) -> Array:

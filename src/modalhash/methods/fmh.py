@@ -38,19 +38,19 @@ What the reconstruction leaves open, and what is chosen here:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
 from modalhash.core.codes import pack_signs
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import balanced_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Codes, PerModality
-from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.core.validation import by_modality, check_memory, integer, number, per_modality
 from modalhash.methods._labels import label_views, squared_products
 from modalhash.methods.base import CrossModalHasher, Training
 
@@ -60,6 +60,7 @@ JOINT_ITER = 5
 """Rounds of :meth:`FMH.transform_together`, as in FOMH."""
 
 
+@dataclass(eq=False, repr=False)
 class FMH(CrossModalHasher):
     r"""Codes of each modality that agree by labels with those of all, after Zhu et al. (2020): a re-implementation.
 
@@ -109,38 +110,27 @@ class FMH(CrossModalHasher):
     Transactions on Intelligent Systems and Technology 11(2), 2020.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "similarity": number(allow=("auto",)),
+        "quantization": number(),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+        "memory_limit": check_memory,
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        similarity: float | str = "auto",
-        quantization: float = 0.1,
-        ridge: PerModality[float] = 1e-3,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        max_iter: int = 10,
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.similarity = similarity
-        self.quantization = quantization
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    similarity: float | str = "auto"
+    quantization: float = 0.1
+    ridge: PerModality[float] = 1e-3
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    max_iter: int = 10
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        alpha, beta = self._alpha(data), check_number(self.quantization, "quantization")
-        gamma = {name: check_number(g, "ridge") for name, g in per_modality(self.ridge, data.X, "ridge").items()}
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        alpha, beta, gamma = self._alpha(data), self.quantization, per_modality(self.ridge, data.X, "ridge")
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
         maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -154,7 +144,7 @@ class FMH(CrossModalHasher):
         B = np.vstack([sign(view.rng.standard_normal((view.n, r))) for view in views])
         rng = np.random.default_rng([seed, 0])
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             W = [view.regress(b) for view, b in zip(views, np.split(B, ends), strict=True)]  # 1.
             H = np.vstack([view.predict(w) for view, w in zip(views, W, strict=True)])
             D = balanced_procrustes(pull(B, Lt, alpha, beta), rng)  # 2.
@@ -163,7 +153,7 @@ class FMH(CrossModalHasher):
             sizes = sum(g * squared(w) for g, w in zip(gamma.values(), W, strict=True))
             # β‖B − D‖² = 2βNr − 2β⟨B, D⟩; its second part is within ⟨drawn, B⟩, like that of the similarity
             trace.append(constant + squared(B - H) + sizes + 2 * beta * N * r - 2 * float(np.vdot(drawn, B)))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         named = list(zip(data.X, views, np.split(B, ends), strict=True))
         return {
@@ -193,8 +183,7 @@ class FMH(CrossModalHasher):
 
     def _alpha(self, data: Training) -> float:
         if not isinstance(self.similarity, str):
-            return check_number(self.similarity, "similarity")
-        check_choice(self.similarity, "similarity", ("auto",))
+            return self.similarity
         return FOMH_WEIGHT * max(1.0, FOMH_ITEMS / sum(X.shape[0] for X in data.X.values()))
 
 

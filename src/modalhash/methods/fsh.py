@@ -30,6 +30,7 @@ away and hashes its database: that is ``transform``; B is the learned codes.
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ from modalhash.core.linalg import RidgeFactor, canonical_directions, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number
 from modalhash.methods.base import PairedHasher
 
 TAU = 0.5
@@ -50,6 +51,7 @@ CCA_RIDGE = 1e-6
 KMEANS_ITER = 10
 
 
+@dataclass(eq=False, repr=False)
 class FSH(PairedHasher):
     r"""Unsupervised codes from a fused anchor graph, after Liu et al. (2017).
 
@@ -98,60 +100,49 @@ class FSH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "fit_weight": number(),
+        "n_anchors": integer(),
+        "n_neighbors": integer(),
+        "anchors": choice("random", "kmeans"),
+        "fusion": choice("released", "normalised", "equal"),
+        "init": choice("random", "cca"),
+        "ridge": number(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    fusion_weight_: float
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    fit_weight: float = 300.0
+    n_anchors: int = 50
+    n_neighbors: int = 10
+    anchors: str = "random"
+    fusion: str = "released"
+    init: str = "random"
+    ridge: float = 1e-6
+    max_iter: int = 100
+    random_state: RandomState = None
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        fit_weight: float = 300.0,
-        n_anchors: int = 50,
-        n_neighbors: int = 10,
-        anchors: str = "random",
-        fusion: str = "released",
-        init: str = "random",
-        ridge: float = 1e-6,
-        max_iter: int = 100,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.fit_weight = fit_weight
-        self.n_anchors = n_anchors
-        self.n_neighbors = n_neighbors
-        self.anchors = anchors
-        self.fusion = fusion
-        self.init = init
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    fusion_weight_: float = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        lam, ridge = check_number(self.fit_weight, "fit_weight"), check_number(self.ridge, "ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
-        check_choice(self.fusion, "fusion", ("released", "normalised", "equal"))
-        check_choice(self.init, "init", ("random", "cca"))
-        seed = root_seed(self.random_state)
+        lam, seed = self.fit_weight, root_seed(self.random_state)
         keys = np.add.reduce([row_keys(values, seed) for values in X.values()])
         rng = stream(seed, keys)
         maps = {name: Linear(rows="unit", dtype="float64") for name in X}
         F = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         anchors = self._anchors(F, np.argsort(keys, kind="stable"), rng)
         A1, A2 = fused_affinities(F, anchors, self._neighbours(len(anchors[0])))
-        factors = {name: RidgeFactor(features.T @ features, ridge) for name, features in F.items()}
+        factors = {name: RidgeFactor(features.T @ features, self.ridge) for name, features in F.items()}
         report("graph", 1, 1)
 
         W = self._initial(F, n_bits, rng)
         P = [features @ W[name] for name, features in F.items()]
         Bs, eta = anchors[1] @ list(W.values())[1], 0.5  # anchor codes are real-valued in the first sweep
         B, trace = np.zeros_like(P[0]), []
-        for step in range(max_iter):
+        for step in range(self.max_iter):
             D = eta * A1 + (1 - eta) * A2
             before, B = (B, Bs), sign(D @ Bs + 2 * lam * (P[0] + P[1]))
             Bs = sign(D.T @ B)
@@ -159,7 +150,7 @@ class FSH(PairedHasher):
             P = [features @ W[name] for name, features in F.items()]
             trace.append(objective(B, Bs, D, P, lam))
             eta = self._fusion_weight(B, Bs, A1, A2)
-            report("codes", step + 1, max_iter, trace[-1])
+            report("codes", step + 1, self.max_iter, trace[-1])
             if np.array_equal(B, before[0]) and np.array_equal(Bs, before[1]):
                 break  # W and η are functions of B and Bs: nothing moves any more
         return B, {
@@ -173,11 +164,11 @@ class FSH(PairedHasher):
 
     def _anchors(self, F: dict[str, Array], order: Array, rng: np.random.Generator) -> list[Array]:
         """Anchor pairs, as one array by modality; ``order`` is the rows' random order by content."""
-        m = check_int(self.n_anchors, "n_anchors", at_least=1)
+        m = self.n_anchors
         if m > len(order):
             warnings.warn(f"{m} anchors asked for, {len(order)} pairs there: using all", UserWarning, stacklevel=5)
             m = len(order)
-        if check_choice(self.anchors, "anchors", ("random", "kmeans")) == "random":
+        if self.anchors == "random":
             return [features[order[:m]] for features in F.values()]
         from sklearn.cluster import KMeans
 
@@ -187,10 +178,10 @@ class FSH(PairedHasher):
         return np.hsplit(centres, [next(iter(F.values())).shape[1]])
 
     def _neighbours(self, m: int) -> int:
-        k = check_int(self.n_neighbors, "n_neighbors", at_least=1)
-        if k > m:
-            warnings.warn(f"{k} nearest of {m} anchors asked for: using all {m}", UserWarning, stacklevel=5)
-        return min(k, m)
+        if self.n_neighbors > m:
+            message = f"{self.n_neighbors} nearest of {m} anchors asked for: using all {m}"
+            warnings.warn(message, UserWarning, stacklevel=5)
+        return min(self.n_neighbors, m)
 
     def _initial(self, F: dict[str, Array], n_bits: int, rng: np.random.Generator) -> dict[str, Array]:
         W = {name: rng.standard_normal((features.shape[1], n_bits)) for name, features in F.items()}

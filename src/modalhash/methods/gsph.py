@@ -47,8 +47,8 @@ paper has two.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -59,7 +59,7 @@ from modalhash.core.linalg import unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import Training
 from modalhash.methods.seph import LogisticHasher, sum_of
@@ -70,6 +70,7 @@ ROWS, COLUMNS = 1024, 8
 """What one step of a sweep works on: small enough for the cache, wide enough for a matrix product."""
 
 
+@dataclass(eq=False, repr=False)
 class GSPH(LogisticHasher):
     r"""Codes whose products are the similarity by labels, after Mandal et al. (2017, 2019).
 
@@ -128,44 +129,30 @@ class GSPH(LogisticHasher):
     IEEE Transactions on Image Processing 28(1), 2019.
     """
 
-    objective_: dict[str, Any]
-    n_iter_: dict[str, Any]
+    _parameter_constraints: ClassVar = LogisticHasher._parameter_constraints | {
+        "unify": choice(True, False),
+        "max_iter": integer(),
+        "tol": number(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        kernel: PerModality[str] = "rbf-narrow",
-        n_anchors: PerModality[int] = 500,
-        penalty: float = 0.01,
-        unify: bool = True,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        function_iter: int = 100,
-        function_tol: float = 1e-6,
-        precision: str = "float32",
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.penalty = penalty
-        self.unify = unify
-        self.max_iter = max_iter
-        self.tol = tol
-        self.function_iter = function_iter
-        self.function_tol = function_tol
-        self.precision = precision
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    kernel: PerModality[str] = "rbf-narrow"
+    n_anchors: PerModality[int] = 500
+    penalty: float = 0.01
+    unify: bool = True
+    max_iter: int = 100
+    tol: float = 1e-6
+    function_iter: int = 100
+    function_tol: float = 1e-6
+    precision: str = "float32"
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         Y = data.Y or {}
         if len(Y) < 2:
             raise ValueError(f"GSPH learns from the similarity between modalities and needs two; got {list(Y)}")
-        check_choice(self.unify, "unify", (True, False))
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         maps = self._kernels(data.X, data.Y, seed)
 
@@ -175,9 +162,9 @@ class GSPH(LogisticHasher):
             views[name] = GSPHView.start(rows, counts, data.n_bits, np.random.default_rng([seed, i]))
         codes_trace = learn_codes(  # step 1
             list(views.values()),
-            max_iter=max_iter,
-            tol=check_number(self.tol, "tol"),
-            report=lambda step, value: report("codes", step, max_iter, value),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            report=lambda step, value: report("codes", step, self.max_iter, value),
         )
 
         functions, traces, codes, votes = {}, {}, {}, []

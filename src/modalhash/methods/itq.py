@@ -24,6 +24,7 @@ tight frame.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,16 +37,16 @@ from modalhash.core.linalg import RANK_TOLERANCE, orthogonal_procrustes, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, draw, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int
+from modalhash.core.validation import choice, integer
 from modalhash.methods.base import CrossModalHasher, Training
 
-SPACES = ("own", "shared")
 MAX_DENSE = 2048
 """Features up to which a covariance matrix is formed; of more, products with it are enough."""
 ROTATION_SAMPLE = 20_000
 """Items of a modality that the rotation is learned from."""
 
 
+@dataclass(eq=False, repr=False)
 class ITQ(CrossModalHasher):
     r"""Iterative quantization (Gong and Lazebnik 2011): unsupervised, for one modality or several in one space.
 
@@ -87,21 +88,20 @@ class ITQ(CrossModalHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "space": choice("own", "shared"),
+        "max_iter": integer(),
+    }
 
-    objective_: dict[str, Array]
-    centres_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    space: str = "own"
+    max_iter: int = 50
+    random_state: RandomState = None
 
-    def __init__(
-        self, n_bits: int = 64, *, space: str = "own", max_iter: int = 50, random_state: RandomState = None
-    ) -> None:
-        self.n_bits = n_bits
-        self.space = space
-        self.max_iter = max_iter
-        self.random_state = random_state
+    centres_: dict[str, Array] = field(init=False)
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        check_choice(self.space, "space", SPACES)
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         X = {name: _unit_rows(values) for name, values in data.X.items()}
         groups = {name: [name] for name in X}
@@ -113,7 +113,7 @@ class ITQ(CrossModalHasher):
             clouds = [_Cloud(X[name]) for name in names]
             W = leading_directions(clouds, data.n_bits, seed)
             V = np.concatenate([cloud.project(W, draw(cloud.X, ROTATION_SAMPLE, seed)) for cloud in clouds])
-            R, traces[group] = _rotation(V, data.n_bits, max_iter, np.random.default_rng(seed))
+            R, traces[group] = _rotation(V, data.n_bits, self.max_iter, np.random.default_rng(seed))
             for name, cloud in zip(names, clouds, strict=True):
                 functions[name] = W @ R
                 centres[name] = cloud.mean @ functions[name]

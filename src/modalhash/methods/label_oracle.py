@@ -19,7 +19,8 @@ symbol             here                is
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -31,13 +32,14 @@ from modalhash.core.linalg import balanced_procrustes, ridge_regression, sign, u
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Codes
-from modalhash.core.validation import check_int, check_label_rows, check_number
+from modalhash.core.validation import check_label_rows, integer, number
 from modalhash.methods.base import CrossModalHasher, Training
 
 TIE_BREAK = 0.01
 """How much random class codes differ in weight: decides where as many labels say +1 as −1, and nothing else."""
 
 
+@dataclass(eq=False, repr=False)
 class LabelOracle(CrossModalHasher):
     r"""Codes from the true labels: a control.
 
@@ -78,19 +80,18 @@ class LabelOracle(CrossModalHasher):
     True
     """
 
-    class_codes_: Array
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "max_iter": integer(0),
+        "ridge": number(),
+    }
 
-    def __init__(
-        self, n_bits: int = 64, *, max_iter: int = 10, ridge: float = 0.01, random_state: RandomState = None
-    ) -> None:
-        self.n_bits = n_bits
-        self.max_iter = max_iter
-        self.ridge = ridge
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    max_iter: int = 10
+    ridge: float = 0.01
+    random_state: RandomState = None
+
+    class_codes_: Array = field(init=False)
 
     def label_codes(self, Y: Any) -> Codes:
         """Return the learned codes of label rows, seen in training or not: the signs of the sum of their classes'."""
@@ -100,21 +101,18 @@ class LabelOracle(CrossModalHasher):
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         assert data.Y is not None  # base checked
-        max_iter = check_int(self.max_iter, "max_iter", at_least=0)
-        ridge = check_number(self.ridge, "ridge")
         rng = np.random.default_rng(root_seed(self.random_state))
         Lt = sparse.csr_array(unit_rows(np.concatenate(list(data.Y.values()))))
         C = balanced_class_codes(Lt.shape[1], data.n_bits, rng)
-        C, trace = learn_class_codes(Lt, C, max_iter, rng, report)
+        C, trace = learn_class_codes(Lt, C, self.max_iter, rng, report)
         codes, maps, functions = {}, {}, {}
         for step, (name, X) in enumerate(data.X.items()):
             B = sign(unit_rows(data.Y[name]) @ C)
             codes[name] = pack_signs(B)
             maps[name] = Linear(bias=True, dtype="float64")
             phi = maps[name].fit_blocks(X).whole()
-            functions[name] = np.ascontiguousarray(
-                ridge_regression(phi, B, ridge)
-            )  # as saved: the same to the last bit
+            # contiguous, as a loaded model has it: the same projections to the last bit
+            functions[name] = np.ascontiguousarray(ridge_regression(phi, B, self.ridge))
             report("functions", step + 1, len(data.X))
         return {
             "codes_": codes,

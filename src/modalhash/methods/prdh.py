@@ -21,17 +21,18 @@ in that port would be a strong term; the default here is small. Otherwise as :mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import PerModality
-from modalhash.core.validation import check_number
-from modalhash.methods._deep import DeepData, Hidden, Learner
-from modalhash.methods.dcmh import DCMH, PairBatch, likelihood_gradient
+from modalhash.core.validation import number
+from modalhash.methods._deep import Hidden
+from modalhash.methods.dcmh import LikelihoodHasher, PairBatch, likelihood_gradient
 
 
-class PRDH(DCMH):
+@dataclass(eq=False, repr=False)
+class PRDH(LikelihoodHasher):
     r"""DCMH with likelihoods within the modalities and decorrelated bits, after Yang et al. (2017); frozen features.
 
     A re-implementation from a note with the paper's equations. Minimises, by mini-batches against all items,
@@ -78,49 +79,28 @@ class PRDH(DCMH):
     Retrieval. AAAI 2017.
     """
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        hidden: PerModality[Hidden] = 1024,
-        intra: float = 1.0,
-        decorrelation: float = 0.001,
-        quantization: float = 1.0,
-        balance: str = "centred",
-        balance_weight: float = 1.0,
-        batch_size: int = 128,
-        max_epochs: int | None = None,
-        optimizer: str = "adam",
-        learning_rate: float | None = None,
-        validation: float = 0.05,
-        patience: int | None = None,
-        image_network: Any = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        super().__init__(
-            n_bits,
-            hidden=hidden,
-            quantization=quantization,
-            balance=balance,
-            balance_weight=balance_weight,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            validation=validation,
-            patience=patience,
-            image_network=image_network,
-            device=device,
-            random_state=random_state,
-        )
-        self.intra = intra
-        self.decorrelation = decorrelation
+    _parameter_constraints: ClassVar = LikelihoodHasher._parameter_constraints | {
+        "intra": number(),
+        "decorrelation": number(),
+    }
 
-    def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
-        for parameter in ("intra", "decorrelation"):
-            check_number(getattr(self, parameter), parameter)
-        return super()._learner(data, report)
+    n_bits: int = 64
+    _: KW_ONLY
+    hidden: PerModality[Hidden] = 1024
+    intra: float = 1.0
+    decorrelation: float = 0.001
+    quantization: float = 1.0
+    balance: str = "centred"
+    balance_weight: float = 1.0
+    batch_size: int = 128
+    max_epochs: int | None = None
+    optimizer: str = "adam"
+    learning_rate: float | None = None
+    validation: float = 0.05
+    patience: int | None = None
+    image_network: Any = None
+    device: str = "cpu"
+    random_state: RandomState = None
 
     def _gradient(self, batch: PairBatch) -> Any:
         """Gradient of n·b times the objective, for the outputs of a batch."""

@@ -36,7 +36,7 @@ The weights a, b and g are round values without a source; h was chosen on the qu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,7 +55,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods._factors import CACHE, cross
 from modalhash.methods.base import CrossModalHasher, Training
 
@@ -63,6 +63,7 @@ PCA_SAMPLE = 5000
 """Items from which the principal directions are taken."""
 
 
+@dataclass(eq=False, repr=False)
 class RUCMH(CrossModalHasher):
     r"""Unsupervised codes with or without pairs: a re-implementation of Cheng et al. (2020).
 
@@ -115,56 +116,48 @@ class RUCMH(CrossModalHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "features": number(),
+        "quantization": number(positive=True),
+        "reconstruction": number(),
+        "pairing": number(),
+        "ridge": number(positive=True),
+        "kernel": by_modality(choice("rbf", None)),
+        "n_references": integer(),
+        "n_neighbors": integer(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        features: float = 0.01,
-        quantization: float = 1.0,
-        reconstruction: float = 1.0,
-        pairing: float = 10.0,
-        ridge: float = 1.0,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 500,
-        n_references: int = 300,
-        n_neighbors: int = 5,
-        max_iter: int = 30,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.features = features
-        self.quantization = quantization
-        self.reconstruction = reconstruction
-        self.pairing = pairing
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.n_references = n_references
-        self.n_neighbors = n_neighbors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    features: float = 0.01
+    quantization: float = 1.0
+    reconstruction: float = 1.0
+    pairing: float = 10.0
+    ridge: float = 1.0
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 500
+    n_references: int = 300
+    n_neighbors: int = 5
+    max_iter: int = 30
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        w, steps = self._weights(), check_int(self.max_iter, "max_iter", at_least=1)
-        neighbors = check_int(self.n_neighbors, "n_neighbors", at_least=1)
+        w = RUCMHWeights(self.features, self.quantization, self.reconstruction, self.pairing, self.ridge)
         seed = root_seed(self.random_state)
         maps = self._feature_maps(data, seed)
         views = {name: self._view(name, data, maps[name], seed) for name in data.X}
         align(list(views.values()))
         trace = []
-        for step in range(1, steps + 1):
+        for step in range(1, self.max_iter + 1):
             value = 0.0
             for view in views.values():
                 others = [other for other in views.values() if other is not view]
                 update_W(view, w)  # IRLS
-                value += update_V(view, others, w, neighbors)
+                value += update_V(view, others, w, self.n_neighbors)
                 value += update_B(view, w)
             trace.append(value)
-            report("codes", step, steps, value)
+            report("codes", step, self.max_iter, value)
         return {
             "codes_": {name: pack_signs(view.B) for name, view in views.items()},
             "maps_": maps,
@@ -173,20 +166,9 @@ class RUCMH(CrossModalHasher):
             "n_iter_": len(trace),
         }
 
-    def _weights(self) -> RUCMHWeights:
-        return RUCMHWeights(
-            check_number(self.features, "features"),
-            check_number(self.quantization, "quantization", positive=True),
-            check_number(self.reconstruction, "reconstruction"),
-            check_number(self.pairing, "pairing"),
-            check_number(self.ridge, "ridge", positive=True),
-        )
-
     def _feature_maps(self, data: Training, seed: int) -> dict[str, FeatureMap]:
         kernels = per_modality(self.kernel, data.X, "kernel")
         anchors = anchors_by_modality(self.n_anchors, data.X)
-        for kernel in kernels.values():
-            check_choice(kernel, "kernel", ("rbf", None))
         return {
             name: Linear(rows="centred unit", dtype="float64")
             if kernel is None
@@ -204,7 +186,7 @@ class RUCMH(CrossModalHasher):
         scores = np.zeros((phi.n, data.n_bits))
         scores[:, : W.shape[1]] = phi.project(W)
         scale = np.sqrt(data.n_bits * phi.n / squared(scores))
-        anchors = order[: check_int(self.n_references, "n_references", at_least=1)]
+        anchors = order[: self.n_references]
         pairs = np.empty(0, dtype=int) if data.pairs is None else data.pairs[:, column]
         square = scale**2 * sum(squared(block) for _, block in phi)
         return RUCMHView(phi, balanced_procrustes(scores, rng), rng, anchors, float(scale), float(square), pairs)

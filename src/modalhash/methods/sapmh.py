@@ -47,7 +47,7 @@ the first's features), anchors are drawn per modality, and the encoder starts fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -61,7 +61,7 @@ from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number, optional
 from modalhash.methods._factors import CACHE, cross
 from modalhash.methods.base import CrossModalHasher, Training
 
@@ -236,7 +236,7 @@ class PartialHasher(CrossModalHasher):
 
     def _start(self, data: Training) -> tuple[dict[str, FeatureMap], PartialLayout, PartialState, np.random.Generator]:
         """Feature maps; H normal, B random signs, μ = 0.5, as in the authors' code; W is still to be made."""
-        k, seed = check_int(self.latent, "latent", at_least=1), root_seed(self.random_state)
+        k, seed = self.latent, root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
         options["paper"] = {"bandwidth": self.bandwidth}
         labels = data.Y if self.supervised else None
@@ -439,6 +439,7 @@ DEFAULTS = {  # quantization θ, semantic ρ, ridge λ, encoder_ridge, max_iter,
 """The authors' are those of their MIRFlickr experiment; on NUS-WIDE they had θ 1e-7, ρ 1e-5, λ 1e-3 and k 500."""
 
 
+@dataclass(eq=False, repr=False)
 class SAPMH(PartialHasher):
     r"""Supervised codes for paired, partly paired and unpaired items, after Zheng et al. (2021).
 
@@ -491,39 +492,37 @@ class SAPMH(PartialHasher):
     Retrieval. IEEE Transactions on Multimedia, 2021.
     """
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "balanced",
-        quantization: float | None = None,
-        semantic: float | None = None,
-        ridge: float | None = None,
-        latent: int = 128,
-        n_anchors: PerModality[int] = 500,
-        kernel: PerModality[str | None] = "paper",
-        bandwidth: float | str = "anchors",
-        encoder_ridge: float | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.quantization = quantization
-        self.semantic = semantic
-        self.ridge = ridge
-        self.latent = latent
-        self.n_anchors = n_anchors
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.encoder_ridge = encoder_ridge
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    _parameter_constraints: ClassVar = {
+        "variant": choice(*DEFAULTS),
+        "quantization": optional(number(positive=True)),
+        "semantic": optional(number(positive=True)),
+        "ridge": optional(number(positive=True)),
+        "latent": integer(),
+        "encoder_ridge": optional(number()),
+        "max_iter": optional(integer()),
+        "tol": optional(number()),
+    }
+
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "balanced"
+    quantization: float | None = None
+    semantic: float | None = None
+    ridge: float | None = None
+    latent: int = 128
+    n_anchors: PerModality[int] = 500
+    kernel: PerModality[str | None] = "paper"
+    bandwidth: float | str = "anchors"
+    encoder_ridge: float | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        theta, rho, ridge, encoder_ridge, max_iter, tol = self._parameters()
+        given = (self.quantization, self.semantic, self.ridge, self.encoder_ridge, self.max_iter, self.tol)
+        theta, rho, ridge, encoder_ridge, max_iter, tol = (
+            default if value is None else value for value, default in zip(given, DEFAULTS[self.variant], strict=True)
+        )
         maps, layout, state, rng = self._start(data)
         L, views = shared_labels(data, layout, "SAPMH"), layout.views.values()
         for view in views:
@@ -544,25 +543,11 @@ class SAPMH(PartialHasher):
             for view in views:
                 update_mu(view)
             step = partial(balanced_step, layout, state, S, w)  # steps 1-5
-        trace = self._iterate(step, report, max_iter=max_iter, tol=tol, relative=self.variant == "balanced")
+        trace = self._iterate(step, report, max_iter=int(max_iter), tol=tol, relative=self.variant == "balanced")
         return self._learned(maps, layout, state, w.theta, trace, encoder_ridge)
 
-    def _parameters(self) -> tuple[float, float, float, float, int, float]:
-        check_choice(self.variant, "variant", ("balanced", "authors"))
-        given = (self.quantization, self.semantic, self.ridge, self.encoder_ridge, self.max_iter, self.tol)
-        theta, rho, ridge, encoder_ridge, max_iter, tol = (
-            default if value is None else value for value, default in zip(given, DEFAULTS[self.variant], strict=True)
-        )
-        return (
-            check_number(theta, "quantization", positive=True),
-            check_number(rho, "semantic", positive=True),
-            check_number(ridge, "ridge", positive=True),
-            check_number(encoder_ridge, "encoder_ridge"),
-            check_int(max_iter, "max_iter", at_least=1),
-            check_number(tol, "tol"),
-        )
 
-
+@dataclass(eq=False, repr=False)
 class UAPMH(PartialHasher):
     r"""Unsupervised codes for paired and partly paired items, after Zheng et al. (2021).
 
@@ -610,36 +595,28 @@ class UAPMH(PartialHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "quantization": number(positive=True),
+        "ridge": number(positive=True),
+        "latent": integer(),
+        "max_iter": integer(),
+        "tol": number(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        quantization: float = 1e-5,
-        ridge: float = 1e-3,
-        latent: int = 8,
-        n_anchors: PerModality[int] = 500,
-        kernel: PerModality[str | None] = "paper",
-        bandwidth: float | str = "anchors",
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.quantization = quantization
-        self.ridge = ridge
-        self.latent = latent
-        self.n_anchors = n_anchors
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    quantization: float = 1e-5
+    ridge: float = 1e-3
+    latent: int = 8
+    n_anchors: PerModality[int] = 500
+    kernel: PerModality[str | None] = "paper"
+    bandwidth: float | str = "anchors"
+    max_iter: int = 100
+    tol: float = 1e-3
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        theta = check_number(self.quantization, "quantization", positive=True)
-        ridge = check_number(self.ridge, "ridge", positive=True)
-        max_iter, tol = check_int(self.max_iter, "max_iter", at_least=1), check_number(self.tol, "tol")
+        theta, ridge = self.quantization, self.ridge
         maps, layout, state, _ = self._start(data)
         views = layout.views.values()
         for view in views:
@@ -660,7 +637,7 @@ class UAPMH(PartialHasher):
             features = sum(view.residual + ridge * squared(view.U) for view in views)
             return features + theta * squared(state.B - Y) + ridge * squared(state.W)
 
-        trace = self._iterate(step, report, max_iter=max_iter, tol=tol, relative=False)
+        trace = self._iterate(step, report, max_iter=self.max_iter, tol=self.tol, relative=False)
         return self._learned(maps, layout, state, theta, trace)
 
 

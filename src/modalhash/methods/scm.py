@@ -29,6 +29,7 @@ reach are orthogonal directions, since there is no CCA.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,17 +42,17 @@ from modalhash.core.linalg import CentredFeatures, leading_directions, ridged_ch
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array
-from modalhash.core.validation import check_choice, check_number
+from modalhash.core.validation import choice, number
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import CrossModalHasher, Training
 
-SOLVERS = ("sequential", "orthogonal")
 DENSE_BELOW = 64
 """Features of the narrower modality up to which a whole SVD is as fast as the search for its leading pair."""
 NOISE = 1e-8
 """Share of the leading singular value below which a direction is rounding, which whitening has magnified."""
 
 
+@dataclass(eq=False, repr=False)
 class SCM(CrossModalHasher):
     r"""Linear codes whose products are the similarity by labels, after Zhang and Li (2014).
 
@@ -97,45 +98,37 @@ class SCM(CrossModalHasher):
     """
 
     max_modalities: ClassVar[int | None] = 2
+    _parameter_constraints: ClassVar = {
+        "solver": choice("sequential", "orthogonal"),
+        "ridge": number(),
+    }
 
-    objective_: Array
-    n_directions_: int
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    solver: str = "sequential"
+    ridge: float = 1e-6
+    random_state: RandomState = None
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        solver: str = "sequential",
-        ridge: float = 1e-6,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.solver = solver
-        self.ridge = ridge
-        self.random_state = random_state
+    n_directions_: int = field(init=False)
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         labels = data.Y or {}
         if len(labels) < 2:
             raise ValueError(f"SCM learns from the similarity between modalities and needs two; got {list(labels)}")
-        solver = check_choice(self.solver, "solver", SOLVERS)
-        ridge = check_number(self.ridge, "ridge")
         rng = np.random.default_rng([root_seed(self.random_state), 0])
         maps = {name: Linear(dtype="float64").fit(X) for name, X in data.X.items()}
         Fx, Fy = (CentredFeatures(X, maps[name].mean_) for name, X in data.X.items())
         Gx, Gy = (unit_rows(L) for L in labels.values())
-        Lx, Ly = (ridged_cholesky(F.cross(F), ridge) for F in (Fx, Fy))
+        Lx, Ly = (ridged_cholesky(F.cross(F), self.ridge) for F in (Fx, Fy))
         C = 2 * data.n_bits * Fx.transposed_times(Gx) @ Fy.transposed_times(Gy).T  # of S, −11ᵀ meets centred features
         report("features", 1, 1)
 
-        if solver == "sequential":
+        if self.solver == "sequential":
             Wx, Wy = sequential_directions(Fx, Fy, C, Lx, Ly, data.n_bits, rng, report)
         else:
             Wx, Wy = orthogonal_directions(C, Lx, Ly, data.n_bits)
         n_directions = Wx.shape[1]
-        if n_directions < data.n_bits and (data.pairs is not None or solver == "sequential"):
+        if n_directions < data.n_bits and (data.pairs is not None or self.solver == "sequential"):
             if data.pairs is not None:  # CCA
                 rows = dict(zip(data.X, data.pairs.T, strict=True))
                 Px, Py = (CentredFeatures(X[rows[name]], maps[name].mean_) for name, X in data.X.items())

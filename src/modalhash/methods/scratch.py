@@ -33,24 +33,24 @@ the one next to the R before is taken (see :func:`rotation`). A bit is 1 where t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
 """The random stream of the first V and R."""
 
 
+@dataclass(eq=False, repr=False)
 class SCRATCH(PairedHasher):
     r"""Codes by discrete matrix factorisation, after Li et al. (2018).
 
@@ -105,43 +105,34 @@ class SCRATCH(PairedHasher):
     Hashing Framework for Cross-Modal Retrieval. IEEE TCSVT 30(7):2262-2275, 2020.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "variant": choice("one-step", "two-step"),
+        "reconstruction": by_modality(number()),
+        "label_weight": number(),
+        "regression": number(positive=True),
+        "ridge": number(positive=True),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "one-step",
-        reconstruction: PerModality[float] = 0.5,
-        label_weight: float = 500.0,
-        regression: float = 1000.0,
-        ridge: float = 5.0,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 500,
-        max_iter: int = 20,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.reconstruction = reconstruction
-        self.label_weight = label_weight
-        self.regression = regression
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "one-step"
+    reconstruction: PerModality[float] = 0.5
+    label_weight: float = 500.0
+    regression: float = 1000.0
+    ridge: float = 5.0
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 500
+    max_iter: int = 20
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        weights = self._weights(X)
-        one_step = check_choice(self.variant, "variant", ("one-step", "two-step")) == "one-step"
-        sweeps = check_int(self.max_iter, "max_iter", at_least=1)
+        features = per_modality(self.reconstruction, X, "reconstruction")
+        weights = SCRATCHWeights(features, self.label_weight, self.regression, self.ridge)
+        one_step = self.variant == "one-step"
         seed = root_seed(self.random_state)
         # the authors centre the raw features first, which no distance sees
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
@@ -155,7 +146,7 @@ class SCRATCH(PairedHasher):
         R = np.linalg.svd(rng.standard_normal((n_bits, n_bits)))[0]
         W: dict[str, Array] = {}
         trace = []
-        for step in range(sweeps):
+        for step in range(self.max_iter):
             B = sign(V @ R.T)  # 1
             U = {name: Regression(V, weights.features[name], weights.ridge).fit(phi[name]) for name in phi}  # 2
             G = Regression(V, weights.labels, weights.ridge).fit(L)
@@ -164,19 +155,10 @@ class SCRATCH(PairedHasher):
             V = latent(phi, L, U, G, W, B, R, weights)  # 4
             R = rotation(B, V, R)  # 5
             trace.append(objective(phi, L, U, G, W, B, R, V, weights))
-            report("sweeps", step + 1, sweeps, trace[-1])
+            report("sweeps", step + 1, self.max_iter, trace[-1])
         # codes are those of the last step 1, one update of V and R behind, as the authors return them
         functions = {name: W[name] @ R.T if one_step else hashers[name].fit(B) for name in phi}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
-
-    def _weights(self, X: dict[str, Matrix]) -> SCRATCHWeights:
-        features = per_modality(self.reconstruction, X, "reconstruction")
-        return SCRATCHWeights(
-            features={name: check_number(value, "reconstruction") for name, value in features.items()},
-            labels=check_number(self.label_weight, "label_weight"),
-            regression=check_number(self.regression, "regression", positive=True),
-            ridge=check_number(self.ridge, "ridge", positive=True),
-        )
 
 
 @dataclass(frozen=True)

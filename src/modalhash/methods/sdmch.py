@@ -40,19 +40,19 @@ none raises the objective.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
 from modalhash.core.blocks import row_slices
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, principal_directions, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import BLOCK_VALUES, PairedHasher
 from modalhash.methods.smfh import conjugate_gradients
 
@@ -63,6 +63,7 @@ SWEEPS = 3
 CG_ITER, CG_TOLERANCE = 500, 1e-8
 
 
+@dataclass(eq=False, repr=False)
 class SDMCH(PairedHasher):
     r"""Discrete codes from labels and the neighbours' graphs of both modalities: a re-implementation.
 
@@ -114,53 +115,41 @@ class SDMCH(PairedHasher):
     Hashing. IJCAI, 2018.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "manifold": by_modality(number()),
+        "quantization": number(positive=True),
+        "label_weight": number(positive=True),
+        "label_ridge": number(positive=True),
+        "function_weight": by_modality(number()),
+        "n_neighbors": integer(),
+        "ridge": number(positive=True),
+        "init": choice("pca", "random"),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        manifold: PerModality[float] = 0.5,
-        quantization: float = 1.0,
-        label_weight: float = 100.0,
-        label_ridge: float = 1.0,
-        function_weight: PerModality[float] = 0.1,
-        n_neighbors: int = 10,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        ridge: float = 0.01,
-        init: str = "random",
-        max_iter: int = 15,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.manifold = manifold
-        self.quantization = quantization
-        self.label_weight = label_weight
-        self.label_ridge = label_ridge
-        self.function_weight = function_weight
-        self.n_neighbors = n_neighbors
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.init = init
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    manifold: PerModality[float] = 0.5
+    quantization: float = 1.0
+    label_weight: float = 100.0
+    label_ridge: float = 1.0
+    function_weight: PerModality[float] = 0.1
+    n_neighbors: int = 10
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    ridge: float = 0.01
+    init: str = "random"
+    max_iter: int = 15
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        lam, mu = self._weights("manifold", X), self._weights("function_weight", X)
-        alpha = check_number(self.quantization, "quantization", positive=True)
-        beta = check_number(self.label_weight, "label_weight", positive=True)
-        nu = check_number(self.label_ridge, "label_ridge", positive=True)
-        xi = check_number(self.ridge, "ridge", positive=True)
-        k = min(check_int(self.n_neighbors, "n_neighbors", at_least=1), len(L) - 1)
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        lam = per_modality(self.manifold, X, "manifold")
+        mu = per_modality(self.function_weight, X, "function_weight")
+        alpha, beta, nu, xi = self.quantization, self.label_weight, self.label_ridge, self.ridge
+        k = min(self.n_neighbors, len(L) - 1)
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -176,7 +165,7 @@ class SDMCH(PairedHasher):
         Y = L.astype(np.float64)
         B = F = self._start(phi, n_bits, np.random.default_rng([seed, 0]))
         trace: list[float] = []
-        for step in range(max_iter):
+        for step in range(self.max_iter):
             G = ridge_regression(B, Y, nu)  # 1.
             F = smooth(A, alpha * B, F)  # 2.
             W = {name: factors[name].solve(phi[name].T @ B) for name in X if mu[name]}  # 3.
@@ -186,19 +175,15 @@ class SDMCH(PairedHasher):
             value += beta * (squared(Y - B @ G) + nu * squared(G))
             value += sum(mu[name] * (squared(B - phi[name] @ w) + xi * squared(w)) for name, w in W.items())
             trace.append(value)
-            report("codes", step + 1, max_iter, value)
+            report("codes", step + 1, self.max_iter, value)
             if np.array_equal(B, before):
                 break  # G, F and W are functions of B: nothing moves any more
         functions = {name: factors[name].solve(phi[name].T @ B) for name in X}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
-    def _weights(self, parameter: str, X: dict[str, Matrix]) -> dict[str, float]:
-        given = per_modality(getattr(self, parameter), X, parameter)
-        return {name: check_number(weight, parameter) for name, weight in given.items()}
-
     def _start(self, phi: dict[str, Array], n_bits: int, rng: np.random.Generator) -> Array:
         start = rng.standard_normal((len(next(iter(phi.values()))), n_bits))
-        if check_choice(self.init, "init", ("pca", "random")) == "pca":
+        if self.init == "pca":
             both = np.hstack(list(phi.values()))
             components = both @ principal_directions(both, n_bits)
             start[:, : components.shape[1]] = components  # random where there are not as many

@@ -48,7 +48,8 @@ Where this departs from the authors' code:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -61,7 +62,7 @@ from modalhash.core.linalg import RidgeFactor, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Codes, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.core.validation import by_modality, check_int, check_memory, choice, integer, number
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import BLOCK_VALUES, CrossModalHasher, PairedHasher
 
@@ -84,6 +85,15 @@ from modalhash.methods.base import BLOCK_VALUES, CrossModalHasher, PairedHasher
 
 class LogisticHasher(CrossModalHasher):
     """Base of the methods whose hash functions are kernel logistic regressions: these, and the vote of a pair."""
+
+    _parameter_constraints: ClassVar = {
+        "kernel": by_modality(choice(*KERNELS, "auto")),
+        "penalty": number(positive=True),
+        "function_iter": integer(),
+        "function_tol": number(),
+        "precision": choice("float32", "float64"),
+        "memory_limit": check_memory,
+    }
 
     kernel: PerModality[str]
     n_anchors: PerModality[int]
@@ -109,9 +119,6 @@ class LogisticHasher(CrossModalHasher):
         self, X: Mapping[str, Matrix], Y: Mapping[str, Any] | None, seed: int, anchors: str = "random"
     ) -> dict[str, AnchorKernel]:
         """Return the kernel of each modality, by default exp(−d²/v), v the mean squared distance of two items."""
-        check_choice(self.precision, "precision", ("float32", "float64"))
-        for kernel in per_modality(self.kernel, X, "kernel").values():
-            check_choice(kernel, "kernel", (*KERNELS, "auto"))
         options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": self.precision}
         maps = kernel_maps(X, Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         kernels = {name: found for name, found in maps.items() if isinstance(found, AnchorKernel)}
@@ -123,16 +130,15 @@ class LogisticHasher(CrossModalHasher):
         self, name: str, kernel: AnchorKernel, X: Matrix, B: Array, report: Reporter
     ) -> tuple[Array, list[float], Array]:
         """W, the trace of the objective, and the projections of the items."""
-        function_iter = check_int(self.function_iter, "function_iter", at_least=1)
         K = kernel.fit_blocks(X, memory_limit=check_memory(self.memory_limit))
         W, trace = logistic_regressions(
             K,
             kernel.map(kernel.anchors_),
             B.astype(self.precision),
-            penalty=check_number(self.penalty, "penalty", positive=True),
-            max_iter=function_iter,
-            tol=check_number(self.function_tol, "function_tol"),
-            report=lambda step, value: report(f"functions: {name}", step, function_iter, value),
+            penalty=float(self.penalty),
+            max_iter=self.function_iter,
+            tol=self.function_tol,
+            report=lambda step, value: report(f"functions: {name}", step, self.function_iter, value),
         )
         W = W.astype(self.precision)
         return W, trace, K.project(W)
@@ -220,6 +226,7 @@ BLOCK_BYTES = 2**21
 """Of one block of the similarity: the half dozen arrays of its size that a pass works on stay in the cache."""
 
 
+@dataclass(eq=False, repr=False)
 class SePH(LogisticHasher, PairedHasher):
     r"""Codes of pairs whose distances follow the similarity by labels, after Lin et al. (2015).
 
@@ -282,49 +289,33 @@ class SePH(LogisticHasher, PairedHasher):
     Transactions on Cybernetics 47(12), 2017.
     """
 
-    objective_: dict[str, Any]
-    n_iter_: dict[str, Any]
+    _parameter_constraints: ClassVar = LogisticHasher._parameter_constraints | {
+        "anchors": choice("kmeans", "random"),
+        "quantization": number(),
+        "unify": choice(True, False),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        anchors: str = "kmeans",
-        kernel: PerModality[str] = "rbf-narrow",
-        n_anchors: PerModality[int] = 500,
-        quantization: float = 0.01,
-        penalty: float = 0.01,
-        train_items: int | None = 5000,
-        unify: bool = True,
-        max_iter: int = 100,
-        function_iter: int = 100,
-        function_tol: float = 1e-6,
-        precision: str = "float32",
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.anchors = anchors
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.quantization = quantization
-        self.penalty = penalty
-        self.train_items = train_items
-        self.unify = unify
-        self.max_iter = max_iter
-        self.function_iter = function_iter
-        self.function_tol = function_tol
-        self.precision = precision
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    anchors: str = "kmeans"
+    kernel: PerModality[str] = "rbf-narrow"
+    n_anchors: PerModality[int] = 500
+    quantization: float = 0.01
+    penalty: float = 0.01
+    train_items: int | None = 5000
+    unify: bool = True
+    max_iter: int = 100
+    function_iter: int = 100
+    function_tol: float = 1e-6
+    precision: str = "float32"
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        check_choice(self.unify, "unify", (True, False))
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
-        alpha = check_number(self.quantization, "quantization")
         seed = root_seed(self.random_state)
         chosen = self._chosen(X, n_bits, seed)
         part = {name: values[chosen] for name, values in X.items()}
@@ -336,9 +327,9 @@ class SePH(LogisticHasher, PairedHasher):
         Y, codes_trace = learn_codes(  # step 1
             similarity,
             Y,
-            alpha=alpha / (n_bits * len(chosen)),
-            max_iter=max_iter,
-            report=lambda step, value: report("codes", step, max_iter, value),
+            alpha=float(self.quantization) / (n_bits * len(chosen)),
+            max_iter=self.max_iter,
+            report=lambda step, value: report("codes", step, self.max_iter, value),
         )
         H = sign(Y)[items]
 

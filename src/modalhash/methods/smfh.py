@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -40,7 +40,7 @@ from modalhash.core.linalg import RidgeFactor, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number, optional
 from modalhash.methods._factors import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual, square
 from modalhash.methods.base import PairedHasher
 
@@ -418,6 +418,7 @@ DEFAULTS: dict[str, dict[str, float]] = {
 """What the authors' codes use; Tang's has no cap on the sweeps (10 on Wiki, 44 on IAPR TC-12)."""
 
 
+@dataclass(eq=False, repr=False)
 class SMFH(PairedHasher):
     r"""Codes from a joint factorisation of paired modalities and their labels, after Tang or Liu et al. (2016).
 
@@ -474,55 +475,51 @@ class SMFH(PairedHasher):
     H. Liu, R. Ji, Y. Wu, G. Hua. Supervised Matrix Factorization for Cross-Modality Hashing. IJCAI 2016.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    projections_: dict[str, Array]
-    thresholds_: Array
+    _parameter_constraints: ClassVar = {
+        "variant": choice(*DEFAULTS),
+        "balance": number(positive=True),
+        "coupling": optional(number(positive=True)),
+        "graph": optional(number()),
+        "ridge": optional(number(positive=True)),
+        "n_neighbors": integer(),
+        "orthogonality": number(),
+        "smoothness": number(),
+        "n_samples": integer(),
+        "negative": choice("error", "clip"),
+        "max_iter": optional(integer()),
+        "tol": optional(number()),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "tang",
-        balance: float = 0.5,
-        coupling: float | None = None,
-        graph: float | None = None,
-        ridge: float | None = None,
-        n_neighbors: int = 5,
-        orthogonality: float = 1e-4,
-        smoothness: float = 1e-3,
-        n_samples: int = 1000,
-        negative: str = "error",
-        max_iter: int | None = None,
-        tol: float | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.balance = balance
-        self.coupling = coupling
-        self.graph = graph
-        self.ridge = ridge
-        self.n_neighbors = n_neighbors
-        self.orthogonality = orthogonality
-        self.smoothness = smoothness
-        self.n_samples = n_samples
-        self.negative = negative
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "tang"
+    balance: float = 0.5
+    coupling: float | None = None
+    graph: float | None = None
+    ridge: float | None = None
+    n_neighbors: int = 5
+    orthogonality: float = 1e-4
+    smoothness: float = 1e-3
+    n_samples: int = 1000
+    negative: str = "error"
+    max_iter: int | None = None
+    tol: float | None = None
+    random_state: RandomState = None
+
+    projections_: dict[str, Array] = field(init=False)
+    thresholds_: Array = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        check_choice(self.variant, "variant", tuple(DEFAULTS))
-        max_iter, tol = check_int(self._value("max_iter"), "max_iter", at_least=1), self._number("tol")
+        if self.balance >= 1:
+            raise ValueError(f"balance is {self.balance}; expected a number > 0 and < 1, the first modality's share")
+        max_iter = int(self._value("max_iter"))
         rng = np.random.default_rng([root_seed(self.random_state), 0])
         options = {
             "max_iter": max_iter,
-            "tol": tol,
+            "tol": self._value("tol"),
             "report": lambda *done: report("sweeps", done[0], max_iter, done[1]),
         }
         maps, latent, P, trace = (self._tang if self.variant == "tang" else self._liu)(X, L, n_bits, rng, options)
@@ -545,10 +542,8 @@ class SMFH(PairedHasher):
     def _tang(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = TangWeights(
-            self._balance(), self._number("coupling", True), self._number("graph"), self._number("ridge", True)
-        )
-        graph = Graph(list(X.values()), L, check_int(self.n_neighbors, "n_neighbors", at_least=1))
+        w = TangWeights((self.balance, 1 - self.balance), *map(self._value, ("coupling", "graph", "ridge")))
+        graph = Graph(list(X.values()), L, self.n_neighbors)
         maps = {name: Linear(dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
         spaces = [OwnSpace.of(values) for values in phi]
@@ -562,14 +557,12 @@ class SMFH(PairedHasher):
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
         w = LiuWeights(
-            self._balance(),
-            self._number("coupling", True),
-            self._number("graph"),
-            self._number("ridge", True),
-            self._number("orthogonality"),
-            self._number("smoothness"),
+            (self.balance, 1 - self.balance),
+            *map(self._value, ("coupling", "graph", "ridge")),
+            orthogonality=self.orthogonality,
+            smoothness=self.smoothness,
         )
-        n_samples = min(check_int(self.n_samples, "n_samples", at_least=1), len(L))
+        n_samples = min(self.n_samples, len(L))
         X = self._non_negative(X)
         maps = {name: Linear(rows="unit", centred=False, dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
@@ -580,7 +573,6 @@ class SMFH(PairedHasher):
         return maps, V, P, trace
 
     def _non_negative(self, X: dict[str, Matrix]) -> dict[str, Matrix]:
-        check_choice(self.negative, "negative", ("error", "clip"))
         if self.negative == "clip":
             return {name: clipped(values) for name, values in X.items()}
         for name, values in X.items():
@@ -591,18 +583,10 @@ class SMFH(PairedHasher):
                 )
         return X
 
-    def _value(self, name: str) -> Any:
-        value = getattr(self, name)
-        return DEFAULTS[self.variant][name] if value is None and name in DEFAULTS[self.variant] else value
-
-    def _number(self, name: str, positive: bool = False) -> float:
-        return check_number(self._value(name), name, positive=positive)
-
-    def _balance(self) -> tuple[float, float]:
-        balance = check_number(self.balance, "balance", positive=True)
-        if balance >= 1:
-            raise ValueError(f"balance is {balance}; expected a number between 0 and 1, the first modality's share")
-        return balance, 1 - balance
+    def _value(self, name: str) -> float:
+        """Return the parameter, or the variant's default where it is None."""
+        value: float | None = getattr(self, name)
+        return DEFAULTS[self.variant][name] if value is None else value
 
 
 def clipped(X: Matrix) -> Matrix:

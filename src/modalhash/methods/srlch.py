@@ -31,23 +31,24 @@ after 50. The authors' code falls likewise. The default is the 10 of their demo.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, optional, per_modality
 from modalhash.methods.base import PairedHasher
 
 WEIGHTS, RIDGES = (0.1, 1e-5), (0.01, 0.1)
 """μ and (α, β) of the authors' code for the first modality (image) and the second (text)."""
 
 
+@dataclass(eq=False, repr=False)
 class SRLCH(PairedHasher):
     r"""Codes of pairs regressed on labels and on features, after Liu et al. (2018).
 
@@ -97,33 +98,24 @@ class SRLCH(PairedHasher):
     DASFAA 2018, LNCS 10828. doi:10.1007/978-3-319-91458-9_37
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": optional(by_modality(number())),
+        "feature_ridge": optional(by_modality(number())),
+        "label_ridge": number(),
+        "sigma": number(positive=True),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] | None = None,
-        feature_ridge: PerModality[float] | None = None,
-        label_ridge: float = 0.1,
-        kernel: PerModality[str | None] = "paper",
-        sigma: float = 0.6,
-        n_anchors: PerModality[int] = 500,
-        max_iter: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.feature_ridge = feature_ridge
-        self.label_ridge = label_ridge
-        self.kernel = kernel
-        self.sigma = sigma
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] | None = None
+    feature_ridge: PerModality[float] | None = None
+    label_ridge: float = 0.1
+    kernel: PerModality[str | None] = "paper"
+    sigma: float = 0.6
+    n_anchors: PerModality[int] = 500
+    max_iter: int = 10
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
@@ -131,12 +123,9 @@ class SRLCH(PairedHasher):
         assert L is not None  # base checked
         mu = by_position(self.feature_weight, X, "feature_weight", WEIGHTS)
         alpha = by_position(self.feature_ridge, X, "feature_ridge", RIDGES)
-        lam = check_number(self.label_ridge, "label_ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
-        seed = root_seed(self.random_state)
-        sigma = check_number(self.sigma, "sigma", positive=True)
+        lam, seed = self.label_ridge, root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
-        options["paper"] = {"bandwidth": sigma**2, "rows": "centred unit"}
+        options["paper"] = {"bandwidth": float(self.sigma) ** 2, "rows": "centred unit"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         Y = L.astype(np.float64)
@@ -146,14 +135,14 @@ class SRLCH(PairedHasher):
 
         B = sign(np.random.default_rng([seed, 0]).standard_normal((len(Y), n_bits)))
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P = {name: to_P[name].solve(F.T @ B) for name, F in phi.items()}  # 1. P_v, P_t
             W = to_W.solve(Y.T @ B)  # 2. W
             fits = [(1.0, Y @ W), *((mu[name], F @ P[name]) for name, F in phi.items())]
             before, B = B, update_B(fits)  # 3. B
             penalty = lam * squared(W) + sum(mu[name] * alpha[name] * squared(P[name]) for name in phi)
             trace.append(sum(weight * squared(B - fit) for weight, fit in fits) + penalty)
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
             if np.array_equal(B, before):
                 break
         functions = {name: np.ascontiguousarray(values) for name, values in P.items()}
@@ -174,4 +163,4 @@ def by_position(
 ) -> dict[str, float]:
     """Numbers by modality; None is the default of the first and of the second."""
     chosen = dict(zip(X, default, strict=True)) if value is None else value
-    return {name: check_number(number, parameter) for name, number in per_modality(chosen, X, parameter).items()}
+    return per_modality(chosen, X, parameter)

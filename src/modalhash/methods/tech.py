@@ -38,11 +38,11 @@ What the reconstruction leaves open, and what is chosen here:
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import (
     RidgeFactor,
@@ -56,12 +56,13 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number
+from modalhash.core.validation import integer, number
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import PairedHasher
 from modalhash.methods.fcmh import column_cosines
 
 
+@dataclass(eq=False, repr=False)
 class TECH(PairedHasher):
     r"""Codes from labels and their correlations, then functions that keep the similarity: a re-implementation.
 
@@ -116,45 +117,33 @@ class TECH(PairedHasher):
     Correlations and Preserving Similarity in Both Steps. ACM Multimedia, 2019. doi:10.1145/3343031.3350862
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "similarity": number(),
+        "correlation": number(),
+        "prototype_ridge": number(positive=True),
+        "feature_weight": number(),
+        "code_weight": number(),
+        "ridge": number(positive=True),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        similarity: float = 0.1,
-        correlation: float = 1e-3,
-        prototype_ridge: float = 0.1,
-        feature_weight: float = 0.0,
-        code_weight: float = 1e4,
-        ridge: float = 0.01,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        max_iter: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.similarity = similarity
-        self.correlation = correlation
-        self.prototype_ridge = prototype_ridge
-        self.feature_weight = feature_weight
-        self.code_weight = code_weight
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    similarity: float = 0.1
+    correlation: float = 1e-3
+    prototype_ridge: float = 0.1
+    feature_weight: float = 0.0
+    code_weight: float = 1e4
+    ridge: float = 0.01
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    max_iter: int = 10
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        eta = check_number(self.feature_weight, "feature_weight")
-        lam, xi = check_number(self.code_weight, "code_weight"), check_number(self.ridge, "ridge", positive=True)
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -163,25 +152,25 @@ class TECH(PairedHasher):
 
         problem = TECHCodes(
             L.astype(np.float64),
-            list(phi.values()) if eta else [],
-            alpha=check_number(self.similarity, "similarity"),
-            beta=check_number(self.correlation, "correlation"),
-            gamma=check_number(self.prototype_ridge, "prototype_ridge", positive=True),
-            eta=eta,
+            list(phi.values()) if self.feature_weight else [],
+            alpha=self.similarity,
+            beta=self.correlation,
+            gamma=self.prototype_ridge,
+            eta=self.feature_weight,
         )
         rng = np.random.default_rng([seed, 0])
         V = balanced_procrustes(rng.standard_normal((len(L), n_bits)), rng)
         B, R = sign(V), np.eye(n_bits)
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P, U = problem.update_P(V), problem.update_U(V)  # 1.
             V = balanced_procrustes(problem.pull_of_V(B, R, P, U), rng)  # 2.
             B = sign(problem.pull_of_B(V, R))  # 3.
             R = orthogonal_procrustes(V.T @ B, near=R)  # 4.
             trace.append(problem.objective(V, B, R, P, U))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
-        functions = {name: hash_functions(F, B, problem.G, lam, xi) for name, F in phi.items()}
+        functions = {name: hash_functions(F, B, problem.G, self.code_weight, self.ridge) for name, F in phi.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
 

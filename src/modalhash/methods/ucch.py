@@ -28,7 +28,7 @@ pair is the sign of the mean of both outputs after training, which is what the m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -42,7 +42,7 @@ from modalhash.core.linalg import squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, optional, per_modality
 from modalhash.methods._deep import repeatable
 from modalhash.methods.base import PairedHasher
 
@@ -57,6 +57,7 @@ BLOCK_VALUES = 2**22
 """Feature values looked at together."""
 
 
+@dataclass(eq=False, repr=False)
 class UCCH(PairedHasher):
     r"""Networks that tell every pair from all others, without labels, after Hu et al. (2023); extra ``torch``.
 
@@ -113,56 +114,46 @@ class UCCH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "hidden": integer(),
+        "depth": optional(by_modality(integer(0))),
+        "contrast_weight": number(at_most=1),
+        "n_negatives": integer(),
+        "temperature": number(positive=True),
+        "momentum": number(at_most=1),
+        "margin": number(),
+        "shift": number(),
+        "learning_rate": number(positive=True),
+        "batch_size": integer(2),
+        "max_epochs": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    networks_: dict[str, dict[str, Array]]
+    n_bits: int = 64
+    _: KW_ONLY
+    hidden: int = 1024
+    depth: PerModality[int] | None = None
+    contrast_weight: float = 0.7
+    n_negatives: int = 4096
+    temperature: float = 0.9
+    momentum: float = 0.4
+    margin: float = 0.2
+    shift: float = 0.1
+    learning_rate: float = 1e-4
+    batch_size: int = 256
+    max_epochs: int = 20
+    random_state: RandomState = None
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        hidden: int = 1024,
-        depth: PerModality[int] | None = None,
-        contrast_weight: float = 0.7,
-        n_negatives: int = 4096,
-        temperature: float = 0.9,
-        momentum: float = 0.4,
-        margin: float = 0.2,
-        shift: float = 0.1,
-        learning_rate: float = 1e-4,
-        batch_size: int = 256,
-        max_epochs: int = 20,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.hidden = hidden
-        self.depth = depth
-        self.contrast_weight = contrast_weight
-        self.n_negatives = n_negatives
-        self.temperature = temperature
-        self.momentum = momentum
-        self.margin = margin
-        self.shift = shift
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.random_state = random_state
+    networks_: dict[str, dict[str, Array]] = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         loss = Loss(
-            alpha=_share(self.contrast_weight, "contrast_weight"),
-            tau=check_number(self.temperature, "temperature", positive=True) * float(np.sqrt(n_bits)),
-            margin=check_number(self.margin, "margin"),
-            shift=check_number(self.shift, "shift"),
+            alpha=float(self.contrast_weight),
+            tau=float(self.temperature * np.sqrt(n_bits)),
+            margin=float(self.margin),
+            shift=float(self.shift),
         )
-        K, momentum = check_int(self.n_negatives, "n_negatives", at_least=1), _share(self.momentum, "momentum")
-        rate = check_number(self.learning_rate, "learning_rate", positive=True)
-        batch_size = check_int(self.batch_size, "batch_size", at_least=2)
-        max_epochs = check_int(self.max_epochs, "max_epochs", at_least=1)
         widths = self._widths(X, n_bits)
         torch = require("torch", extra="torch", why="Learning UCCH")
         seed = root_seed(self.random_state)
@@ -173,23 +164,23 @@ class UCCH(PairedHasher):
         memory = torch.from_numpy(rng.choice(np.array([-1, 1], dtype=np.float32), (n, n_bits)))
         networks = {name: [torch.from_numpy(W) for W in draw_layers(widths[name], rng)] for name in X}
         weights = [W.requires_grad_() for layers in networks.values() for W in layers]
-        optimizer = torch.optim.Adam(weights, lr=rate, weight_decay=WEIGHT_DECAY)
+        optimizer = torch.optim.Adam(weights, lr=float(self.learning_rate), weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, SLOWER_AFTER, gamma=0.1)
         report("features", 1, 1)
 
         trace: list[float] = []
         with repeatable(torch, seed):
-            for epoch in range(max_epochs):
+            for epoch in range(self.max_epochs):
                 losses = []
-                for batch in batches(n, batch_size, rng):
+                for batch in batches(n, self.batch_size, rng):
                     inputs = {name: torch.from_numpy(maps[name].map(X[name][batch]) / scales[name]) for name in X}
                     h, g = (outputs(torch, networks[name], inputs[name]) for name in X)
                     if epoch < WARM_UP:
                         own, others = (h + g).detach(), None
                         memory[batch] = updated(torch, memory[batch], h, g, 0.0)
                     else:
-                        own, others = memory[batch], memory[rng.integers(n, size=K)]
-                        memory[batch] = updated(torch, memory[batch], h, g, momentum)
+                        own, others = memory[batch], memory[rng.integers(n, size=self.n_negatives)]
+                        memory[batch] = updated(torch, memory[batch], h, g, float(self.momentum))
                     value = loss(torch, h, g, own, others)
                     optimizer.zero_grad()
                     value.backward()
@@ -198,7 +189,7 @@ class UCCH(PairedHasher):
                     losses.append(value.item())
                 schedule.step()
                 trace.append(float(np.mean(losses)))
-                report("epochs", epoch + 1, max_epochs, trace[-1])
+                report("epochs", epoch + 1, self.max_epochs, trace[-1])
 
         learned = {
             "maps_": maps,
@@ -212,12 +203,8 @@ class UCCH(PairedHasher):
 
     def _widths(self, X: dict[str, Matrix], n_bits: int) -> dict[str, list[int]]:
         """Features, hidden units and bits: the widths of the layers of every modality."""
-        hidden = check_int(self.hidden, "hidden", at_least=1)
         depths = per_modality(dict(zip(X, DEPTHS, strict=True)) if self.depth is None else self.depth, X, "depth")
-        return {
-            name: [X[name].shape[1], *[hidden] * check_int(depth, "depth", at_least=0), n_bits]
-            for name, depth in depths.items()
-        }
+        return {name: [X[name].shape[1], *[self.hidden] * depth, n_bits] for name, depth in depths.items()}
 
     def _project(self, name: str, X: Matrix) -> Array:
         """The outputs of the network, without torch: tanh, at length 1."""
@@ -309,9 +296,3 @@ def batches(n: int, size: int, rng: np.random.Generator) -> Iterator[Array]:
     order, size = rng.permutation(n), min(size, n)
     for first in range(0, n - size + 1, size):
         yield order[first : first + size]
-
-
-def _share(value: float, name: str) -> float:
-    if check_number(value, name) > 1:
-        raise ValueError(f"{name} is {value}; expected a share from 0 to 1")
-    return float(value)

@@ -33,8 +33,8 @@ the habits of the family. μ, γ and the start are the best of twelve combinatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -47,7 +47,7 @@ from modalhash.core.linalg import RidgeFactor, principal_directions, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.core.validation import by_modality, check_memory, choice, integer, number, per_modality
 from modalhash.methods._factors import cross, factor_residual, projection_residual, square
 from modalhash.methods.base import CrossModalHasher, Training
 
@@ -105,6 +105,7 @@ class UCMHView:
         self.refresh()
 
 
+@dataclass(eq=False, repr=False)
 class UCMH(CrossModalHasher):
     r"""Codes from a factorisation per modality and a graph of labels, after Gao et al. (2020). A re-implementation.
 
@@ -154,42 +155,32 @@ class UCMH(CrossModalHasher):
     Neurocomputing 418, 2020.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": by_modality(number(positive=True)),
+        "coupling": number(positive=True),
+        "graph_weight": number(),
+        "ridge": number(positive=True),
+        "init": choice("random", "pca"),
+        "max_iter": integer(),
+        "tol": number(),
+        "memory_limit": check_memory,
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] = 0.5,
-        coupling: float = 100.0,
-        graph_weight: float = 1e4,
-        ridge: float = 0.01,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 500,
-        init: str = "random",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.coupling = coupling
-        self.graph_weight = graph_weight
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] = 0.5
+    coupling: float = 100.0
+    graph_weight: float = 1e4
+    ridge: float = 0.01
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 500
+    init: str = "random"
+    max_iter: int = 100
+    tol: float = 1e-4
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        max_iter, tol = check_int(self.max_iter, "max_iter", at_least=1), check_number(self.tol, "tol")
         seed = root_seed(self.random_state)
         maps = kernel_maps(
             data.X,
@@ -204,15 +195,15 @@ class UCMH(CrossModalHasher):
         report("features", 1, 1)
 
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             for view in views.values():
                 view.update_UW()  # 1., 2.
             T = semantic_sum(views)  # of the old V for every modality: one tangent for the whole
             for view in views.values():
                 view.update_V(T)  # 3.
             trace.append(objective(views))
-            report("codes", sweep + 1, max_iter, trace[-1])
-            if tol > 0 and sweep and trace[-2] - trace[-1] < tol * abs(trace[-2]):
+            report("codes", sweep + 1, self.max_iter, trace[-1])
+            if self.tol > 0 and sweep and trace[-2] - trace[-1] < self.tol * abs(trace[-2]):
                 break
 
         for view in views.values():
@@ -230,20 +221,15 @@ class UCMH(CrossModalHasher):
         return self.maps_[name].map(X) @ self.functions_[name]
 
     def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, UCMHView]:
-        check_choice(self.init, "init", ("random", "pca"))
         alpha = per_modality(self.feature_weight, data.X, "feature_weight")
-        weights = UCMHWeights(
-            coupling=check_number(self.coupling, "coupling", positive=True),
-            graph=check_number(self.graph_weight, "graph_weight"),
-            ridge=check_number(self.ridge, "ridge", positive=True),
-        )
+        weights = UCMHWeights(self.coupling, self.graph_weight, self.ridge)
         memory = check_memory(self.memory_limit)
         share = None if memory is None else memory // len(maps)
         views = {}
         for i, (name, Lt) in enumerate(graph_labels(data.Y or {}).items()):
             phi = maps[name].fit_blocks(data.X[name], memory_limit=share)
             V = self._initial(phi, data.n_bits, np.random.default_rng([seed, i]))
-            views[name] = UCMHView(phi, Lt, V, check_number(alpha[name], "feature_weight", positive=True), weights)
+            views[name] = UCMHView(phi, Lt, V, alpha[name], weights)
         return views
 
     def _initial(self, phi: FeatureBlocks, n_bits: int, rng: np.random.Generator) -> Array:

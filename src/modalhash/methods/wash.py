@@ -38,11 +38,11 @@ theirs, Yn lags one sweep behind E, and the codes returned are those before the 
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import (
     RidgeFactor,
@@ -56,7 +56,7 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 START_ROWS = 10_000
@@ -67,6 +67,7 @@ PENALTY, PENALTY_GROWTH, MAX_PENALTY = 1.0, 1.3, 1e4
 """ρ in the first sweep, its growth with every sweep, and its limit."""
 
 
+@dataclass(eq=False, repr=False)
 class WASH(PairedHasher):
     r"""Codes of pairs some of whose labels are wrong, after Zhang et al. (2023).
 
@@ -126,54 +127,45 @@ class WASH(PairedHasher):
     IEEE Transactions on Knowledge and Data Engineering 35(6):6475-6488, 2023.
     """
 
-    objective_: Array
-    residual_: Array
-    noise_: dict[str, Array]
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "noise": number(),
+        "reconstruction": number(),
+        "prediction": number(),
+        "quantization": number(),
+        "regularization": number(positive=True),
+        "label_weight": number(),
+        "feature_weight": by_modality(number()),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        noise: float = 5e-3,
-        reconstruction: float = 1e-2,
-        prediction: float = 0.1,
-        quantization: float = 1e-3,
-        regularization: float = 1e-4,
-        label_weight: float = 0.9,
-        feature_weight: PerModality[float] = 0.05,
-        ridge: PerModality[float] = 1e-3,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        max_iter: int = 8,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.noise = noise
-        self.reconstruction = reconstruction
-        self.prediction = prediction
-        self.quantization = quantization
-        self.regularization = regularization
-        self.label_weight = label_weight
-        self.feature_weight = feature_weight
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    noise: float = 5e-3
+    reconstruction: float = 1e-2
+    prediction: float = 0.1
+    quantization: float = 1e-3
+    regularization: float = 1e-4
+    label_weight: float = 0.9
+    feature_weight: PerModality[float] = 0.05
+    ridge: PerModality[float] = 1e-3
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    max_iter: int = 8
+    random_state: RandomState = None
+
+    residual_: Array = field(init=False)
+    noise_: dict[str, Array] = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        beta, mu = check_number(self.noise, "noise"), check_number(self.prediction, "prediction")
-        omega = check_number(self.quantization, "quantization")  # φ; phi are the features
-        lam = check_number(self.regularization, "regularization", positive=True)
-        weights = self._weights(X)
-        ridge = {name: check_number(xi, "ridge") for name, xi in per_modality(self.ridge, X, "ridge").items()}
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        beta, mu, lam = self.noise, self.prediction, self.regularization
+        omega = self.quantization  # φ in the paper; phi are the features
+        etas = [self.label_weight, *per_modality(self.feature_weight, X, "feature_weight").values()]
+        weights = [self.reconstruction * eta for eta in etas]  # γη of the label factors, then of every modality
+        ridge = per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -190,7 +182,7 @@ class WASH(PairedHasher):
         predicted = [K @ p for K, p in zip(features, update_P(Y, features, to_P, mu), strict=True)]
         trace: list[float] = []
         residual: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             B = sign(pull(V, Yn, omega))  # 1.
             W = update_W(V, [G, *features], weights, lam)  # 2.
             T = rho / 2 * (Y - E + F / rho) + mu * sum(predicted)
@@ -210,7 +202,7 @@ class WASH(PairedHasher):
             fitted += sum(eta * squared(K) for eta, K in zip(weights, [G, *features], strict=True))
             trace.append(beta * float(np.abs(E).sum()) + fitted + of_codes(V, B, W, Yn, drawn, omega, weights, lam))
             residual.append(np.sqrt(squared(unmet) / squared(Y)))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         return B, {
             "functions_": {name: ridge_regression(K, B, ridge[name]) for name, K in phi.items()},
@@ -220,15 +212,6 @@ class WASH(PairedHasher):
             "residual_": np.array(residual),
             "n_iter_": len(trace),
         }
-
-    def _weights(self, X: dict[str, Matrix]) -> list[float]:
-        """γη of the label factors, then of every modality."""
-        gamma, eta_0 = (
-            check_number(self.reconstruction, "reconstruction"),
-            check_number(self.label_weight, "label_weight"),
-        )
-        others = per_modality(self.feature_weight, X, "feature_weight").values()
-        return [gamma * eta_0, *(gamma * check_number(eta, "feature_weight") for eta in others)]
 
 
 def start(features: list[Array], n_bits: int, rng: np.random.Generator) -> Array:
