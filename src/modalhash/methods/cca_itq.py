@@ -1,7 +1,7 @@
 r"""CCA-ITQ: canonical correlation analysis with an iterative quantization rotation. A control.
 
-The plainest way from pairs to codes: project both modalities to where they correlate most, then turn the
-axes of that space until the signs lose the least. What a method adds to this is what it is worth.
+A simple baseline from pairs to codes: project both modalities to where they correlate most, then rotate that space to
+minimise the quantisation error.
 
 ==================  ====================  ==================================================================
 Gong et al. (2013)  here                  is
@@ -12,9 +12,9 @@ Gong et al. (2013)  here                  is
 :math:`B`           ``B`` (n, r)          codes, ±1
 ==================  ====================  ==================================================================
 
-Gong et al. used labels as the second view; here it is the other modality, and the rotation is learned on the
-mean of both, so that a pair has one code. With more bits than directions (the features of the narrower
-modality bound these) R is wide instead of square and bits are signs in a tight frame, not independent axes.
+Gong et al. used labels as the second view; here it is the other modality, and the rotation is learned on the mean of
+both, so that a pair has one code. With more bits than directions (at most the features of the narrower modality) R is
+wide instead of square, and the bits are signs in a tight frame.
 """
 
 from __future__ import annotations
@@ -39,31 +39,19 @@ class CCAITQ(PairedHasher):
 
     .. math:: \min_{B, R}\; \lVert B - VR\rVert^2 \quad\text{subject to}\quad B = \pm 1,\; RR^T = I
 
-    Both steps are exact minimisers: the objective never rises.
+    Both steps are exact minimisers, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
     regularization : added to the covariances' diagonal, as a share of the mean variance of a feature
-    power : of the correlation by which a direction is scaled; 0 treats all directions alike
+    power : exponent of the correlation that scales a direction; 0 weights all directions equally
     max_iter : sweeps of the rotation
-    random_state : int, Generator or None. The start of the rotation
+    random_state : int, Generator or None, for the start of the rotation
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : trace of the objective, after every sweep
-    n_iter_ : sweeps done; below ``max_iter`` where B came to rest
     correlations_ : canonical correlations of the directions used
-    maps_, functions_ : feature map and W R, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> CCAITQ(n_bits=16, random_state=0).fit(data.X, pairs="aligned").codes_["text"].shape
-    (200, 2)
 
     References
     ----------

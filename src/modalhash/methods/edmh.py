@@ -1,19 +1,19 @@
 r"""EDMH: Enhanced Discrete Multi-modal Hashing (Chen et al., IEEE TKDE 2022). A re-implementation.
 
-Neither the authors' code nor the full text of the paper was at hand. The equations are reconstructed from its
-abstract and from SCDH, the single-modal method of the same authors that it extends; what they give says nothing
-certain about the authors' numbers.
+Neither the authors' code nor the full text of the paper was available. The equations are reconstructed from its
+abstract and from SCDH, the single-modal method of the same authors that it extends; results may differ from the
+authors'.
 
-Codes of one modality times a real-valued companion of another's reproduce the similarity by labels. The
-companions carry the constraints, balanced and uncorrelated bits, so that every step has a closed form; the hash
-functions are learned along with the codes.
+Codes of one modality times a real-valued companion of another's codes reproduce the similarity by labels. The
+companions carry the constraints, balanced and uncorrelated bits, so that every step has a closed form. The hash
+functions are learned jointly with the codes.
 
 =======================  ====================  ====================================================
 symbol                   here                  is
 =======================  ====================  ====================================================
 :math:`r`                ``n_bits``
 :math:`\tilde L_v`       ``Lt[v]`` (n_v, c)    labels with rows of length 1
-:math:`S_{uv}`           --                    similarity, see :mod:`._label_views`; never formed
+:math:`S_{uv}`           --                    similarity by labels; never formed
 :math:`\Phi_v`           ``view.phi`` (n_v, m)  kernel features and a column of ones
 :math:`B_v`              ``B[v]`` (n_v, r)     codes, ±1
 :math:`Z_v`              ``Z[v]`` (n_v, r)     companions, ZᵀZ = n_v I, 1ᵀZ = 0
@@ -24,15 +24,15 @@ symbol                   here                  is
 :math:`\omega`           ``intra``             similarity within a modality
 =======================  ====================  ====================================================
 
-What the reconstruction leaves open, and what is chosen here:
+Choices where the reconstruction is open:
 
-- ω. With ω = 0 and two modalities, B₁ only ever meets Z₂ and B₂ only Z₁: two problems that know of each other
-  through α alone, which n outweighs, and retrieval between modalities is near chance (Wiki, 16 bits, learned
-  database: .21 and .18; .35 and .74 with ω = 1). So SCDH's own terms, within a modality, are in by default.
-- More than two modalities: the sum over all ordered pairs. Every step stays exact.
-- The paper's form for pairs, one code for both items, is not offered; pairs are not used.
-- P is fitted once more after the last sweep, to the codes that are returned.
-- sgn(0) = −1 as everywhere here (SCDH: +1), a difference at exact zero only.
+- ω. With ω = 0 and two modalities, the problems of (B₁, Z₂) and (B₂, Z₁) are coupled by α alone, which n outweighs, and
+  retrieval between modalities is near chance (Wiki, 16 bits, learned database: .21 and .18; .35 and .74 with ω = 1).
+  Therefore SCDH's terms within a modality are included by default.
+- With more than two modalities the sum is over all ordered pairs; every step stays exact.
+- Pairs are not used; the paper's variant with one code per pair is not implemented.
+- P is fitted again after the last sweep, to the codes that are returned.
+- sgn(0) = −1 (SCDH: +1).
 """
 
 from __future__ import annotations
@@ -64,43 +64,25 @@ class EDMH(CrossModalHasher):
         + \sum_v \lambda\lVert\Phi_vP_v - B_v\rVert^2 + \alpha\lVert B_v - Z_v\rVert^2 + \beta\lVert P_v\rVert^2
 
     over ordered pairs of modalities, with :math:`\omega_{uv}` = 1 between modalities and ω within one, subject to
-    B = ±1, ZᵀZ = nI, 1ᵀZ = 0. Each step is its exact minimiser: the objective never rises.
+    B = ±1, ZᵀZ = nI, 1ᵀZ = 0. Each step is an exact minimiser, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
     intra : ω, similarity within a modality. 0 leaves the codes of two modalities unaligned
     quantization : α, how closely codes follow their companions
-    regression : λ, how closely codes follow the hash functions. The part of the similarity grows with the number
-        of items and far outweighs both
+    regression : λ, how closely codes follow the hash functions. The similarity term grows with the number of items and
+        outweighs both
     ridge : β
-    kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as SCDH has it; a name in
-        :data:`modalhash.core.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or a dict
-        by modality
+    kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as in SCDH;
+        another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     bandwidth : σ of the kernel "paper"
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality. With nearly as
-        many as items (the default, on small data) the functions know the training items by heart: hashed codes of
-        these are close to the learned ones, those of new items are not (Wiki, text to image: mAP .72 and .24)
+        many anchors as items (the default on small data) the functions memorise the training items: their hashed codes
+        are close to the learned ones, those of new items are not (Wiki, text to image: mAP .72 and .24)
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not fit is
-        computed anew in every sweep. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
-
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : the objective after every sweep
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and P, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = EDMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
 
     References
     ----------
@@ -139,7 +121,7 @@ class EDMH(CrossModalHasher):
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
         options["paper"] = {"squared": False, "bandwidth": float(self.bandwidth), "rows": "unit"}
         maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        ridge = dict.fromkeys(maps, beta / lam)  # λΦᵀΦ + βI with λ on both sides divided out
+        ridge = dict.fromkeys(maps, beta / lam)  # λΦᵀΦ + βI, divided by λ
         views = label_views(data, maps, ridge, seed, check_memory(self.memory_limit))
         report("features", 1, 1)
 
@@ -170,7 +152,7 @@ class EDMH(CrossModalHasher):
 
 
 def similarity_pulls(Lt: list[sparse.csr_array], X: list[Array], omega: float) -> list[Array]:
-    """Σ_u ω_vu r S_vu X_u for every v, without the 11ᵀ of S, which changes no step (see :mod:`._label_views`)."""
+    """Return Σ_u ω_vu r S_vu X_u for every v, without the 11ᵀ of S, which changes no step."""
     r = X[0].shape[1]
     sums = [labels.T @ x for labels, x in zip(Lt, X, strict=True)]
     total = np.sum(sums, axis=0)
@@ -178,22 +160,22 @@ def similarity_pulls(Lt: list[sparse.csr_array], X: list[Array], omega: float) -
 
 
 def update_Z(pull: Array, B: Array, alpha: float, rng: np.random.Generator) -> Array:
-    """Exact: ‖B_u Z_vᵀ‖² = n_v‖B_u‖² is constant, and what is left is linear in Z."""
+    """Return the exact minimiser: ‖B_u Z_vᵀ‖² = n_v‖B_u‖² is constant, and the rest is linear in Z."""
     return balanced_procrustes(pull + alpha * B, rng)
 
 
 def update_B(pull: Array, Z: Array, H: Array, alpha: float, lam: float) -> Array:
-    """Exact for the same reason; H = ΦP."""
+    """Return the exact minimiser, for the same reason; H = ΦP."""
     return sign(pull + alpha * Z + lam * H)
 
 
 def code_objective(pulls: list[Array], B: list[Array], Z: list[Array], alpha: float) -> float:
-    """The terms in B and Z less what no step changes; ``pulls`` are those of Z. −2⟨Σ ω r S_vu Z_u, B_v⟩ + …."""
+    """Return the terms in B and Z less the constant ones; ``pulls`` are Σ ω r S_vu Z_u."""
     return sum(alpha * squared(b - z) - 2 * float(np.vdot(pull, b)) for pull, b, z in zip(pulls, B, Z, strict=True))
 
 
 def similarity_size(Lt: list[sparse.csr_array], r: int, omega: float) -> float:
-    """Σ ω_uv (r²‖S_uv‖² + ‖B_u Z_vᵀ‖²), the part of the objective that no step changes."""
+    """Return Σ ω_uv (r²‖S_uv‖² + ‖B_u Z_vᵀ‖²), the constant part of the objective."""
     return sum(
         (1.0 if u != v else omega) * (r**2 * squared_products(Lu, Lv) + float(r) * Lu.shape[0] * Lv.shape[0])
         for u, Lu in enumerate(Lt)

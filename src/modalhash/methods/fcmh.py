@@ -1,9 +1,9 @@
 r"""FCMH: Fast Cross-Modal Hashing with global and local similarity embedding (Wang et al., IEEE TCYB 2021).
 
-The pairs are grouped by their features. A latent representation V, balanced and uncorrelated within every group, keeps
-with the codes B the similarity by labels between all pairs and, once more, within each group; classes that occur
-together draw it as well, over all pairs and in each group. A rotation brings V to B. The hash functions are ridge
-regressions to B, fitted after.
+The pairs are grouped by their features. A latent representation V, balanced and uncorrelated within every group,
+reproduces with the codes B the similarity by labels between all pairs and, separately, within each group; it is also
+drawn towards points of the classes, weighted by their co-occurrence. A rotation maps V to B. The hash functions are
+ridge regressions to B, fitted afterwards.
 
 ==============================  ==========================  ====================================================
 paper                           here                        is
@@ -25,16 +25,25 @@ paper                           here                        is
 :math:`\xi`                     ``ridge``
 ==============================  ==========================  ====================================================
 
-The class term is Σ Aₘ[k, j] ‖L[i, k] vᵢ − pⱼ‖² over the pairs i of a group and the classes k, j. The authors' V-step
-leaves out its part in ‖vᵢ‖², and so does this: what no step of either raises, and what ``objective_`` has, is the
-objective without that part.
+The class term is Σ Aₘ[k, j] ‖L[i, k] vᵢ − pⱼ‖² over the pairs i of a group and the classes k, j. The V-step, as the
+authors', omits its part in ‖vᵢ‖². No step increases the objective without that part, which is ``objective_``.
 
-Where this departs from the authors' code: an empty group is dropped, and one with no more pairs than bits joins
-another (theirs breaks); so does one whose pairs all have the same labels: V is balanced in it, so that no similarity
-reaches its codes, and where groups are classes all codes were noise. The V-step is that of
-:mod:`modalhash.methods.batch`; a class that is absent from a group correlates with nothing there (theirs: 0/0);
-sgn(0) = −1 in every sweep, theirs only after the last. Features are not centred, as in their code; ``centred=True``
-does. Groups: :mod:`modalhash.methods.fcmh`.
+Departures from the authors' code: an empty group is dropped, and a group with no more pairs than bits is merged with
+another (theirs fails). So is a group whose pairs all have the same labels, because V is balanced within it and its
+codes would be noise. The V-step is that of :mod:`modalhash.methods.batch`; a class that is absent from a group
+correlates with nothing there (theirs: 0/0); sgn(0) = −1 in every sweep (theirs only after the last). As in their code,
+features are not centred unless ``centred=True``.
+
+The groups come from robust k-means over several views (Cai, Nie and Huang, IJCAI 2013), which minimises, over groups,
+centres f of each view and weights a of the views,
+
+.. math:: \sum_v a_v^{\gamma} \sum_i \lVert x_i^v - f_{g(i)}^v\rVert,\qquad \gamma = \tfrac12
+
+by re-weighting with w = a^γ / 2‖x − f‖ of the round before: centres are weighted means, and an item joins the group
+with the least weighted squared distance, summed over the views. Unsquared distances in the objective reduce the
+influence of outliers. As in the authors' code, views with larger residuals get larger weights, a ∝ (Σ‖x − f‖ / 2)².
+Departures: an empty group is dropped (theirs divides 0 by 0), and only the relative fall of the objective ends the
+rounds (theirs also the absolute one, which depends on the units).
 """
 
 from __future__ import annotations
@@ -64,28 +73,14 @@ from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import PairedHasher
 
-# -- Robust k-means over several views of the same items (Cai, Nie and Huang, IJCAI 2013): the groups of FCMH.
-#
-# Minimises, over groups, centres f of each view and weights a of the views,
-#
-# .. math:: \sum_v a_v^{\gamma} \sum_i \lVert x_i^v - f_{g(i)}^v\rVert,\qquad \gamma = \tfrac12
-#
-# by re-weighting: with w = a^γ / 2‖x − f‖ of the round before, centres are weighted means and an item goes where its
-# weighted squared distances, summed over the views, are least. Distances are not squared in the objective, so that
-# items far from everything do not draw the centres.
-#
-# As in the authors' code, a view weighs the more the larger its residuals are, a ∝ (Σ‖x − f‖ / 2)². Where this departs
-# from it: an empty group is dropped (theirs divides 0 by 0), and the rounds end by the relative fall of the objective
-# alone (theirs: or by the absolute one, which depends on the units).
-
 TOLERANCE = 1e-3
 MAX_ROUNDS = 100
 LEAST = 1e-6
-"""Of a view's weight, and of a residual relative to the size of the features: an item may be its group's centre."""
+"""Lower bound of a view's weight, and of a residual as a share of the features' root mean square."""
 
 
 def robust_kmeans(views: Sequence[Array], n_groups: int, rng: np.random.Generator) -> Array:
-    """The group of every item, 0, 1, …; fewer than ``n_groups`` where some became empty."""
+    """Return the group of every item, 0, 1, …; empty groups are dropped."""
     n = len(views[0])
     groups = np.resize(rng.permutation(n_groups), n)
     weights = [np.full(n, np.sqrt(1 / len(views))) for _ in views]
@@ -114,7 +109,7 @@ def robust_kmeans(views: Sequence[Array], n_groups: int, rng: np.random.Generato
 
 
 def centres(views: Sequence[Array], groups: Array, weights: Sequence[Array]) -> list[Array]:
-    """The weighted means of the groups, for each view."""
+    """Return the weighted means of the groups for each view."""
     n = len(groups)
     found = []
     for X, w in zip(views, weights, strict=True):
@@ -125,9 +120,9 @@ def centres(views: Sequence[Array], groups: Array, weights: Sequence[Array]) -> 
 
 MAX_GROUPS = 25
 REDUCED_FROM = 5000
-"""Pairs above which the authors group by principal components instead of features."""
+"""Number of pairs above which groups are based on principal components, as in the authors' code."""
 N_COMPONENTS = 200
-"""Principal components of each modality, then."""
+"""Principal components of each modality in that case."""
 
 
 @dataclass(eq=False, repr=False)
@@ -160,21 +155,8 @@ class FCMH(PairedHasher):
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : trace of the objective without the part in ‖v‖² of its class term, one value per sweep
-    n_iter_ : sweeps done
-    n_groups_ : groups that were left
-    maps_, functions_ : feature map and hash functions (d, r), by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = FCMH(16, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : the objective without the part in ‖v‖² of its class term, one value per sweep
+    n_groups_ : groups after merging
 
     References
     ----------
@@ -258,7 +240,7 @@ class FCMH(PairedHasher):
 
 
 class FCMHProblem:
-    """The steps of a sweep over pairs that are ordered by group; ``parts`` are the groups' rows."""
+    """Steps of a sweep over pairs that are ordered by group; ``parts`` are the groups' rows."""
 
     def __init__(
         self, L: Array, parts: list[slice], alpha: tuple[float, float], beta: tuple[float, float], gamma: float
@@ -270,17 +252,17 @@ class FCMHProblem:
         self.size = gamma + sum(len(L[rows]) * A.sum(axis=0) for rows, A in zip(parts, self.A, strict=True))
 
     def update_P(self, V: Array) -> Array:
-        """P = [Σ Vₘᵀ Lₘ Aₘ] [Σ nₘ Dₘ + γI]⁻¹, D diagonal."""
+        """Return P = [Σ Vₘᵀ Lₘ Aₘ] [Σ nₘ Dₘ + γI]⁻¹, D diagonal."""
         total = np.sum([V[rows].T @ self.L[rows] @ A for rows, A in zip(self.parts, self.A, strict=True)], axis=0)
         return np.asarray(total / self.size)
 
     def update_V(self, B: Array, R: Array, P: Array, rng: np.random.Generator) -> Array:
-        """In each group the balanced, uncorrelated rows nearest to what rotation, similarity and classes draw to."""
+        """Return the balanced, uncorrelated V, group by group, nearest to the pull of all terms."""
         drawn = B @ R.T + self.similarity_pull(B) + self.class_pull(P)
         return np.concatenate([balanced_procrustes(drawn[rows], rng) for rows in self.parts])
 
     def similarity_pull(self, M: Array) -> Array:
-        """α₁rSM + α₂rSₘₘMₘ: what B does to V and V to B."""
+        """Return α₁rSM + α₂rSₘₘMₘ, the pull of B on V and of V on B."""
         everywhere, within = (weight * M.shape[1] for weight in self.alpha)
         total = everywhere * similarity_times(self.G, self.G, M)
         for rows in self.parts:
@@ -288,13 +270,13 @@ class FCMHProblem:
         return total
 
     def class_pull(self, P: Array) -> Array:
-        """Lₘ Aₘ Pᵀ."""
+        """Return Lₘ Aₘ Pᵀ."""
         return np.concatenate([self.L[rows] @ (A @ P.T) for rows, A in zip(self.parts, self.A, strict=True)])
 
     def objective(self, V: Array, B: Array, R: Array, P: Array) -> float:
-        """The objective for feasible V without the part in ‖v‖² of its class term.
+        """Return the objective for feasible V without the part in ‖v‖² of its class term.
 
-        By VᵀV = nI, ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖², and alike within a group.
+        By VᵀV = nI, ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖², and the same holds within a group.
         """
         r = B.shape[1]
         value = squared(B - V @ R) - 2 * float(np.vdot(self.similarity_pull(B), V))
@@ -305,13 +287,13 @@ class FCMHProblem:
 
 
 def column_cosines(L: Array) -> Array:
-    """Cosines between the columns of L: how much classes occur together. A column of zeros has none."""
+    """Return the cosines between the columns of L, 0 for a column of zeros."""
     columns = unit_rows(L.T)
     return columns @ columns.T
 
 
 def components(F: CentredFeatures, gram: Array) -> Array:
-    """The features that pairs are grouped by: all of them, or of many pairs the principal components."""
+    """Return the features that pairs are grouped by, or their principal components if there are many pairs."""
     if F.n <= REDUCED_FROM or F.width <= N_COMPONENTS:
         return F.times(np.eye(F.width))
     mean = F.transposed_times(np.ones(F.n)) / F.n
@@ -322,9 +304,9 @@ def components(F: CentredFeatures, gram: Array) -> Array:
 
 
 def merge_groups(groups: Array, patterns: Array, n_bits: int) -> Array:
-    """Groups of more than ``n_bits`` items that have more than one set of labels among them.
+    """Merge groups until each has more than ``n_bits`` items and more than one label pattern.
 
-    Of those that do not, the smallest joins the smallest other group, until none is left.
+    The smallest group that does not is merged with the smallest other group.
     """
     while groups.max():
         counts = np.bincount(groups)

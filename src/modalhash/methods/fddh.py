@@ -1,9 +1,9 @@
 r"""FDDH: Fast Discriminative Discrete Hashing (Liu, Wang and Cheung, IEEE TNNLS 2021).
 
 Every class is a direction of an orthogonal basis. A pair's code is the sign of the sum of its classes' directions, and
-the same sums, rotated, reconstruct the kernel features of both modalities. The labels themselves are relaxed: a label
-that is there may count for more than 1, one that is not for less than 0, where that reconstructs better. The hash
-functions are ridge regressions to the codes, fitted after.
+the same sums, rotated, reconstruct the kernel features of both modalities. Labels are relaxed: a present label may
+exceed 1 and an absent one may be negative where that improves the reconstruction. The hash functions are ridge
+regressions to the codes, fitted afterwards.
 
 Rows are items here, so every matrix is the transpose of the paper's:
 
@@ -11,7 +11,7 @@ Rows are items here, so every matrix is the transpose of the paper's:
 paper                     here                        is
 ========================  ==========================  ====================================================
 :math:`B`                 ``B`` (n, r)                codes of the pairs, ±1
-:math:`L`                 ``T`` (n, c)                relaxed labels: ≥ 1 where the label is, ≤ 0 elsewhere
+:math:`L`                 ``T`` (n, c)                relaxed labels: ≥ 1 where L is 1, ≤ 0 elsewhere
 :math:`C`                 ``C`` (c, r)                basis, CCᵀ = I (CᵀC = I where r < c)
 :math:`X_1, X_2`          ``K[name]`` (n, m)          kernel features, not centred
 :math:`R_1, R_2`          ``R[name]`` (r, m)          K ≈ T C R, RRᵀ = I
@@ -19,15 +19,14 @@ paper                     here                        is
 :math:`\gamma_1`          ``label_ridge``
 ========================  ==========================  ====================================================
 
-Where this departs from the authors' code: the T-step divides by 1 + μ + θ + γ₁, which minimises the objective (theirs
-leaves out the 1; beside γ₁ = 1e4 that changes nothing); each modality draws its anchors by content (theirs: the same
-rows of both); sgn(0) = −1. Where the best R is not unique, with more bits than classes, the one nearest to the R before
-is taken.
+Departures from the authors' code: the T-step divides by 1 + μ + θ + γ₁, which minimises the objective (theirs omits the
+1, which is negligible next to γ₁ = 1e4); each modality draws its anchors by content (theirs: the same rows of both);
+sgn(0) = −1. Where the best R is not unique, with more bits than classes, the one nearest to the previous R is taken.
 
-With the authors' γ₁ = 1e4 the relaxed labels hardly leave 0 and 1, so that there are about as many codes as sets of
-labels, and γ₁‖T‖² is nearly all of the objective, so that two sweeps are enough for ``tol``; values of 0.1 to 10 let
-labels move. With fewer bits than classes the T-step is not a minimiser, as in the authors' code: the sweeps then end
-where the objective rises.
+With the authors' γ₁ = 1e4 the relaxed labels stay close to 0 and 1, there are about as many codes as label patterns,
+and γ₁‖T‖² dominates the objective, so that two sweeps satisfy ``tol``; values of 0.1 to 10 let labels move. With fewer
+bits than classes the T-step is not a minimiser, as in the authors' code, and the sweeps end when the objective
+increases.
 """
 
 from __future__ import annotations
@@ -56,39 +55,25 @@ class FDDH(PairedHasher):
         \lVert B - TC\rVert^2 + \mu\lVert K_1 - TCR_1\rVert^2 + \theta\lVert K_2 - TCR_2\rVert^2
         + \gamma_1\lVert T\rVert^2
 
-    subject to B = ±1, CCᵀ = I, RRᵀ = I, and T ≥ 1 where a pair has the label, T ≤ 0 where it has not.
+    subject to B = ±1, CCᵀ = I, RRᵀ = I, and T ≥ 1 where a pair has the label, T ≤ 0 elsewhere.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs; at least the number of classes for an exact solver
     feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1e-3 for both on
         Wiki, and 1 for the second modality (text) on MIRFlickr
-    label_ridge : γ₁, which holds relaxed labels at 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr kernel :
-    "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it
-        ranks held-out items; or a dict by modality
+    label_ridge : γ₁, which keeps relaxed labels near 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : of the hash functions; or a dict by modality
-    max_iter : sweeps at most
-    tol : the sweeps end when the objective falls by less than this share of it
+    max_iter : most sweeps
+    tol : stop when the objective falls by less than this share
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : trace of the objective, one value per sweep; if the last is higher than the one before, the codes are
-        those of the one before
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and hash functions (m, r), by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = FDDH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : the objective, one value per sweep; if the last value is higher than the one before it, the codes are
+        those of the sweep before
 
     References
     ----------
@@ -150,7 +135,7 @@ class FDDH(PairedHasher):
 
 
 def rotate(K: dict[str, Array], R: dict[str, Array], mu: dict[str, float]) -> Array:
-    """Σ μ K Rᵀ: the features of both modalities where the codes are."""
+    """Return Σ μ K Rᵀ, the features of both modalities in the space of the codes."""
     first, *others = (mu[name] * (values @ R[name].T) for name, values in K.items())
     for other in others:
         first += other
@@ -158,14 +143,14 @@ def rotate(K: dict[str, Array], R: dict[str, Array], mu: dict[str, float]) -> Ar
 
 
 def relaxed_labels(T: Array, L: Array) -> Array:
-    """The labels nearest to T: at least 1 where L has one, at most 0 elsewhere."""
+    """Return the relaxed labels nearest to T: at least 1 where L is true, at most 0 elsewhere."""
     return np.where(L, np.maximum(T, 1), np.minimum(T, 0))
 
 
 def objective(
     B: Array, T: Array, C: Array, R: dict[str, Array], rotated: Array, mu: dict[str, float], gamma: float
 ) -> float:
-    """The objective less Σ μ‖K‖², which no step changes; ``rotated`` is Σ μ K Rᵀ.
+    """Return the objective less the constant Σ μ‖K‖²; ``rotated`` is Σ μ K Rᵀ.
 
     ‖K − TCR‖² = ‖K‖² − 2⟨KRᵀ, TC⟩ + ⟨CᵀTᵀTC, RRᵀ⟩.
     """

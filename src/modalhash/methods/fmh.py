@@ -1,19 +1,18 @@
 r"""FMH: Flexible Multi-modal Hashing (Zhu et al., ACM TIST 2020). A re-implementation.
 
-Neither the authors' code nor the full text of the paper was at hand. The equations are reconstructed from its
-abstract and from the code of FOMH, the online method of the same authors; what they give says nothing certain
-about the authors' numbers.
+Neither the authors' code nor the full text of the paper was available. The equations are reconstructed from its
+abstract and from the code of FOMH, the online method of the same authors; results may differ from the authors'.
 
-Every modality has codes of its own. All of them, times one real-valued companion of all items of all modalities,
-reproduce the similarity by labels: asymmetric, so that nothing of size n² has to be computed. Each code is also
-what its modality's hash function says, so that a query may come with any subset of the modalities.
+Every modality has its own codes. Their products with one real-valued companion matrix over all items of all modalities
+reproduce the similarity by labels, without any n × n matrix. Each code also follows its modality's hash function, so
+that a query may have any subset of the modalities.
 
 =======================  ======================  ====================================================
 symbol                   here                    is
 =======================  ======================  ====================================================
 :math:`r`                ``n_bits``
 :math:`\tilde L`         ``Lt`` (N, c)           labels of all items of all modalities, rows of length 1
-:math:`S`                --                      similarity, see :mod:`._label_views`; never formed
+:math:`S`                --                      similarity by labels; never formed
 :math:`\Phi_v`           ``view.phi`` (n_v, m)   kernel features and a column of ones
 :math:`B`                ``B`` (N, r)            codes, ±1; B_v the rows of a modality
 :math:`D`                ``D`` (N, r)            companions, DᵀD = N I, 1ᵀD = 0
@@ -23,16 +22,15 @@ symbol                   here                    is
 :math:`\gamma`           ``ridge``               ‖W‖²
 =======================  ======================  ====================================================
 
-What the reconstruction leaves open, and what is chosen here:
+Choices where the reconstruction is open:
 
-- FOMH leaves D free and finds B by an augmented Lagrangian. Here D is balanced and uncorrelated, which makes the
-  quadratic term constant and every step exact.
-- α. The 1e-5 of FOMH comes with kernel widths for NUS-WIDE, some 370,000 items in two modalities, and does not scale
-  with the number of items. On Wiki (4,346) it is near chance, .14 and .14 at 16 bits, learned database; scaled as
-  ``similarity="auto"`` does, .36 and .74.
-- The width of the kernel: the mean squared distance, where FOMH has numbers for its own data.
-- Labels have rows of length 1 in S, FOMH takes them raw.
-- W is fitted once more after the last sweep, to the codes that are returned. Pairs are not used.
+- FOMH leaves D unconstrained and finds B by an augmented Lagrangian. Here D is balanced and uncorrelated, which makes
+  the quadratic term constant and every step exact.
+- α. FOMH's 1e-5 is for NUS-WIDE, about 370,000 items in two modalities, and does not scale with the number of items. On
+  Wiki (4,346) it gives near-chance mAP, .14 and .14 at 16 bits, learned database; ``similarity="auto"`` .36 and .74.
+- The kernel width is the mean squared distance; FOMH has fixed values for its data.
+- Label rows in S have length 1; FOMH does not normalise them.
+- W is fitted again after the last sweep, to the codes that are returned. Pairs are not used.
 """
 
 from __future__ import annotations
@@ -55,14 +53,14 @@ from modalhash.methods._labels import label_views, squared_products
 from modalhash.methods.base import CrossModalHasher, Training
 
 FOMH_WEIGHT, FOMH_ITEMS = 1e-5, 370_000
-"""α of FOMH, and the items of NUS-WIDE, both modalities."""
+"""α of FOMH, and the number of items of NUS-WIDE in both modalities."""
 JOINT_ITER = 5
 """Rounds of :meth:`FMH.transform_together`, as in FOMH."""
 
 
 @dataclass(eq=False, repr=False)
 class FMH(CrossModalHasher):
-    r"""Codes of each modality that agree by labels with those of all, after Zhu et al. (2020): a re-implementation.
+    r"""Codes per modality that reproduce label similarity to all items, after Zhu et al. (2020): a re-implementation.
 
     Reconstructed from the abstract and from the authors' FOMH (see the module). Minimises
 
@@ -71,38 +69,20 @@ class FMH(CrossModalHasher):
         + \alpha\lVert BD^T - rS\rVert^2 + \beta\lVert B - D\rVert^2
 
     subject to B = ±1, DᵀD = NI, 1ᵀD = 0, where B, D and S are over all N items of all modalities. Each step is its
-    exact minimiser: the objective never rises.
+    exact minimiser, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
     similarity : α. "auto" is FOMH's 1e-5 from 370,000 items (NUS-WIDE) up and grows as 370,000 / N below
-    quantization : β, how closely codes follow their companions. Above α r times the items of a class it holds the
-        random start fast
+    quantization : β, how closely codes follow their companions. Above α r times the items of a class, codes stay at
+        their random start
     ridge : γ; or a dict by modality
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not fit is
-        computed anew in every sweep. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
-
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : the objective after every sweep
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = FMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
 
     References
     ----------
@@ -165,10 +145,9 @@ class FMH(CrossModalHasher):
         }
 
     def transform_together(self, X: Mapping[str, Any]) -> Codes:
-        """One code for items that are known in several modalities: row k of every X is the same item.
+        """Return one code per item from several modalities; row k of every X is the same item.
 
-        A modality counts for an item as far as it agrees with the code found so far, 1 / 2‖b − Wφ‖, in turn with
-        the code, five times.
+        Five rounds alternate between the code and the modalities' weights for each item, 1 / 2‖b − Wφ‖.
         """
         H = list(self.decision_function(X).values())
         if len({len(h) for h in H}) > 1:
@@ -188,5 +167,5 @@ class FMH(CrossModalHasher):
 
 
 def pull(X: Array, Lt: sparse.csr_array, alpha: float, beta: float) -> Array:
-    """The pull α r S X + β X without the 11ᵀ of S (see :mod:`._label_views`): of B on D and of D on B."""
+    """Return α r S X + β X without the 11ᵀ of S, the pull of B on D and of D on B."""
     return 2 * alpha * X.shape[1] * (Lt @ (Lt.T @ X)) + beta * X

@@ -1,17 +1,16 @@
 r"""GSPH: Generalized Semantic Preserving Hashing (Mandal, Chaudhury & Biswas, CVPR 2017, IEEE TIP 2019).
 
-Two steps. The first factorises the similarity by labels between two modalities into the product of their codes,
-which needs no item of one to belong to an item of the other. The second fits, per modality and bit, a kernel
-logistic regression from features to codes. Where pairs are known, the two regressions of a pair vote on one code.
+Step 1 factorises the similarity by labels between two modalities into the product of their codes, which does not need
+pairs. Step 2 fits, per modality and bit, a kernel logistic regression from features to codes. If pairs are given, the
+regressions of both items vote on the code of a pair.
 
 Step 1, for modalities i < j with codes A, is
 
 .. math:: \min_{A_i\in[-1,1]^{n_i\times q}}\ \sum_{i<j}\lVert qS_{ij} - A_iA_j^T\rVert^2
 
-column by column: with all else fixed, the best column of A is a clipped quotient, whatever the others are. It needs
-the other modalities only through two small matrices, G = Σ AⱼᵀAⱼ and C = Σ L̃ⱼᵀAⱼ, so that S is never formed. It sees
-nothing of an item but its labels, so its rows are *label patterns*: distinct label rows, each weighted with the number
-of items that carry it.
+column by column: with all else fixed, the best column of A is a clipped quotient. It depends on the other modalities
+only through two small matrices, G = Σ AⱼᵀAⱼ and C = Σ L̃ⱼᵀAⱼ, so that S is never formed. It depends on an item only
+through its labels, so its rows are *label patterns*: distinct label rows, weighted with their numbers of items.
 
 ====================  =====================  ============================================================
 paper                 here                   is
@@ -27,21 +26,20 @@ paper                 here                   is
 :math:`C`             ``penalty``
 ====================  =====================  ============================================================
 
-Where this departs from the authors' code:
+Departures from the authors' code:
 
-- Items with the same labels start step 1 with the same random signs, so that it runs over distinct label rows.
-  From starts of their own they end at the same code anyway: on Wiki (16 and 64 bits) and on 5,000 items of IAPR TC-12
-  (16 bits) no bit differed between items with equal labels. On IAPR TC-12 both starts give the same objective and
-  mAP of learned codes within .002; on Wiki the common start ends lower (779 against 862, 16 bits).
-- The similarity matrix is never formed (theirs has n1 × n2 entries), so there is no need to train on 5,000 items of a
-  larger set. To do as they did, pass these items to ``fit`` and ``transform`` the whole database.
-- The logistic regressions of all bits are solved together, see :mod:`._logistic`; same optimum.
-- Anchors are random items in each modality, not the same pairs in both; their option of k-means centres, their
-  per-row Newton descent and their bit flips ("do not use for comparison") are left out.
-- sgn(0) = −1. Theirs lets 0 through in step 1.
+- Items with the same labels start step 1 with the same random signs, so that it runs over distinct label rows. With
+  separate starts they reach the same code anyway: on Wiki (16 and 64 bits) and on 5,000 items of IAPR TC-12 (16 bits)
+  no bit differed between items with equal labels. On IAPR TC-12 both starts give the same objective and mAP of learned
+  codes within .002; on Wiki the common start ends lower (779 against 862, 16 bits).
+- The similarity matrix is never formed (theirs has n1 × n2 entries), so all items can be used for training. The authors
+  train on 5,000 items: pass a sample to ``fit`` and ``transform`` the whole database.
+- The logistic regressions of all bits are solved together (see :mod:`modalhash.methods.seph`), with the same optimum.
+- Anchors are random items of each modality, not the same pairs in both. Their k-means centres, per-row Newton descent
+  and bit flips ("do not use for comparison") are not implemented.
+- sgn(0) = −1 (theirs keeps 0 in step 1).
 
-With more than two modalities step 1 sums ‖qSᵢⱼ − AᵢAⱼᵀ‖² over all pairs of them and the vote over all of them; the
-paper has two.
+With more than two modalities step 1 sums ‖qSᵢⱼ − AᵢAⱼᵀ‖² over all pairs of modalities, and all of them vote.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ from modalhash.methods.seph import LogisticHasher, sum_of
 SPARSE_BELOW = 0.15
 """Share of ones below which labels are stored as CSR."""
 ROWS, COLUMNS = 1024, 8
-"""What one step of a sweep works on: small enough for the cache, wide enough for a matrix product."""
+"""Block size of one step of a sweep: small enough for the cache, wide enough for a matrix product."""
 
 
 @dataclass(eq=False, repr=False)
@@ -78,47 +76,34 @@ class GSPH(LogisticHasher):
 
     .. math:: \lVert qS - AB^T\rVert^2,\qquad A\in[-1,1]^{n_1\times q},\ B\in[-1,1]^{n_2\times q},
 
-    with S the cosine of the label rows: items that share nothing get codes at half the distance, not opposite ones.
+    with S the cosine of the label rows: items without a common label get codes at half the largest distance.
     Step 2 minimises, for every modality and every bit b of its codes y,
 
     .. math:: \sum_i\log\left(1 + e^{-y_{ib}\,k(x_i)^Tw_b}\right) + C\,w_b^TK_0w_b.
 
-    Pairs are not used for training. Where they are given, the code of a pair is the sign of the sum of its items'
-    projections (the log-odds of the bit), as the authors unify the codes of a paired database; for two modalities it
-    is the sign of their averaged probabilities. Such codes know both items but no labels: better than hashed ones,
-    not as good as learned ones (text→image on Wiki, 16 bits: hashed .43, unified .64, learned .73).
+    Pairs are not used for training. If they are given, the code of a pair is the sign of the sum of its items'
+    projections (the log-odds of the bit), as in the authors' paired databases. Such codes use both items but no labels,
+    and rank between hashed and learned ones (text→image on Wiki, 16 bits: hashed .43, unified .64, learned .73).
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality kernel : "rbf-narrow", another name in
-    :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it
-        ranks held-out items; or a dict by modality
+    n_bits : length of the codes, below the number of items of every modality
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     penalty : C > 0 of the logistic regressions
-    unify : learned codes of paired items are the unified ones, made from features; False keeps those that step 1
+    unify : whether learned codes of paired items are the unified ones, from features; False keeps those that step 1
         makes from labels. Has no effect without pairs
-    max_iter, tol : of step 1: sweeps, and the relative fall of the objective's root at which it ends
-    function_iter, function_tol : of step 2: iterations, and the share of the objective a step must promise
+    max_iter, tol : of step 1: most sweeps, and the relative fall of the objective's root at which it stops
+    function_iter, function_tol : of step 2: most iterations, and the least predicted decrease, as a share of the
+        objective
     precision : "float32" or "float64", of the kernel features; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
-        fit is computed anew in every iteration. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
     objective_ : ``{"codes": trace of the root of step 1's objective, "functions": {modality: trace of step 2}}``
-    n_iter_ : iterations done, keyed like ``objective_``
-    maps_, functions_ : kernel and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = GSPH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
+    n_iter_ : iterations, with the keys of ``objective_``
 
     References
     ----------
@@ -195,7 +180,7 @@ class GSPH(LogisticHasher):
 
 @dataclass
 class GSPHView:
-    """Step 1's state of one modality."""
+    """State of one modality in step 1."""
 
     Lt: Matrix
     w: Array
@@ -203,22 +188,21 @@ class GSPHView:
 
     @classmethod
     def start(cls, L: Array, w: Array, q: int, rng: np.random.Generator) -> GSPHView:
-        """Random signs for every row of L."""
         Lt = unit_rows(L)
         A = rng.choice([-1.0, 1.0], size=(len(L), q))
         return cls(sparse.csr_array(Lt) if L.mean() < SPARSE_BELOW else Lt, np.asarray(w, dtype=np.float64), A)
 
     def gram(self) -> Array:
-        """AᵀWA (q, q)."""
+        """Return AᵀWA (q, q)."""
         product: Array = self.A.T @ (self.w[:, None] * self.A)
         return product
 
     def semantic_sum(self) -> Array:
-        """L̃ᵀWA (c, q): with it, SA = L̃ (L̃ᵀWA)."""
+        """Return L̃ᵀWA (c, q), so that SA = L̃ (L̃ᵀWA)."""
         return np.asarray(self.Lt.T @ (self.w[:, None] * self.A))
 
     def label_gram(self) -> Array:
-        """L̃ᵀWL̃ (c, c): the only trace of S in the objective."""
+        """Return L̃ᵀWL̃ (c, c)."""
         Lt = self.Lt.toarray() if sparse.issparse(self.Lt) else self.Lt
         return np.asarray(self.Lt.T @ (self.w[:, None] * Lt))
 
@@ -230,7 +214,7 @@ def learn_codes(
     tol: float,
     report: Callable[[int, float], None] = lambda step, objective: None,
 ) -> list[float]:
-    """Alternate over the modalities. Returns the trace of the objective's square root, which never rises."""
+    """Alternate over the modalities; return the square root of the objective after every sweep."""
     label_grams = [view.label_gram() for view in views]
     grams, sums = [view.gram() for view in views], [view.semantic_sum() for view in views]
     trace: list[float] = []
@@ -248,13 +232,13 @@ def learn_codes(
 
 
 def sweep(A: Array, Lt: Matrix, G: Array, C: Array) -> None:
-    """One pass over the columns of A, in place.
+    """Update the columns of A in place.
 
     A_l ← clip((q S B_l − Σ_{k≠l} A_k B_kᵀB_l) / ‖B_l‖²) = clip(A_l + H_l / G_ll) with H = q L̃ C − A G, in which
-    the columns before l are new already. A few columns of H are formed at once and corrected as A changes.
+    the columns before l are already updated. Blocks of columns of H are formed together and corrected as A changes.
     """
     q = A.shape[1]
-    size = np.maximum(np.diag(G), np.finfo(float).tiny)  # a column of zeros has nothing to say: H_l is 0, too
+    size = np.maximum(np.diag(G), np.finfo(float).tiny)  # H_l is 0 for a column of zeros
     for rows in row_slices(A.shape[0], ROWS):
         a, target = A[rows], q * (Lt[rows] @ C)
         for columns in row_slices(q, COLUMNS):
@@ -266,10 +250,10 @@ def sweep(A: Array, Lt: Matrix, G: Array, C: Array) -> None:
 
 
 def objective(grams: list[Array], sums: list[Array], label_grams: list[Array]) -> float:
-    """The root of Σ_{i<j} ‖qSᵢⱼ − AᵢAⱼᵀ‖², from q × q and c × c products."""
+    """Return the root of Σ_{i<j} ‖qSᵢⱼ − AᵢAⱼᵀ‖², from q × q and c × c products."""
     total, q = 0.0, len(grams[0])
     for i in range(len(grams)):
         for j in range(i):
             labels = q * q * float(np.vdot(label_grams[i], label_grams[j]))
             total += labels - 2 * q * float(np.vdot(sums[i], sums[j])) + float(np.vdot(grams[i], grams[j]))
-    return float(np.sqrt(max(total, 0.0)))  # an exact fit leaves rounding of either sign
+    return float(np.sqrt(max(total, 0.0)))  # rounding may make it negative

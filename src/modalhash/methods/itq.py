@@ -1,8 +1,8 @@
 r"""ITQ: iterative quantization. Codes from features alone, without labels and without pairs.
 
-Principal directions of the features, turned until the signs lose the least. Within one modality it needs nothing but
-features. Across modalities it needs one space: vectors of an encoder that puts pictures and texts beside each other,
-such as CLIP; then all modalities have the same directions and the same rotation, and their codes can be compared.
+Projects features to their principal directions and rotates these to minimise the quantisation error. Codes can be
+compared across modalities only if the features are vectors of one space, for instance of CLIP; all modalities then have
+the same directions and the same rotation.
 
 ==========================  =======================  =================================================================
 Gong and Lazebnik (2011)    here                     is
@@ -14,9 +14,9 @@ Gong and Lazebnik (2011)    here                     is
 :math:`B`                   ``B`` (n, r)             codes, ±1
 ==========================  =======================  =================================================================
 
-Departures. Rows have length 1 first: inner products of encoders' vectors are cosines. In a shared space every modality
-has a mean of its own, and its covariance counts with a total variance of 1: pictures and texts lie in two clouds apart
-from each other (Liang et al. 2022), and one direction would otherwise do nothing but tell them apart. The rotation is
+Departures. Rows are scaled to length 1, because inner products of encoders' vectors are cosines. In a shared space
+every modality is centred separately and its covariance is scaled to a total variance of 1; otherwise one direction
+would only separate pictures from texts, whose vectors form two distant clusters (Liang et al. 2022). The rotation is
 learned from at most 20,000 items of each modality. With more bits than directions R is wide, and bits are signs in a
 tight frame.
 """
@@ -41,35 +41,31 @@ from modalhash.core.validation import choice, integer
 from modalhash.methods.base import CrossModalHasher, Training
 
 MAX_DENSE = 2048
-"""Features up to which a covariance matrix is formed; of more, products with it are enough."""
+"""Number of features up to which a covariance matrix is formed."""
 ROTATION_SAMPLE = 20_000
-"""Items of a modality that the rotation is learned from."""
+"""Most items of a modality that the rotation is learned from."""
 
 
 @dataclass(eq=False, repr=False)
 class ITQ(CrossModalHasher):
-    r"""Iterative quantization (Gong and Lazebnik 2011): unsupervised, for one modality or several in one space.
+    r"""Iterative quantization (Gong and Lazebnik 2011), unsupervised, for one modality or several in one space.
 
     .. math:: \min_{B, R}\; \lVert B - XWR\rVert^2 \quad\text{subject to}\quad B = \pm 1,\; RR^T = I
 
-    Both steps are exact minimisers: the objective never rises.
+    Both steps are exact minimisers, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes
-    space : ``"own"``: each modality has directions of its own, and its codes can be compared within it only.
-        ``"shared"``: the features of all modalities are vectors in one space, as many for each, and so are the codes.
-        Never guessed from equal numbers of features
+    space : ``"own"``: each modality has its own directions, and its codes are comparable only within it. ``"shared"``:
+        the features of all modalities, equal in number, are vectors of one space, and so are the codes. Never guessed
     max_iter : sweeps of the rotation
-    random_state : int, Generator or None. The start of the rotation, and what it is learned from
+    random_state : int, Generator or None, for the start of the rotation and the sample it is learned from
 
     Attributes
     ----------
-    codes_ : codes of the training items, by modality; the same as ``transform`` gives
-    objective_ : trace of the objective per item after every sweep, by modality; of a shared space under ``"shared"``
-    functions_ : W R, by modality
+    objective_ : the objective per item after every sweep, by modality; the key is ``"shared"`` for a shared space
     centres_ : projection of the training mean, by modality
-    n_features_in_ : features by modality
 
     Examples
     --------
@@ -129,7 +125,7 @@ class ITQ(CrossModalHasher):
 
 
 class _Cloud:
-    """The items of one modality about their mean, with a total variance of 1. CSR stays CSR."""
+    """Centred items of one modality with a total variance of 1; CSR stays CSR."""
 
     def __init__(self, X: Matrix) -> None:
         self.X = X
@@ -144,12 +140,12 @@ class _Cloud:
         return np.asarray(self.scale**2 * product)
 
     def project(self, W: Array, rows: Array) -> Array:
-        """Return some items in directions W."""
+        """Return the given rows projected to the directions W."""
         return np.asarray(self.scale * (self.X[rows] @ W - self.mean @ W))
 
 
 def leading_directions(clouds: list[_Cloud], n: int, seed: int) -> Array:
-    """Return the leading eigenvectors of the sum of covariances as columns, at most n of them; signs made unique."""
+    """Return up to n leading eigenvectors of the sum of covariances as columns, with unique signs."""
     d = len(clouds[0].mean)
     k = min(n, d)
     if d <= max(MAX_DENSE, k + 1):
@@ -169,12 +165,12 @@ def leading_directions(clouds: list[_Cloud], n: int, seed: int) -> Array:
 
 
 def _rotation(V: Array, n_bits: int, max_iter: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the rotation that signs lose least by, and the trace of what they lose per item."""
+    """Return the rotation with the least quantisation error, and the trace of that error per item."""
     R = orthogonal_procrustes(rng.standard_normal((V.shape[1], n_bits)))
     B, trace = np.zeros((len(V), n_bits)), []
     for _ in range(max_iter):
-        before, B = B, sign(V @ R)  # the signs nearest to the items
-        R = orthogonal_procrustes(V.T @ B)  # the rotation nearest to the signs
+        before, B = B, sign(V @ R)
+        R = orthogonal_procrustes(V.T @ B)
         trace.append(float(np.linalg.norm(B - V @ R)) ** 2 / len(V))
         if np.array_equal(B, before):
             break
@@ -189,8 +185,8 @@ def _unit_rows(X: Matrix) -> Matrix:
 def _check_one_space(X: Mapping[str, Matrix]) -> None:
     widths = {name: values.shape[1] for name, values in X.items()}
     if len(set(widths.values())) > 1:
-        said = ", ".join(f"{name!r} has {width}" for name, width in widths.items())
+        counts = ", ".join(f"{name!r} has {width}" for name, width in widths.items())
         raise ValueError(
-            f"space='shared' takes vectors of one space, and {said} features. Take one encoder for all modalities, "
+            f"space='shared' takes vectors of one space, and {counts} features. Take one encoder for all modalities, "
             "or space='own', whose codes cannot be compared across modalities"
         )

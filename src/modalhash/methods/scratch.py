@@ -1,8 +1,8 @@
 r"""SCRATCH: Scalable disCRete mATrix faCtorization Hashing (Li et al., ACM MM 2018; Chen et al., TCSVT 2020).
 
-Labels and the kernel features of both modalities are factorised over one latent representation of the
-pairs, which hash functions predict from features and an orthogonal rotation brings to binary codes. No
-similarity between items is ever computed, so a sweep costs O(n).
+Labels and kernel features of both modalities are factorised over one latent representation of the pairs, which hash
+functions predict from features and an orthogonal rotation maps to binary codes. No similarities between items are
+computed, so a sweep costs O(n).
 
 Rows are items here, so every matrix is the transpose of the paper's, except R:
 
@@ -23,12 +23,11 @@ paper                   here                        is
 :math:`\gamma`          ``ridge``                   of all but B and R
 ======================  ==========================  ================================================
 
-``variant="one-step"`` is the released code (SCRATCH-o). ``"two-step"`` (SCRATCH-t) is reconstructed from the
-abstract of the 2020 paper: the same factorisation without W, then ridge regression of the codes on the
-features. Departures from the authors' code: the objective that it prints leaves out the γ terms that its
-updates minimise; here they are in, and the objective falls in every sweep. Where the best R is not unique,
-the one next to the R before is taken (see :func:`rotation`). A bit is 1 where the projection is > 0 (theirs:
-≥ 0), a difference at exact zero only.
+``variant="one-step"`` is the released code (SCRATCH-o). ``"two-step"`` (SCRATCH-t) is reconstructed from the abstract
+of the 2020 paper: the same factorisation without W, then ridge regression of the codes on the features. Departures from
+the authors' code: the objective includes the γ terms that the updates minimise, so it falls in every sweep (theirs
+omits them). Where the best R is not unique, the one nearest to the previous R is taken (see :func:`rotation`). A bit is
+1 where the projection is > 0 (theirs: ≥ 0).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from modalhash.core.validation import by_modality, choice, integer, number, per_
 from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
-"""The random stream of the first V and R."""
+"""Random stream of the initial V and R."""
 
 
 @dataclass(eq=False, repr=False)
@@ -73,28 +72,15 @@ class SCRATCH(PairedHasher):
     label_weight : α
     regression : μ; ridge / regression is the ridge of the hash functions
     ridge : γ
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps; there is no test of convergence
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; the same for both items of a pair
     objective_ : the objective after every sweep; in the two-step variant without the terms of W
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and hash function (m, r), the rotation included, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(3)[np.arange(60) % 3]
-    >>> X = {"image": Y @ rng.normal(size=(3, 20)), "text": Y @ rng.normal(size=(3, 9))}
-    >>> model = SCRATCH(16, n_anchors=30, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.codes_["image"].shape, model.transform({"text": X["text"][:5]})["text"].shape
-    ((60, 2), (5, 2))
+    functions_ : hash functions (m, r), the rotation included, by modality
 
     References
     ----------
@@ -134,7 +120,7 @@ class SCRATCH(PairedHasher):
         weights = SCRATCHWeights(features, self.label_weight, self.regression, self.ridge)
         one_step = self.variant == "one-step"
         seed = root_seed(self.random_state)
-        # the authors centre the raw features first, which no distance sees
+        # the authors also centre the raw features, which changes no distance
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
@@ -156,7 +142,7 @@ class SCRATCH(PairedHasher):
             R = rotation(B, V, R)  # 5
             trace.append(objective(phi, L, U, G, W, B, R, V, weights))
             report("sweeps", step + 1, self.max_iter, trace[-1])
-        # codes are those of the last step 1, one update of V and R behind, as the authors return them
+        # as in the authors' code, B is not updated after the last V and R
         functions = {name: W[name] @ R.T if one_step else hashers[name].fit(B) for name in phi}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
@@ -172,14 +158,13 @@ class SCRATCHWeights:
 
 
 class Regression:
-    """min κ‖T − XC‖² + γ‖C‖² for one X and any T: C = κ(κXᵀX + γI)⁻¹XᵀT. Steps 2 and 3."""
+    """Solve min κ‖T − XC‖² + γ‖C‖² for one X and any T: C = κ(κXᵀX + γI)⁻¹XᵀT (steps 2 and 3)."""
 
     def __init__(self, X: Array, weight: float, ridge: float) -> None:
         self._X, self._weight = X, weight
         self._factor = RidgeFactor(weight * (X.T @ X), ridge)
 
     def fit(self, T: Array) -> Array:
-        """C for these targets."""
         return self._factor.solve(self._weight * (self._X.T @ T))
 
 
@@ -193,7 +178,7 @@ def latent(
     R: Array,
     weights: SCRATCHWeights,
 ) -> Array:
-    """Step 4, the best V. RᵀR = I, and every W adds μI: both go into the ridge. No W in the two-step variant."""
+    """Return the best V (step 4). RᵀR = I and every W adds μI to the ridge; W is empty in the two-step variant."""
     left = weights.labels * (G @ G.T)
     right = weights.labels * (L @ G.T) + B @ R
     for name, X in phi.items():
@@ -205,10 +190,10 @@ def latent(
 
 
 def rotation(B: Array, V: Array, R: Array) -> Array:
-    """Step 5, the best rotation, and of several the one next to the R before.
+    """Return the best rotation (step 5), and of several the one nearest to the previous R.
 
-    With more bits than classes some columns of B become equal, BᵀV loses rank and its SVD is, in the authors'
-    code, rounding noise: other hash functions on every machine.
+    With more bits than classes some columns of B become equal and BᵀV loses rank. Its SVD would then depend on
+    rounding, and the hash functions on the machine, as in the authors' code.
     """
     return orthogonal_procrustes(B.T @ V, near=R)
 
@@ -224,7 +209,7 @@ def objective(
     V: Array,
     weights: SCRATCHWeights,
 ) -> float:
-    """What the class minimises, γ terms included."""
+    """Return the objective, including the γ terms."""
     value = weights.labels * _square(L - V @ G) + _square(B - V @ R.T)
     value += weights.ridge * sum(_square(M) for M in (V, G, *U.values(), *W.values()))
     for name, X in phi.items():

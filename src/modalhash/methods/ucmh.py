@@ -1,12 +1,12 @@
 r"""UCMH: Unpaired Cross-Modal Hashing with matrix factorization (Gao et al., Neurocomputing 2020). A re-implementation.
 
-Each modality is factorised with latent rows of its own, whose signs are the codes; a graph over the items of all
-modalities, made from labels, draws the latent rows of items that share labels together, within and between
-modalities. Linear projections learned along with them carry new items into the latent space.
+Each modality is factorised with its own latent rows, whose signs are the codes. A label graph over the items of all
+modalities draws latent rows of items with common labels together, within and between modalities. Linear projections,
+learned jointly, map new items to the latent space.
 
-**Re-implementation.** Neither code nor full text of the authors was at hand. The equations are a reconstruction from
-how others describe the method (a factorisation per modality, Laplacians from labels) and from the conventions of its
-family (CMFH, SMFH). Numbers obtained here say nothing certain about the original.
+Neither the authors' code nor the full text of the paper was available. The equations are reconstructed from
+descriptions by others (a factorisation per modality, Laplacians from labels) and from the conventions of the family
+(CMFH, SMFH); results may differ from the authors'.
 
 =====================  ==========================  =========================================================
 reconstruction         here (rows are items)       is
@@ -17,18 +17,18 @@ reconstruction         here (rows are items)       is
 :math:`W_i`            ``W`` (d, r)                projections, V ≈ X W
 :math:`\tilde L_i`     ``Lt`` (n, c)               labels, rows of length 1, divided by the root of their degree
 :math:`I - \tilde L\tilde L^T`  never formed       normalised Laplacian over all items of all modalities
-:math:`T`              ``T`` (c, r)                Σ L̃ᵀV: all that one modality needs to know of the others
+:math:`T`              ``T`` (c, r)                Σ L̃ᵀV, the only coupling of the modalities
 :math:`\alpha_i`       ``feature_weight``
 :math:`\mu`            ``coupling``                of V to the projections
 :math:`\gamma`         ``graph_weight``
 :math:`\epsilon`       ``ridge``
 =====================  ==========================  =========================================================
 
-What the reconstruction leaves open, and the choice: the Laplacian is the normalised one, so that γ need not grow with
-the number of items (degrees do); with it every V-step is one small linear system, common to all items. α and ε are
-the habits of the family. μ, γ and the start are the best of twelve combinations (μ of 1, 10, 100, γ of 1e3, 1e4) on
-500 items held out of the training parts of Wiki and IAPR TC-12: mean mAP .43, against .35 to .42 for the others. That
-γ has to be that large was seen before, on the query parts of both: with γ of 1 labels hardly had an effect.
+Choices where the reconstruction is open: the Laplacian is normalised, so that γ does not depend on the number of items
+and every V-step is one small linear system, common to all items. α and ε are conventions of the family. μ, γ and the
+start are the best of twelve combinations (μ of 1, 10, 100, γ of 1e3, 1e4) on 500 items held out of the training parts
+of Wiki and IAPR TC-12: mean mAP .43, against .35 to .42 for the others. That γ must be this large was first seen on the
+query parts of both: with γ = 1 labels hardly had an effect.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from modalhash.methods._factors import cross, factor_residual, projection_residu
 from modalhash.methods.base import CrossModalHasher, Training
 
 PCA_SAMPLE = 2000
-"""Items from which the directions of a PCA start are taken."""
+"""Most items from which the directions of a PCA start are computed."""
 SPARSE_BELOW = 0.15
 """Share of ones below which labels are stored as CSR."""
 
 
 @dataclass(frozen=True)
 class UCMHWeights:
-    """The trade-offs common to all modalities."""
+    """Weights that all modalities share."""
 
     coupling: float  # μ
     graph: float  # γ
@@ -68,7 +68,7 @@ class UCMHWeights:
 
 @dataclass
 class UCMHView:
-    """The state of one modality; U and W are the best ones for V whenever a V-step begins."""
+    """State of one modality; U and W are optimal for V when a V-step starts."""
 
     X: FeatureBlocks
     Lt: Matrix
@@ -84,19 +84,19 @@ class UCMHView:
         self.refresh()
 
     def refresh(self) -> None:
-        """The products of V that all else is made of."""
+        """Recompute the products of V."""
         self.XtV, self.VtV = cross(self.X, self.V), self.V.T @ self.V
 
     def update_UW(self) -> None:
-        """Steps 1 and 2: two ridge regressions."""
+        """Solve two ridge regressions (steps 1 and 2)."""
         self.U = RidgeFactor(self.VtV, self.weights.ridge / self.alpha).solve(self.XtV.T)
         self.W = self._factor.solve(self.XtV)
 
     def update_V(self, T: Array) -> None:
-        """Step 3: the minimiser of the objective with −‖Σ L̃ᵀV‖² replaced by its tangent at the old V.
+        """Minimise the objective with −‖Σ L̃ᵀV‖² replaced by its tangent at the old V (step 3).
 
-        That part is concave and lies below its tangent: the objective falls, without the Sylvester equation that the
-        exact step would be.
+        That part is concave and below its tangent, so the objective falls; the exact step would be a Sylvester
+        equation.
         """
         weights, r = self.weights, self.V.shape[1]
         right = self.X.project(self.alpha * (self.U.T + weights.coupling * self.W)) + weights.graph * (self.Lt @ T)
@@ -114,7 +114,7 @@ class UCMH(CrossModalHasher):
         + \gamma\,\mathrm{tr}\left(V^T(I - \tilde L\tilde L^T)V\right)
         + \epsilon\sum_i\lVert U_i\rVert^2 + \lVert V_i\rVert^2 + \lVert W_i\rVert^2
 
-    with V and L̃ the rows of all modalities. Reconstructed from descriptions of the method: see the module.
+    with V and L̃ the rows of all modalities. Reconstructed from descriptions of the method (see the module).
 
     Parameters
     ----------
@@ -123,31 +123,18 @@ class UCMH(CrossModalHasher):
     coupling : μ > 0, how closely V follows the projections
     graph_weight : γ, how strongly labels draw items together
     ridge : ε > 0
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, "auto", chosen by how well it ranks
-        held-out items, or None for the features themselves, centred and of length 1; or a dict by modality
+    kernel : "rbf", None for the features themselves, centred and of length 1, another name in
+        :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     init : "random" start of V, or "pca" of the features
-    max_iter : sweeps at most
+    max_iter : most sweeps
     tol : stop when the objective falls by less than this share; 0 never stops early
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
-        fit is computed anew in every sweep. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality: the signs of V − its mean
-    objective_ : trace of the objective, one value per sweep; it never rises
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = UCMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
+    codes_ : signs of V less its mean, by modality
 
     References
     ----------
@@ -198,7 +185,7 @@ class UCMH(CrossModalHasher):
         for sweep in range(self.max_iter):
             for view in views.values():
                 view.update_UW()  # 1., 2.
-            T = semantic_sum(views)  # of the old V for every modality: one tangent for the whole
+            T = semantic_sum(views)  # of the old V of every modality
             for view in views.values():
                 view.update_V(T)  # 3.
             trace.append(objective(views))
@@ -217,7 +204,7 @@ class UCMH(CrossModalHasher):
         }
 
     def _project(self, name: str, X: Matrix) -> Array:
-        # features are centred, so that XW has mean 0 where V − mean has: no threshold is needed
+        # no threshold is needed, because features are centred
         return self.maps_[name].map(X) @ self.functions_[name]
 
     def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, UCMHView]:
@@ -237,12 +224,12 @@ class UCMH(CrossModalHasher):
             return rng.standard_normal((phi.n, n_bits))
         sample = rng.choice(phi.n, size=min(phi.n, PCA_SAMPLE), replace=False)
         V = phi.project(principal_directions(phi.take(sample), n_bits))
-        missing = n_bits - V.shape[1]  # more bits than directions: the rest starts as noise
+        missing = n_bits - V.shape[1]  # more bits than directions
         return np.hstack([V, V.std() * rng.standard_normal((phi.n, missing))]) if missing else V
 
 
 def graph_labels(Y: dict[str, Array]) -> dict[str, Matrix]:
-    """L̃: unit label rows over the root of their degree, the sum of their similarities to all; CSR where sparse."""
+    """Return L̃: unit label rows divided by the root of their degree; CSR if sparse."""
     unit = {name: unit_rows(L) for name, L in Y.items()}
     total = np.add.reduce([rows.sum(axis=0) for rows in unit.values()])
     scaled = {name: rows / np.sqrt(rows @ total)[:, None] for name, rows in unit.items()}
@@ -250,12 +237,12 @@ def graph_labels(Y: dict[str, Array]) -> dict[str, Matrix]:
 
 
 def semantic_sum(views: dict[str, UCMHView]) -> Array:
-    """T = Σ L̃ᵀV."""
+    """Return T = Σ L̃ᵀV."""
     return np.add.reduce([view.Lt.T @ view.V for view in views.values()])
 
 
 def objective(views: dict[str, UCMHView]) -> float:
-    """The objective, from products that are there already."""
+    """Return the objective, from the products that the views hold."""
     total, graph = 0.0, 0.0
     for view in views.values():
         weights, graph = view.weights, view.weights.graph
