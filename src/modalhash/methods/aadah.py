@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,8 +85,7 @@ class AADAH(DeepHasher):
     Attributes
     ----------
     attended_ : share of attended features per epoch, by modality
-    networks_, objective_, n_iter_, image_network_ : as for :class:`~modalhash.methods.dcmh.DCMH`; ``"training"`` is the
-        mean loss of the batches
+    networks_, objective_, n_iter_, image_network_ : as for DCMH; ``"training"`` is the mean loss of the batches
 
     References
     ----------
@@ -116,8 +115,6 @@ class AADAH(DeepHasher):
     image_network: Any = None
     device: str = "cpu"
     random_state: RandomState = None
-
-    attended_: dict[str, Array] = field(init=False)
 
     def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
         return TripletLearner(self, data, report)

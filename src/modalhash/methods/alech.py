@@ -4,10 +4,8 @@ A balanced, uncorrelated latent representation V of the pairs predicts their lab
 correlations, and its products with the codes B reproduce the similarity by labels. The hash functions are then fitted
 to both codes and similarity.
 
-Rows are items here, so every matrix is the transpose of the paper's:
-
 ========================  =========================  ====================================================
-paper                     here                       is
+paper (transposed)        here (rows are items)      is
 ========================  =========================  ====================================================
 :math:`B`                 ``B`` (n, r)               codes of the pairs, ±1
 :math:`V`                 ``V`` (n, r)               latent representation, VᵀV = nI, Vᵀ1 = 0
@@ -33,7 +31,7 @@ training items closest to their learned codes.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -77,8 +75,7 @@ class ALECH(PairedHasher):
     regularization : η, of label correlations and label predictions
     ridge : of the hash functions, as a share of the trace of φᵀφ. 0 is the authors' pseudo-inverse
     kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
-        the first modality and 1000 for the second
+    n_anchors : most anchors of the kernel; or a dict by modality. None is 500 for the first and 1000 for the second
     max_iter : sweeps
     random_state : int, Generator or None
 
@@ -113,8 +110,6 @@ class ALECH(PairedHasher):
     n_anchors: PerModality[int] | None = None
     max_iter: int = 10
     random_state: RandomState = None
-
-    label_correlations_: Array = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter

@@ -19,7 +19,7 @@ wide instead of square, and the bits are signs in a tight frame.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,8 +72,6 @@ class CCAITQ(PairedHasher):
     power: float = 1.0
     max_iter: int = 50
     random_state: RandomState = None
-
-    correlations_: Array = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter

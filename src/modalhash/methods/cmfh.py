@@ -88,8 +88,7 @@ class CMFH(PairedHasher):
     balance : λ, from 0 to 1, share of the first modality
     coupling : μ > 0, how closely V follows the projections
     ridge : γ > 0
-    init : "uniform" (the authors: U(0, 1) for V and P) or "gaussian" (not official: V normal, P = 0; less held back
-        by its start)
+    init : "uniform" (the authors: U(0, 1) for V and P) or "gaussian" (not official: V normal, P = 0)
     max_iter : most sweeps; None is 1000 for v1, and 25 for v2 as released
     tol : v1 stops when ``objective_`` falls by less than this; 0 never stops early. v2 has no such rule
     random_state : int, Generator or None

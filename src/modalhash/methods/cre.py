@@ -52,14 +52,12 @@ class CRE(PairedHasher):
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs. Bits are uncorrelated, so bits beyond the
-        number of directions in the similarity are noise
+    n_bits : length of the codes, below the number of pairs. Bits beyond the rank of the similarity are noise
     weight : a, of a modality's similarity; or a dict by modality
     quantization : ω, how closely codes follow Z. The similarity term grows with the number of pairs and outweighs it
     fit_weight : ρ, how closely codes follow the hash functions; at 0 these are fitted once, at the end
     affinity : "cosine" of the features, or "rbf", of their similarities to anchors; or a dict by modality
-    kernel : "rbf" (hash functions of similarities to anchors) or None (linear ones); or a dict by modality. The
-        abstract does not say; "rbf" was better on held-out training items of Wiki
+    kernel : "rbf" (hash functions of similarities to anchors) or None (linear ones); or a dict by modality
     n_anchors : anchors of both uses of "rbf"; or a dict by modality
     ridge : ξ of the hash functions
     max_iter : sweeps

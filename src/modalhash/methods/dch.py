@@ -3,12 +3,9 @@ r"""DCH: Discriminative (Discrete) Cross-modal Hashing (Xu et al., IEEE TIP 2017
 Labels are regressed on codes, as in supervised discrete hashing, and codes on the features of both modalities. Codes
 stay binary throughout: discrete cyclic coordinate descent (DCC) optimises one bit of all items at a time, exactly.
 
-Rows are items here; the paper's symbols and shapes are
-
 ======================  ==========================  ================================================
-paper                   here                        is
+paper                   here (rows are items)       is
 ======================  ==========================  ================================================
-:math:`r`               ``n_bits``
 :math:`Y`               ``Y`` (n, c)                labels, 0/1
 :math:`B`               ``B`` (n, r)                codes of the pairs, ±1
 :math:`W`               ``W`` (r, c)                classifier of the codes, ``classifier_``
@@ -29,7 +26,7 @@ the objective falls within a sweep but need not fall from sweep to sweep.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -60,11 +57,9 @@ class DCH(PairedHasher):
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
-    b_step : "dcc", discrete cyclic coordinate descent (the paper); or "relaxed", the sign of the ridge solution, which
-        ignores the features (the public copy)
-    kernel : None, the features themselves, centred; "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows
-        that are centred and of length 1, with a bias; another name in :data:`modalhash.core.kernel_choice.KERNELS` or
-        "auto"; or a dict by modality
+    b_step : "dcc" (the paper) or "relaxed", the sign of the ridge solution without features (the public copy)
+    kernel : None (centred features), "paper" (:math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between centred unit rows,
+        and a bias), another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     bandwidth : σ of the kernel "paper"
     feature_weight : ν and μ; or a dict by modality. At 0, items with the same labels get the same code
@@ -107,8 +102,6 @@ class DCH(PairedHasher):
     max_passes: int = 10
     random_state: RandomState = None
 
-    classifier_: Array = field(init=False)
-
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
@@ -142,9 +135,6 @@ class DCH(PairedHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        return self.maps_[name].map(X) @ self.functions_[name]
 
     def _codes(self, Y: Array, W: Array, fitted: dict[str, Array], nu: dict[str, float]) -> Array:
         if self.b_step == "relaxed":

@@ -83,7 +83,7 @@ class LikelihoodHasher(DeepHasher):
         gradient = likelihood_gradient(batch.h, batch.other, batch.S)
         gradient += 2 * self.quantization * (batch.h - batch.B)
         if self.balance == "penalty":
-            gradient += 2 * self.balance_weight * batch.total
+            gradient += 2 * self.balance_weight * batch.own.sum(dim=0)
         return gradient
 
 
@@ -112,8 +112,7 @@ class DCMH(LikelihoodHasher):
     batch_size : pairs per step
     max_epochs : most epochs, over which the learning rate falls; None for 1,600 steps
     optimizer : "adam", or "sgd" as the authors have it
-    learning_rate : of the first epoch; None is 3e-4 for Adam, which falls to a tenth, and 10^-1.5 for SGD, which falls
-        to nearly 0
+    learning_rate : of the first epoch; None is 3e-4 for Adam (falls to 1/10) and 10^-1.5 for SGD (falls to nearly 0)
     validation : share of the pairs held out to find the best epoch, 2,000 pairs at most; 0 keeps the last epoch
     patience : epochs without improvement after which training stops; None for a third of ``max_epochs``
     image_network : a torch module from the features of the modality ``"image"``, (batch, features), to (batch, width).
@@ -151,17 +150,16 @@ class DCMH(LikelihoodHasher):
     random_state: RandomState = None
 
 
+@dataclass
 class PairBatch:
     """Inputs of the gradient for the outputs of a batch."""
 
-    def __init__(self, h: Any, own: Any, other: Any, S: Any, B: Any, positions: Any) -> None:
-        self.h = h  # outputs, without a graph
-        self.own = own  # outputs of all items of the modality, including the batch
-        self.other = other  # outputs of all items of the other modality
-        self.S = S  # between the batch and all items
-        self.B = B  # of the batch
-        self.positions = positions  # of the batch among all items
-        self.total = own.sum(dim=0)
+    h: Any  # outputs, without a graph
+    own: Any  # outputs of all items of the modality, including the batch
+    other: Any  # outputs of all items of the other modality
+    S: Any  # between the batch and all items
+    B: Any  # of the batch
+    positions: Any  # of the batch among all items
 
 
 class LikelihoodLearner:

@@ -11,7 +11,6 @@ functions are learned jointly with the codes.
 =======================  ====================  ====================================================
 symbol                   here                  is
 =======================  ====================  ====================================================
-:math:`r`                ``n_bits``
 :math:`\tilde L_v`       ``Lt[v]`` (n_v, c)    labels with rows of length 1
 :math:`S_{uv}`           --                    similarity by labels; never formed
 :math:`\Phi_v`           ``view.phi`` (n_v, m)  kernel features and a column of ones
@@ -71,15 +70,13 @@ class EDMH(CrossModalHasher):
     n_bits : length of the codes, below the number of items of every modality
     intra : ω, similarity within a modality. 0 leaves the codes of two modalities unaligned
     quantization : α, how closely codes follow their companions
-    regression : λ, how closely codes follow the hash functions. The similarity term grows with the number of items and
-        outweighs both
+    regression : λ, how closely codes follow the hash functions; for many items the similarity outweighs α and λ
     ridge : β
     kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as in SCDH;
         another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     bandwidth : σ of the kernel "paper"
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality. With nearly as
-        many anchors as items (the default on small data) the functions memorise the training items: their hashed codes
-        are close to the learned ones, those of new items are not (Wiki, text to image: mAP .72 and .24)
+        many anchors as items the functions memorise the training items (Wiki, text to image: mAP .72, new items .24)
     max_iter : sweeps
     memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None

@@ -49,7 +49,7 @@ rounds (theirs also the absolute one, which depends on the units).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -188,8 +188,6 @@ class FCMH(PairedHasher):
     ridge: PerModality[float] = 1.0
     max_iter: int = 5
     random_state: RandomState = None
-
-    n_groups_: int = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter

@@ -5,10 +5,8 @@ the same sums, rotated, reconstruct the kernel features of both modalities. Labe
 exceed 1 and an absent one may be negative where that improves the reconstruction. The hash functions are ridge
 regressions to the codes, fitted afterwards.
 
-Rows are items here, so every matrix is the transpose of the paper's:
-
 ========================  ==========================  ====================================================
-paper                     here                        is
+paper (transposed)        here (rows are items)       is
 ========================  ==========================  ====================================================
 :math:`B`                 ``B`` (n, r)                codes of the pairs, ±1
 :math:`L`                 ``T`` (n, c)                relaxed labels: ≥ 1 where L is 1, ≤ 0 elsewhere
@@ -60,8 +58,8 @@ class FDDH(PairedHasher):
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs; at least the number of classes for an exact solver
-    feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1e-3 for both on
-        Wiki, and 1 for the second modality (text) on MIRFlickr
+    feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1 for
+        text on MIRFlickr
     label_ridge : γ₁, which keeps relaxed labels near 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr
     kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
@@ -72,8 +70,7 @@ class FDDH(PairedHasher):
 
     Attributes
     ----------
-    objective_ : the objective, one value per sweep; if the last value is higher than the one before it, the codes are
-        those of the sweep before
+    objective_ : one value per sweep; if the last value is an increase, the codes are those of the sweep before
 
     References
     ----------

@@ -10,7 +10,6 @@ that a query may have any subset of the modalities.
 =======================  ======================  ====================================================
 symbol                   here                    is
 =======================  ======================  ====================================================
-:math:`r`                ``n_bits``
 :math:`\tilde L`         ``Lt`` (N, c)           labels of all items of all modalities, rows of length 1
 :math:`S`                --                      similarity by labels; never formed
 :math:`\Phi_v`           ``view.phi`` (n_v, m)   kernel features and a column of ones
@@ -75,8 +74,7 @@ class FMH(CrossModalHasher):
     ----------
     n_bits : length of the codes, below the number of items of every modality
     similarity : α. "auto" is FOMH's 1e-5 from 370,000 items (NUS-WIDE) up and grows as 370,000 / N below
-    quantization : β, how closely codes follow their companions. Above α r times the items of a class, codes stay at
-        their random start
+    quantization : β, how closely codes follow D. Above α r times the items of a class, codes stay at their start
     ridge : γ; or a dict by modality
     kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality

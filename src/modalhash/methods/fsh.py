@@ -29,7 +29,7 @@ of the pairs does not matter; the sweeps stop at a fixed point. The release disc
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,8 +64,7 @@ class FSH(PairedHasher):
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
-    fit_weight : λ, how closely codes follow the linear functions. At 300 these far outweigh the graph, whose term is at
-        most about half the number of anchors
+    fit_weight : λ, how closely codes follow the linear functions. At 300 these far outweigh the graph
     n_anchors : m, capped at the number of pairs, with a warning
     n_neighbors : k, capped at the number of anchors, with a warning
     anchors : "random" pairs (the release's default), or "kmeans" centres of the concatenated features
@@ -109,8 +108,6 @@ class FSH(PairedHasher):
     ridge: float = 1e-6
     max_iter: int = 100
     random_state: RandomState = None
-
-    fusion_weight_: float = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
@@ -191,8 +188,7 @@ class FSH(PairedHasher):
 
 def affinity(N: Matrix, K: Array, J: Matrix, k: int) -> Array:
     """Return A = N K Jᵀ / k², the mean kernel between an item's k anchors and an anchor's k anchors."""
-    A: Array = N @ (J @ K.T).T
-    return A / k**2
+    return np.asarray(N @ (J @ K.T).T) / k**2
 
 
 def fused_affinities(F: dict[str, Array], anchors: list[Array], k: int) -> tuple[Array, Array]:

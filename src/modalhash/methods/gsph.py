@@ -60,7 +60,7 @@ from modalhash.core.typing import Array, Matrix, PerModality
 from modalhash.core.validation import choice, integer, number
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import Training
-from modalhash.methods.seph import LogisticHasher, sum_of
+from modalhash.methods.seph import LogisticHasher, traced
 
 SPARSE_BELOW = 0.15
 """Share of ones below which labels are stored as CSR."""
@@ -91,11 +91,9 @@ class GSPH(LogisticHasher):
     kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     penalty : C > 0 of the logistic regressions
-    unify : whether learned codes of paired items are the unified ones, from features; False keeps those that step 1
-        makes from labels. Has no effect without pairs
+    unify : whether learned codes of paired items are the votes, from features; False keeps those from labels (step 1)
     max_iter, tol : of step 1: most sweeps, and the relative fall of the objective's root at which it stops
-    function_iter, function_tol : of step 2: most iterations, and the least predicted decrease, as a share of the
-        objective
+    function_iter, function_tol : of step 2: most iterations, and the least relative decrease that is predicted
     precision : "float32" or "float64", of the kernel features; sums are float64 in both
     memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
@@ -162,20 +160,12 @@ class GSPH(LogisticHasher):
                 votes.append(projections[data.pairs[:, i]])
         if data.pairs is not None and self.unify:  # post-unification
             for name, rows in zip(codes, data.pairs.T, strict=True):
-                codes[name][rows] = pack_signs(sum_of(votes))
+                codes[name][rows] = pack_signs(np.add.reduce(votes))
         return {
             "codes_": codes,
             "functions_": functions,
             "maps_": maps,
-            "objective_": {
-                "codes": np.array(codes_trace),
-                "functions": {name: np.array(trace) for name, trace in traces.items()},
-            },
-            "n_iter_": {
-                "codes": len(codes_trace),
-                "functions": {name: len(trace) for name, trace in traces.items()},
-            },
-        }
+        } | traced(codes_trace, len(codes_trace), traces)
 
 
 @dataclass
@@ -221,7 +211,7 @@ def learn_codes(
     for step in range(max_iter):
         for i, view in enumerate(views):
             others = [j for j in range(len(views)) if j != i]
-            G, C = sum_of([grams[j] for j in others]), sum_of([sums[j] for j in others])
+            G, C = np.add.reduce([grams[j] for j in others]), np.add.reduce([sums[j] for j in others])
             sweep(view.A, view.Lt, G, C)  # A from B, then B from the new A
             grams[i], sums[i] = view.gram(), view.semantic_sum()
         trace.append(objective(grams, sums, label_grams))

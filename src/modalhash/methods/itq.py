@@ -120,9 +120,6 @@ class ITQ(CrossModalHasher):
     def _project(self, name: str, X: Matrix) -> Array:
         return np.asarray(_unit_rows(X) @ self.functions_[name] - self.centres_[name])
 
-    def _width(self, name: str) -> int:
-        return self.n_features_in_[name]
-
 
 class _Cloud:
     """Centred items of one modality with a total variance of 1; CSR stays CSR."""

@@ -125,7 +125,6 @@ class RUCMH(CrossModalHasher):
     random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        w = RUCMHWeights(self.features, self.quantization, self.reconstruction, self.pairing, self.ridge)
         seed = root_seed(self.random_state)
         maps = self._feature_maps(data, seed)
         views = {name: self._view(name, data, maps[name], seed) for name in data.X}
@@ -135,9 +134,9 @@ class RUCMH(CrossModalHasher):
             value = 0.0
             for view in views.values():
                 others = [other for other in views.values() if other is not view]
-                update_W(view, w)  # IRLS
-                value += update_V(view, others, w, self.n_neighbors)
-                value += update_B(view, w)
+                update_W(view, self.ridge)  # IRLS
+                value += update_V(view, others, self)
+                value += update_B(view, self.quantization)
             trace.append(value)
             report("codes", step, self.max_iter, value)
         return {
@@ -172,17 +171,6 @@ class RUCMH(CrossModalHasher):
         pairs = np.empty(0, dtype=int) if data.pairs is None else data.pairs[:, column]
         square = scale**2 * sum(squared(block) for _, block in phi)
         return RUCMHView(phi, balanced_procrustes(scores, rng), rng, anchors, float(scale), float(square), pairs)
-
-
-@dataclass(frozen=True)
-class RUCMHWeights:
-    """Weights of the objective."""
-
-    features: float  # a
-    quantization: float  # b
-    reconstruction: float  # g
-    pairing: float  # h
-    ridge: float
 
 
 @dataclass
@@ -220,7 +208,7 @@ def align(views: list[RUCMHView]) -> None:
         view.B = sign(view.V)
 
 
-def update_W(view: RUCMHView, w: RUCMHWeights) -> None:
+def update_W(view: RUCMHView, ridge: float) -> None:
     """Set W = (XᵀΩX + ridge I)⁻¹ XᵀΩB, then Ω = 1 / (2‖b − xW‖)."""
     d, r = view.phi.width, view.B.shape[1]
     gram, right = np.zeros((d, d)), np.zeros((d, r))
@@ -228,17 +216,12 @@ def update_W(view: RUCMHView, w: RUCMHWeights) -> None:
         weighted = X * view.omega[rows, None]
         gram += weighted.T @ X
         right += weighted.T @ view.B[rows]
-    view.W = RidgeFactor(gram, w.ridge).solve(right)
-    view.omega = 1 / (2 * residuals(view) + 1e-8)
+    view.W = RidgeFactor(gram, ridge).solve(right)
+    residuals = np.linalg.norm(view.B - view.phi.project(view.W * view.scale), axis=1)
+    view.omega = 1 / (2 * residuals + 1e-8)
 
 
-def residuals(view: RUCMHView) -> Array:
-    """Return ‖b − xW‖ of every item."""
-    length: Array = np.linalg.norm(view.B - view.phi.project(view.W * view.scale), axis=1)
-    return length
-
-
-def update_V(view: RUCMHView, others: list[RUCMHView], w: RUCMHWeights, neighbors: int) -> float:
+def update_V(view: RUCMHView, others: list[RUCMHView], w: RUCMH) -> float:
     """Set the balanced V nearest to the pull of all terms; return the terms of the objective in V but not B.
 
     By VᵀV = nI every term is linear in V, except that of the pairs if not all items are paired.
@@ -246,7 +229,7 @@ def update_V(view: RUCMHView, others: list[RUCMHView], w: RUCMHWeights, neighbor
     n = len(view.V)
     D = cross(view.phi, view.V).T * (view.scale / n)
     rebuilt = view.phi.project(np.ascontiguousarray(D.T) * view.scale)  # XDᵀ
-    means = [nearest_mean(view.V, other.V[other.anchors], neighbors) for other in others]
+    means = [nearest_mean(view.V, other.V[other.anchors], w.n_neighbors) for other in others]
     Z = w.features * rebuilt + w.quantization * view.B
     for other, mean in zip(others, means, strict=True):
         Z += w.reconstruction * mean
@@ -271,9 +254,9 @@ def nearest_mean(V: Array, anchors: Array, neighbors: int) -> Array:
     return out
 
 
-def update_B(view: RUCMHView, w: RUCMHWeights) -> float:
+def update_B(view: RUCMHView, quantization: float) -> float:
     """Set B = sgn(bV + ΩXW); return the terms of the objective in B."""
     projected = view.phi.project(view.W * view.scale)
-    view.B = sign(w.quantization * view.V + view.omega[:, None] * projected)
+    view.B = sign(quantization * view.V + view.omega[:, None] * projected)
     loss = float(np.linalg.norm(view.B - projected, axis=1).sum())
-    return loss + w.quantization * squared(view.B - view.V)
+    return loss + quantization * squared(view.B - view.V)

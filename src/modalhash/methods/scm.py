@@ -28,7 +28,7 @@ pairs, bits that the sequential solver does not reach are orthogonal directions 
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,8 +95,6 @@ class SCM(CrossModalHasher):
     solver: str = "sequential"
     ridge: float = 1e-6
     random_state: RandomState = None
-
-    n_directions_: int = field(init=False)
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         labels = data.Y or {}

@@ -4,12 +4,9 @@ Labels and kernel features of both modalities are factorised over one latent rep
 functions predict from features and an orthogonal rotation maps to binary codes. No similarities between items are
 computed, so a sweep costs O(n).
 
-Rows are items here, so every matrix is the transpose of the paper's, except R:
-
 ======================  ==========================  ================================================
-paper                   here                        is
+paper (transposed)      here (rows are items)       is
 ======================  ==========================  ================================================
-:math:`r`               ``n_bits``
 :math:`X, Y`            ``phi[name]`` (n, m)        RBF similarities to anchors, centred
 :math:`L`               ``L`` (n, c)                labels, 0/1
 :math:`V`               ``V`` (n, r)                latent representation of the pairs
@@ -38,7 +35,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from modalhash.core.kernel_choice import kernel_maps
-from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign
+from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
@@ -210,14 +207,10 @@ def objective(
     weights: SCRATCHWeights,
 ) -> float:
     """Return the objective, including the γ terms."""
-    value = weights.labels * _square(L - V @ G) + _square(B - V @ R.T)
-    value += weights.ridge * sum(_square(M) for M in (V, G, *U.values(), *W.values()))
+    value = weights.labels * squared(L - V @ G) + squared(B - V @ R.T)
+    value += weights.ridge * sum(squared(M) for M in (V, G, *U.values(), *W.values()))
     for name, X in phi.items():
-        value += weights.features[name] * _square(X - V @ U[name])
+        value += weights.features[name] * squared(X - V @ U[name])
     for name in W:
-        value += weights.regression * _square(V - phi[name] @ W[name])
+        value += weights.regression * squared(V - phi[name] @ W[name])
     return value
-
-
-def _square(M: Array) -> float:
-    return float(np.vdot(M, M))

@@ -78,8 +78,7 @@ class SDMCH(PairedHasher):
     quantization : α > 0, how closely codes follow their smooth companion
     label_weight : β > 0, how well codes predict the labels
     label_ridge : ν > 0
-    function_weight : μ, how closely codes follow the hash functions; or a dict by modality. At 0 these are fitted once,
-        at the end
+    function_weight : μ, how closely codes follow the hash functions (0: fitted afterwards); or a dict by modality
     n_neighbors : k of the graphs, capped at the number of other pairs
     kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality

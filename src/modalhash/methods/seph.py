@@ -108,7 +108,7 @@ class LogisticHasher(CrossModalHasher):
         sizes = {name: len(values) for name, values in projections.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"pairs need as many items in every modality; got {sizes}")
-        return pack_signs(sum_of(list(projections.values())))
+        return pack_signs(np.add.reduce(list(projections.values())))
 
     def _kernels(
         self, X: Mapping[str, Matrix], Y: Mapping[str, Any] | None, seed: int, anchors: str = "random"
@@ -137,6 +137,16 @@ class LogisticHasher(CrossModalHasher):
         )
         W = W.astype(self.precision)
         return W, trace, K.project(W)
+
+
+def traced(codes: list[float], steps: int, functions: dict[str, list[float]]) -> dict[str, Any]:
+    """Return ``objective_`` and ``n_iter_`` of both steps."""
+    arrays = {name: np.array(trace) for name, trace in functions.items()}
+    lengths = {name: len(trace) for name, trace in functions.items()}
+    return {
+        "objective_": {"codes": np.array(codes), "functions": arrays},
+        "n_iter_": {"codes": steps, "functions": lengths},
+    }
 
 
 def logistic_regressions(
@@ -208,10 +218,6 @@ def logistic_pass(K: FeatureBlocks, B: Array, W: Array) -> tuple[Array, float]:
     return total, loss
 
 
-def sum_of(matrices: list[Array]) -> Array:
-    return np.add.reduce(matrices)
-
-
 STEP, MOMENTUM, START = 500.0, 0.5, 1e-4
 """The authors' learning rate, constant momentum, and standard deviation of the initial codes."""
 GAIN_UP, GAIN_DOWN, MIN_GAIN = 0.2, 0.8, 0.01
@@ -244,21 +250,17 @@ class SePH(LogisticHasher, PairedHasher):
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     quantization : α, how closely relaxed codes approach ±1
     penalty : C > 0 of the logistic regressions
-    train_items : pairs that both steps learn from, drawn by content; None for all. The time of step 1 grows with the
-        square of the number of distinct label rows among them
-    unify : whether learned codes are the votes, from the features of both items, as in the paper; False keeps those
-        that step 1 makes from labels, for the pairs it learned from
+    train_items : pairs that both steps learn from, drawn by content; None for all
+    unify : whether learned codes are the votes, from features, as in the paper; False keeps those from labels (step 1)
     max_iter : steps of step 1. The codes are those of the lowest objective
-    function_iter, function_tol : of step 2: most iterations, and the least predicted decrease, as a share of the
-        objective
+    function_iter, function_tol : of step 2: most iterations, and the least relative decrease that is predicted
     precision : "float32" or "float64", of similarities and kernel features; sums over items are float64 in both
     memory_limit : bytes, or a text such as "2GB", for what is kept between iterations; None for no limit
     random_state : int, Generator or None
 
     Attributes
     ----------
-    objective_ : ``{"codes": objective of step 1 before every step and after the last, "functions": {modality: trace of
-        step 2}}``
+    objective_ : ``{"codes": trace of step 1, start included, "functions": {modality: trace of step 2}}``
     n_iter_ : iterations, with the keys of ``objective_``
 
     References
@@ -319,7 +321,7 @@ class SePH(LogisticHasher, PairedHasher):
         widest = max(max(values.shape[1], maps[name].width) for name, values in X.items())
         votes = np.concatenate(
             [
-                sum_of([maps[name].map(values[rows]) @ functions[name] for name, values in X.items()])
+                np.add.reduce([maps[name].map(values[rows]) @ functions[name] for name, values in X.items()])
                 for rows in row_slices(len(L), max(1, BLOCK_VALUES // widest))
             ]
         )
@@ -328,15 +330,7 @@ class SePH(LogisticHasher, PairedHasher):
         return votes, {
             "functions_": functions,
             "maps_": maps,
-            "objective_": {
-                "codes": np.array(codes_trace),
-                "functions": {name: np.array(trace) for name, trace in traces.items()},
-            },
-            "n_iter_": {
-                "codes": len(codes_trace) - 1,
-                "functions": {name: len(trace) for name, trace in traces.items()},
-            },
-        }
+        } | traced(codes_trace, len(codes_trace) - 1, traces)
 
     def _chosen(self, X: dict[str, Matrix], n_bits: int, seed: int) -> Array:
         """Return the rows of the pairs to learn from, independent of the order of the pairs."""

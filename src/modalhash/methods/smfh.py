@@ -83,8 +83,7 @@ class Graph:
 
     def laplacian(self, S: Array) -> Array:
         """Return 𝓛S."""
-        product: Array = self.D[:, None] * S - self.W @ S - self.L @ (self.L.T @ S)
-        return product
+        return np.asarray(self.D[:, None] * S - self.W @ S - self.L @ (self.L.T @ S))
 
     def sylvester(
         self, A: Array, C: Array, weight: float, start: Array, *, tol: float = 1e-10, max_iter: int = 500
@@ -117,8 +116,7 @@ class Graph:
         def apply(R: Array) -> Array:
             Z = inverse * R
             middle = np.einsum("jab,bj->aj", inner, L.T @ Z)
-            applied: Array = Z + inverse * (L @ middle)
-            return applied
+            return np.asarray(Z + inverse * (L @ middle))
 
         return apply
 
@@ -172,13 +170,15 @@ def conjugate_gradients(
 
 
 @dataclass(frozen=True)
-class TangWeights:
-    """Weights of Tang's objective."""
+class SMFHWeights:
+    """Weights of both objectives, named as the parameters; the last two are Liu's."""
 
-    balance: tuple[float, float]  # α, 1 − α
-    coupling: float  # β
-    graph: float  # γ
-    ridge: float  # λ
+    balance: tuple[float, float]
+    coupling: float
+    graph: float
+    ridge: float
+    orthogonality: float = 0.0
+    smoothness: float = 0.0
 
 
 @dataclass
@@ -189,7 +189,7 @@ class TangState:
     graph: Graph
     S: Array
     P: list[Array]
-    w: TangWeights
+    w: SMFHWeights
     U: list[Array] = field(init=False)
     XtS: list[Array] = field(init=False)
     grams: list[Array] = field(init=False)
@@ -259,18 +259,6 @@ SMALL_GRAPH = 100.0
 TINY = 1e-10
 
 
-@dataclass(frozen=True)
-class LiuWeights:
-    """Weights of Liu's objective."""
-
-    balance: tuple[float, float]  # λ, 1 − λ
-    coupling: float  # μ
-    graph: float  # α
-    ridge: float  # γ
-    orthogonality: float  # γ1
-    smoothness: float  # η
-
-
 @dataclass
 class LiuState:
     """Variables of Liu's objective, and products of the data."""
@@ -280,7 +268,7 @@ class LiuState:
     V: Array
     U: list[Array]
     P: list[Array]
-    w: LiuWeights
+    w: SMFHWeights
     grams: list[Array] = field(init=False)
     XtV: list[Array] = field(init=False)
 
@@ -373,8 +361,7 @@ def watched(state: LiuState, sample: Array) -> tuple[float, float]:
 
 def degrees(L: Array) -> Array:
     """Return the row sums of ŜŜᵀ."""
-    total: Array = L @ L.sum(axis=0)
-    return total
+    return np.asarray(L @ L.sum(axis=0))
 
 
 DEFAULTS: dict[str, dict[str, float]] = {
@@ -497,7 +484,7 @@ class SMFH(PairedHasher):
     def _tang(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = TangWeights((self.balance, 1 - self.balance), *map(self._value, ("coupling", "graph", "ridge")))
+        w = SMFHWeights((self.balance, 1 - self.balance), *map(self._value, ("coupling", "graph", "ridge")))
         graph = Graph(list(X.values()), L, self.n_neighbors)
         maps = {name: Linear(dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
@@ -511,7 +498,7 @@ class SMFH(PairedHasher):
     def _liu(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = LiuWeights(
+        w = SMFHWeights(
             (self.balance, 1 - self.balance),
             *map(self._value, ("coupling", "graph", "ridge")),
             orthogonality=self.orthogonality,

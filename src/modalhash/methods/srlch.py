@@ -67,8 +67,7 @@ class SRLCH(PairedHasher):
     kernel : "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows that are centred and of length 1;
         another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     sigma : width of the kernel "paper"
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. The authors
-        take 5000 on NUS-WIDE
+    n_anchors : most anchors of the kernel; or a dict by modality. The authors take 5000 on NUS-WIDE
     max_iter : most sweeps. The authors' demo has 10; by data set they recommend 5 (Wiki) to 50 (MIRFlickr)
     random_state : int, Generator or None
 

@@ -114,7 +114,7 @@ class UCMH(CrossModalHasher):
         + \gamma\,\mathrm{tr}\left(V^T(I - \tilde L\tilde L^T)V\right)
         + \epsilon\sum_i\lVert U_i\rVert^2 + \lVert V_i\rVert^2 + \lVert W_i\rVert^2
 
-    with V and L̃ the rows of all modalities. Reconstructed from descriptions of the method (see the module).
+    with V and L̃ the rows of all modalities. Projections of new items need no threshold, because features are centred.
 
     Parameters
     ----------
@@ -202,10 +202,6 @@ class UCMH(CrossModalHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        # no threshold is needed, because features are centred
-        return self.maps_[name].map(X) @ self.functions_[name]
 
     def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, UCMHView]:
         alpha = per_modality(self.feature_weight, data.X, "feature_weight")

@@ -4,10 +4,8 @@ For partly wrong labels. The labels of the pairs are decomposed into a low-rank 
 modalities predict, and sparse noise. A balanced, uncorrelated latent representation V reconstructs the features and the
 factors of the low-rank part, and its products with the codes B reproduce the similarity by denoised labels.
 
-Rows are items here, so every matrix is the transpose of the paper's:
-
 ========================  =========================  =====================================================
-paper                     here                       is
+paper (transposed)        here (rows are items)      is
 ========================  =========================  =====================================================
 :math:`B`                 ``B`` (n, r)               codes of the pairs, ±1
 :math:`V`                 ``V`` (n, r)               latent representation, VᵀV = nI, Vᵀ1 = 0
@@ -37,7 +35,7 @@ the codes. As in their code, Yn is one sweep behind E, and the codes returned ar
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,9 +96,8 @@ class WASH(PairedHasher):
 
     Attributes
     ----------
-    noise_ : doubts about the given labels: a dict of three arrays with one entry per label, ``"pair"`` (row of the
-        pair), ``"class"`` (column of the label) and ``"doubt"`` (E there). The doubt ranks labels, the likeliest
-        mistakes last. It is not a probability: correct labels that the features hardly predict have some, too
+    noise_ : one entry per given label: ``"pair"`` (row of the pair), ``"class"`` (column of the label) and ``"doubt"``
+        (E there), which ranks labels, the likeliest mistakes last, but is not a probability
     objective_ : the objective, one value per sweep. It need not fall, because D changes with E
     residual_ : ‖Y − GS − E‖ / ‖Y‖, the violation of the constraint, one value per sweep
 
@@ -136,9 +133,6 @@ class WASH(PairedHasher):
     n_anchors: PerModality[int] = 1000
     max_iter: int = 8
     random_state: RandomState = None
-
-    residual_: Array = field(init=False)
-    noise_: dict[str, Array] = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
