@@ -16,10 +16,7 @@ paper (transposed)        here (rows are items)      is
 :math:`W`                 ``W`` (r, c)               from V to the smoothed labels LP
 :math:`\phi(X), \phi(Y)`  ``phi[name]`` (n, m)       kernel features, centred
 :math:`F_x, F_y`          ``functions_[name]``       features → codes, (m, r)
-:math:`\alpha`            ``similarity``
-:math:`\beta`             ``quantization``
-:math:`\lambda`           ``code_weight``
-:math:`\eta`              ``regularization``
+:math:`\alpha, \beta, \lambda, \eta`  ``similarity``, ``quantization``, ``code_weight``, ``regularization``
 ========================  =========================  ====================================================
 
 Departures from the authors' code: the V-step, as in :mod:`modalhash.methods.batch`; sgn(0) = −1 in every sweep (theirs

@@ -25,12 +25,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from modalhash.core.features import Linear
-from modalhash.core.linalg import canonical_directions, orthogonal_procrustes, sign
+from modalhash.core.linalg import canonical_directions, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import integer, number
 from modalhash.methods.base import PairedHasher
+from modalhash.methods.itq import learn_rotation
 
 
 @dataclass(eq=False, repr=False)
@@ -84,19 +85,13 @@ class CCAITQ(PairedHasher):
         V = (F[0] @ W[0] + F[1] @ W[1]) / 2
         report("directions", 1, 1)
 
-        R = orthogonal_procrustes(rng.standard_normal((V.shape[1], n_bits)))
-        B, trace = np.zeros((len(V), n_bits)), []
-        for step in range(self.max_iter):
-            before, B = B, sign(V @ R)
-            R = orthogonal_procrustes(V.T @ B)
-            trace.append(float(np.linalg.norm(B - V @ R)) ** 2)
-            report("rotation", step + 1, self.max_iter, trace[-1])
-            if np.array_equal(B, before):
-                break
+        R, trace = learn_rotation(
+            V, n_bits, self.max_iter, rng, lambda step, value: report("rotation", step, self.max_iter, value)
+        )
         return sign(V @ R), {
             "maps_": maps,
             "functions_": {name: directions @ R for name, directions in zip(X, W, strict=True)},
             "correlations_": correlations,
-            "objective_": np.array(trace),
+            "objective_": trace,
             "n_iter_": len(trace),
         }

@@ -18,11 +18,8 @@ paper                           here                        is
                                                             Aₘ = β₁C + β₂Cₘ
 :math:`D, D_m`                  ``size`` (c,)               Σ nₘ colsum(Aₘ) + γ
 :math:`P`                       ``P`` (r, c)                one point for each class
-:math:`p`                       ``n_groups``
-:math:`\alpha_1, \alpha_2`      ``global_weight``, ``local_weight``
-:math:`\beta_1, \beta_2`        ``global_classes``, ``local_classes``
-:math:`\gamma`                  ``regularization``
-:math:`\xi`                     ``ridge``
+:math:`p, \gamma, \xi`           ``n_groups``, ``regularization``, ``ridge``
+:math:`\alpha_1, \alpha_2, \beta_1, \beta_2`  ``global_weight``, ``local_weight``, ``global_classes``, ``local_classes``
 ==============================  ==========================  ====================================================
 
 The class term is Σ Aₘ[k, j] ‖L[i, k] vᵢ − pⱼ‖² over the pairs i of a group and the classes k, j. The V-step, as the

@@ -13,8 +13,7 @@ paper (transposed)        here (rows are items)       is
 :math:`C`                 ``C`` (c, r)                basis, CCᵀ = I (CᵀC = I where r < c)
 :math:`X_1, X_2`          ``K[name]`` (n, m)          kernel features, not centred
 :math:`R_1, R_2`          ``R[name]`` (r, m)          K ≈ T C R, RRᵀ = I
-:math:`\mu, \theta`       ``feature_weight``
-:math:`\gamma_1`          ``label_ridge``
+:math:`\mu, \theta, \gamma_1`  ``feature_weight`` (both), ``label_ridge``
 ========================  ==========================  ====================================================
 
 Departures from the authors' code: the T-step divides by 1 + μ + θ + γ₁, which minimises the objective (theirs omits the

@@ -72,12 +72,8 @@ ROWS, COLUMNS = 1024, 8
 class GSPH(LogisticHasher):
     r"""Codes whose products are the similarity by labels, after Mandal et al. (2017, 2019).
 
-    Step 1 minimises
-
-    .. math:: \lVert qS - AB^T\rVert^2,\qquad A\in[-1,1]^{n_1\times q},\ B\in[-1,1]^{n_2\times q},
-
-    with S the cosine of the label rows: items without a common label get codes at half the largest distance.
-    Step 2 minimises, for every modality and every bit b of its codes y,
+    Step 1 minimises the objective of the module, with S the cosine of the label rows; items without a common label get
+    codes at half the largest distance. Step 2 minimises, for every modality and every bit b of its codes y,
 
     .. math:: \sum_i\log\left(1 + e^{-y_{ib}\,k(x_i)^Tw_b}\right) + C\,w_b^TK_0w_b.
 

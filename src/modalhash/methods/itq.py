@@ -23,7 +23,7 @@ tight frame.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
@@ -109,7 +109,8 @@ class ITQ(CrossModalHasher):
             clouds = [_Cloud(X[name]) for name in names]
             W = leading_directions(clouds, data.n_bits, seed)
             V = np.concatenate([cloud.project(W, draw(cloud.X, ROTATION_SAMPLE, seed)) for cloud in clouds])
-            R, traces[group] = _rotation(V, data.n_bits, self.max_iter, np.random.default_rng(seed))
+            R, trace = learn_rotation(V, data.n_bits, self.max_iter, np.random.default_rng(seed))
+            traces[group] = trace / len(V)
             for name, cloud in zip(names, clouds, strict=True):
                 functions[name] = W @ R
                 centres[name] = cloud.mean @ functions[name]
@@ -161,14 +162,21 @@ def leading_directions(clouds: list[_Cloud], n: int, seed: int) -> Array:
     return np.asarray(W * np.sign(W[np.abs(W).argmax(axis=0), np.arange(W.shape[1])]))
 
 
-def _rotation(V: Array, n_bits: int, max_iter: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the rotation with the least quantisation error, and the trace of that error per item."""
+def learn_rotation(
+    V: Array,
+    n_bits: int,
+    max_iter: int,
+    rng: np.random.Generator,
+    report: Callable[[int, float], None] = lambda step, objective: None,
+) -> tuple[Array, Array]:
+    """Return the rotation R with the least quantisation error ‖B − VR‖², and the trace of that error."""
     R = orthogonal_procrustes(rng.standard_normal((V.shape[1], n_bits)))
     B, trace = np.zeros((len(V), n_bits)), []
-    for _ in range(max_iter):
+    for step in range(max_iter):
         before, B = B, sign(V @ R)
         R = orthogonal_procrustes(V.T @ B)
-        trace.append(float(np.linalg.norm(B - V @ R)) ** 2 / len(V))
+        trace.append(float(np.linalg.norm(B - V @ R)) ** 2)
+        report(step + 1, trace[-1])
         if np.array_equal(B, before):
             break
     return R, np.array(trace)

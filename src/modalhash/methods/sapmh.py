@@ -222,8 +222,6 @@ class PartialHasher(CrossModalHasher):
     bandwidth: float | str
     random_state: RandomState
 
-    objective_: Array
-    n_iter_: int
     projections_: dict[str, Array]
     feedback_: dict[str, Array]
 
@@ -519,7 +517,7 @@ class SAPMH(PartialHasher):
 
 @dataclass(eq=False, repr=False)
 class UAPMH(PartialHasher):
-    r"""Unsupervised codes for paired and partly paired items, after Zheng et al. (2021).
+    r"""Unsupervised codes for paired and partly paired items, after Zheng et al. (2021); see SAPMH.
 
     .. math::
         \sum_m \lVert\Phi_m - H^{(m)}U_m\rVert + \theta\lVert B - HW\rVert^2
@@ -543,11 +541,6 @@ class UAPMH(PartialHasher):
     Attributes
     ----------
     projections_, feedback_ : P and Q of the encoder sgn(φP + bQ), by modality
-
-    References
-    ----------
-    C. Zheng, L. Zhu, Z. Cheng, J. Li, A.-A. Liu. Adaptive Partial Multi-View Hashing for Efficient Social Image
-    Retrieval. IEEE Transactions on Multimedia, 2021.
     """
 
     supervised: ClassVar[bool] = False

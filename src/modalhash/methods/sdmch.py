@@ -20,10 +20,8 @@ symbol                   here                      is
 :math:`G`                ``G`` (r, c)              from codes to labels
 :math:`\phi_t`           ``phi[name]`` (n, m)      kernel features, centred
 :math:`W_t`              ``functions_[name]``      features → codes, (m, r)
-:math:`\lambda_t`        ``manifold``
-:math:`\alpha`           ``quantization``
-:math:`\beta, \nu`       ``label_weight``, ``label_ridge``
-:math:`\mu_t, \xi`       ``function_weight``, ``ridge``
+:math:`\lambda_t, \alpha`  ``manifold``, ``quantization``
+:math:`\beta, \nu, \mu_t, \xi`  ``label_weight``, ``label_ridge``, ``function_weight``, ``ridge``
 =======================  ========================  ======================================================
 
 Choices where the reconstruction is open: hash functions are learned with the codes (μ > 0) or afterwards (μ = 0); the

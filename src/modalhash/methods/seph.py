@@ -10,7 +10,7 @@ paper                 here                     is
 :math:`A_{ij}`        ``cosines`` L̃ᵢL̃ⱼᵀ        affinity by labels, rows of L̃ have length 1
 :math:`P`             ``cosines / labels``     P = A with diagonal 0, divided by its sum
 :math:`\hat H`        ``Y`` (rows, r)          relaxed codes; H = sgn(Ĥ)
-:math:`Q`             ``1 / (D Z)``            Q ∝ (1 + ‖ŷᵢ − ŷⱼ‖²/4)⁻¹, i ≠ j; D is the inverse, Z the sum
+:math:`Q`             ``1 / (D Z)``            D = 1 + ‖ŷᵢ − ŷⱼ‖²/4, Z = Σ 1/D over i ≠ j
 :math:`\alpha`        ``quantization``         of ‖|Ĥ| − 1‖²; divided by r and n
 --                    ``w`` (rows,)            items behind each row, see below
 :math:`K, K_0`        ``K``, ``K0``            exp(−d²/s) between items and anchors, anchors and anchors
@@ -98,7 +98,6 @@ class LogisticHasher(CrossModalHasher):
     precision: str
     memory_limit: int | str | None
     maps_: dict[str, AnchorKernel]
-    functions_: dict[str, Array]
 
     def transform_pairs(self, X: Mapping[str, Any]) -> Codes:
         """Return one hashed code per pair; X has all fitted modalities, and row k of each is pair k."""
@@ -236,11 +235,8 @@ class SePH(LogisticHasher, PairedHasher):
         \qquad q_{ij}\propto\left(1 + \tfrac14\lVert\hat h_i - \hat h_j\rVert^2\right)^{-1},
 
     where p is the cosine of the label rows over its sum, by gradient descent with momentum and adaptive gains. Step 2
-    minimises, for every modality and every bit b of the codes y,
-
-    .. math:: \sum_i\log\left(1 + e^{-y_{ib}\,k(x_i)^Tw_b}\right) + C\,w_b^TK_0w_b.
-
-    The code of a pair is the sign of the sum of its items' projections (log-odds).
+    is kernel logistic regressions (see the module). The code of a pair is the sign of the sum of its items' projections
+    (log-odds).
 
     Parameters
     ----------

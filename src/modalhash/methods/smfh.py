@@ -484,33 +484,26 @@ class SMFH(PairedHasher):
     def _tang(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = SMFHWeights((self.balance, 1 - self.balance), *map(self._value, ("coupling", "graph", "ridge")))
         graph = Graph(list(X.values()), L, self.n_neighbors)
         maps = {name: Linear(dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
         spaces = [OwnSpace.of(values) for values in phi]
         S = rng.random((len(L), n_bits))
         P = [space.enter(rng.random((values.width, n_bits))) for space, values in zip(spaces, phi, strict=True)]
-        state = TangState([space.rows for space in spaces], graph, S, P, w)
+        state = TangState([space.rows for space in spaces], graph, S, P, self._weights())
         trace = learn_tang(state, **options)
         return maps, state.S, [space.leave(P) for space, P in zip(spaces, state.P, strict=True)], trace
 
     def _liu(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = SMFHWeights(
-            (self.balance, 1 - self.balance),
-            *map(self._value, ("coupling", "graph", "ridge")),
-            orthogonality=self.orthogonality,
-            smoothness=self.smoothness,
-        )
         n_samples = min(self.n_samples, len(L))
         X = self._non_negative(X)
         maps = {name: Linear(rows="unit", centred=False, dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
         V = rng.random((len(L), n_bits))
         U, P = ([rng.random((values.width, n_bits)) for values in phi] for _ in range(2))
-        state = LiuState(phi, unit_rows(L), V, U, P, w)
+        state = LiuState(phi, unit_rows(L), V, U, P, self._weights())
         V, P, trace = learn_liu(state, n_samples, rng, **options)
         return maps, V, P, trace
 
@@ -524,6 +517,11 @@ class SMFH(PairedHasher):
                     "on others. Shift them, or pass negative='clip' to set those below 0 to 0, or take variant='tang'"
                 )
         return X
+
+    def _weights(self) -> SMFHWeights:
+        coupling, graph, ridge = map(self._value, ("coupling", "graph", "ridge"))
+        balance = self.balance, 1 - self.balance
+        return SMFHWeights(balance, coupling, graph, ridge, self.orthogonality, self.smoothness)
 
     def _value(self, name: str) -> float:
         """Return the parameter, or the variant's default where it is None."""

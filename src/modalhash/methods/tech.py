@@ -19,10 +19,8 @@ symbol                   here                     is
 :math:`P`                ``P`` (r, c)             prototypes of the classes
 :math:`\phi_t, U_t`      ``phi``, ``U`` (r, m)    kernel features, centred, and their reconstruction φ ≈ VU
 :math:`F_t`              ``functions_[name]``     features → codes, (m, r)
-:math:`\alpha`           ``similarity``
-:math:`\beta, \gamma`    ``correlation``, ``prototype_ridge``
-:math:`\eta`             ``feature_weight``
-:math:`\lambda, \xi`     ``code_weight``, ``ridge``
+:math:`\alpha, \eta`     ``similarity``, ``feature_weight``
+:math:`\beta, \gamma, \lambda, \xi`  ``correlation``, ``prototype_ridge``, ``code_weight``, ``ridge``
 =======================  =======================  ======================================================
 
 Choices where the reconstruction is open: in step 1 V reconstructs the kernel features with weight η, as in BATCH, of

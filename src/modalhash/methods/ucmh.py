@@ -18,10 +18,7 @@ reconstruction         here (rows are items)       is
 :math:`\tilde L_i`     ``Lt`` (n, c)               labels, rows of length 1, divided by the root of their degree
 :math:`I - \tilde L\tilde L^T`  never formed       normalised Laplacian over all items of all modalities
 :math:`T`              ``T`` (c, r)                Σ L̃ᵀV, the only coupling of the modalities
-:math:`\alpha_i`       ``feature_weight``
-:math:`\mu`            ``coupling``                of V to the projections
-:math:`\gamma`         ``graph_weight``
-:math:`\epsilon`       ``ridge``
+:math:`\alpha_i, \mu, \gamma, \epsilon`  ``feature_weight``, ``coupling``, ``graph_weight``, ``ridge``
 =====================  ==========================  =========================================================
 
 Choices where the reconstruction is open: the Laplacian is normalised, so that γ does not depend on the number of items

@@ -7,24 +7,17 @@ factors of the low-rank part, and its products with the codes B reproduce the si
 ========================  =========================  =====================================================
 paper (transposed)        here (rows are items)      is
 ========================  =========================  =====================================================
-:math:`B`                 ``B`` (n, r)               codes of the pairs, ±1
-:math:`V`                 ``V`` (n, r)               latent representation, VᵀV = nI, Vᵀ1 = 0
-:math:`Y`                 ``Y`` (n, c)               labels as given, 0/1
-:math:`S, G`              ``S`` (c, c), ``G`` (n, c) factors of the low-rank part of the labels: Y ≈ GS + E
-:math:`E`                 ``E`` (n, c)               noise of the labels
-:math:`Y_n`               ``Yn`` (n, c)              rows of Y − E, of length 1; D = YnYnᵀ is never formed
-:math:`X_0, W_0`          ``G``, ``W[0]`` (r, c)     reconstruction G ≈ VW
+:math:`B`                 ``B`` (n, r)               codes of the pairs, ±1 :math:`V`                 ``V`` (n, r)
+latent representation, VᵀV = nI, Vᵀ1 = 0 :math:`Y`                 ``Y`` (n, c)               labels as given, 0/1
+:math:`S, G`              ``S`` (c, c), ``G`` (n, c) factors of the low-rank part of the labels: Y ≈ GS + E :math:`E`
+``E`` (n, c)               noise of the labels :math:`Y_n`               ``Yn`` (n, c)              rows of Y − E, of
+length 1; D = YnYnᵀ is never formed :math:`X_0, W_0`          ``G``, ``W[0]`` (r, c)     reconstruction G ≈ VW
 :math:`X_i, W_i`          ``phi``, ``W[i]`` (r, m)   kernel features, centred, and their reconstruction φ ≈ VW
-:math:`P_i`               ``P`` (m, c)               from features to the low-rank part: φP ≈ GS
-:math:`F_1, \rho`         ``F`` (n, c), ``rho``      multiplier and penalty of the constraint Y = GS + E
---                        ``functions_[name]``       features → codes, (m, r)
-:math:`\beta`             ``noise``
-:math:`\gamma`            ``reconstruction``
-:math:`\mu`               ``prediction``
-:math:`\phi`              ``quantization``
-:math:`\lambda`           ``regularization``
-:math:`\eta_0`            ``label_weight``
-:math:`\eta_1, \eta_2`    ``feature_weight``
+:math:`P_i`               ``P`` (m, c)               from features to the low-rank part: φP ≈ GS :math:`F_1, \rho`
+``F`` (n, c), ``rho``      multiplier and penalty of the constraint Y = GS + E --
+``functions_[name]``       features → codes, (m, r) :math:`\beta, \gamma, \mu, \phi, \lambda`  ``noise``,
+``reconstruction``, ``prediction``, ``quantization``, ``regularization`` :math:`\eta_0, \eta_i`    ``label_weight``,
+``feature_weight``
 ========================  =========================  =====================================================
 
 Departures from the authors' code: the V-step, as in :mod:`modalhash.methods.batch`; sgn(0) = −1; a zero row of Y − E is
