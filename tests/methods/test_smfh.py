@@ -51,7 +51,7 @@ def test_the_solve_by_bits_is_the_dense_sylvester_solve(rng, weight, kind):
 
 def test_an_unfinished_solve_says_so(rng):
     X, L = pairs(rng)
-    with pytest.warns(UserWarning, match="after 1 steps the latent rows are off"):
+    with pytest.warns(UserWarning, match="after 1 steps the relative residual is"):
         Graph(X, L, 5).sylvester(0.01 * np.eye(2), rng.normal(size=(150, 2)), 1.0, np.zeros((150, 2)), max_iter=1)
 
 

@@ -127,8 +127,8 @@ class AADAH(DeepHasher):
         for name, trace in shares.items():
             if trace[epoch] < LEAST_ATTENDED:
                 warnings.warn(
-                    f"AADAH: attention leaves {100 * trace[epoch]:.1f} % of the hidden features of {name!r}; codes are "
-                    "made of next to nothing. Take fewer epochs (max_epochs), or adversary=False",
+                    f"AADAH: attention keeps {100 * trace[epoch]:.1f} % of the hidden features of {name!r}, too few "
+                    "for useful codes. Use fewer epochs (max_epochs) or adversary=False",
                     UserWarning,
                     stacklevel=2,
                 )

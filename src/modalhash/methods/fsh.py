@@ -150,7 +150,7 @@ class FSH(PairedHasher):
         """Return the anchor pairs, one array per modality; ``order`` is a random order of the rows by content."""
         m = self.n_anchors
         if m > len(order):
-            warnings.warn(f"{m} anchors asked for, {len(order)} pairs there: using all", UserWarning, stacklevel=5)
+            warnings.warn(f"n_anchors is {m}, but there are {len(order)} pairs; using all", UserWarning, stacklevel=5)
             m = len(order)
         if self.anchors == "random":
             return [features[order[:m]] for features in F.values()]
@@ -163,7 +163,7 @@ class FSH(PairedHasher):
 
     def _neighbours(self, m: int) -> int:
         if self.n_neighbors > m:
-            message = f"{self.n_neighbors} nearest of {m} anchors asked for: using all {m}"
+            message = f"n_neighbors is {self.n_neighbors}, but there are {m} anchors; using all"
             warnings.warn(message, UserWarning, stacklevel=5)
         return min(self.n_neighbors, m)
 

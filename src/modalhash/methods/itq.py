@@ -192,6 +192,6 @@ def _check_one_space(X: Mapping[str, Matrix]) -> None:
     if len(set(widths.values())) > 1:
         counts = ", ".join(f"{name!r} has {width}" for name, width in widths.items())
         raise ValueError(
-            f"space='shared' takes vectors of one space, and {counts} features. Take one encoder for all modalities, "
+            f"space='shared' needs vectors of one space, but {counts} features. Use one encoder for all modalities, "
             "or space='own', whose codes cannot be compared across modalities"
         )

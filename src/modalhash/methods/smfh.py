@@ -164,7 +164,7 @@ def conjugate_gradients(
         direction = Z + rz / np.maximum(before, tiny) * direction
     worst = residual / max(size, tiny)
     warnings.warn(
-        f"conjugate gradients: after {max_iter} steps the latent rows are off by {worst:.1e}", UserWarning, stacklevel=2
+        f"conjugate gradients: after {max_iter} steps the relative residual is {worst:.1e}", UserWarning, stacklevel=2
     )
     return X
 
