@@ -96,7 +96,7 @@ def test_attention_is_reported_and_rests_without_the_adversary():
 def test_a_small_attended_share_is_warned_of(monkeypatch):
     data = block_data(info("aadah"))
     monkeypatch.setattr(aadah, "SPREAD", 30.0)  # nearly one-hot from the start
-    with pytest.warns(UserWarning, match=r"attention leaves \d\.\d % of the hidden features of 'image'"):
+    with pytest.warns(UserWarning, match=r"attention keeps \d\.\d % of the hidden features of 'image'"):
         small(AADAH, hidden=64, max_epochs=2).fit(data.X, data.Y, **data.fit)
 
 

@@ -95,7 +95,7 @@ def test_stop_rules(rng):
     ("parameters", "message"),
     [
         ({"variant": "v3"}, "variant is 'v3'; expected one of 'v1', 'v2'"),
-        ({"balance": 1.2}, "balance is 1.2; expected a number from 0 to 1"),
+        ({"balance": 1.2}, "balance is 1.2; expected a finite number ≥ 0 and ≤ 1"),
         ({"coupling": 0}, "coupling is 0; expected a finite number > 0"),
         ({"init": "zeros"}, "init is 'zeros'"),
         ({"max_iter": 0}, "max_iter is 0"),

@@ -87,9 +87,9 @@ def test_the_order_of_the_pairs_does_not_matter(rng):
 
 def test_too_few_pairs_for_anchors_and_neighbours_are_reported():
     data = block_data(info("fsh"), n=40)
-    with pytest.warns(UserWarning, match="50 anchors asked for, 40 pairs there"):
+    with pytest.warns(UserWarning, match="n_anchors is 50, but there are 40 pairs"):
         FSH(8, random_state=0).fit(data.X, pairs="aligned")
-    with pytest.warns(UserWarning, match="10 nearest of 5 anchors"):
+    with pytest.warns(UserWarning, match="n_neighbors is 10, but there are 5 anchors"):
         FSH(8, n_anchors=5, random_state=0).fit(data.X, pairs="aligned")
 
 

@@ -616,3 +616,13 @@ def _names(names: Any) -> str:
 def _kind(value: Any) -> str:
     kind = type(value).__name__
     return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+
+
+def optional(constraint: Constraint) -> Constraint:
+    """Return the constraint of None, or of a value that meets ``constraint``."""
+
+    def check(value: Any, parameter: str) -> None:
+        if value is not None:
+            constraint(value, parameter)
+
+    return check

@@ -1,8 +1,8 @@
 r"""AADAH: Attention-Aware Deep Adversarial Hashing (Zhang et al., 2018), on frozen features: a re-implementation.
 
-An attention network splits the features of an item into an attended and an unattended part. Hash networks learn, by
-triplets within and between the modalities, codes that are near for items that share a label; attention learns, against
-them, to leave in the unattended part what such codes cannot be made of. Codes are made of the attended part.
+An attention network splits the features of an item into an attended and an unattended part. Hash networks learn codes
+from the attended part, with triplet losses within and between modalities that bring items with a shared label together.
+The attention network is their adversary: it moves features that are useless for such codes to the unattended part.
 
 =================================  ===================================  ============================================
 symbol                             here                                 what
@@ -14,44 +14,46 @@ symbol                             here                                 what
 :math:`\mathcal F_{A\to B}`        :func:`triplet_loss`                 mean over triplets of a batch
 =================================  ===================================  ============================================
 
-No code of the authors is public, and of the paper only a note with its objective was at hand. What is ours:
+The authors published no code, and only a note with the paper's objective was available. Choices made here:
 
-- E has a layer, D a hidden one, on frozen features of either modality. The paper trains VGG and has two layers before
-  the attention for words and none after it.
-- Distances are ‖a − b‖²/4r, between 0 and 1 for any length, the margin is a quarter; Adam at 1e-4; all triplets of a
-  batch count, and none is drawn: :func:`triplet_loss` finds their sum by sorting.
+- E has one layer and D one hidden layer, on frozen features of both modalities. The paper trains VGG, and for words has
+  two layers before the attention and none after it.
+- Distances are ‖a − b‖²/4r, from 0 to 1 for any code length, and the margin is 1/4; Adam at 1e-4. All triplets of a
+  batch count; :func:`triplet_loss` computes their sum by sorting.
 - G reads features without a gradient to E, scaled to one length. Otherwise the softmax becomes one-hot within a few
-  epochs, next to nothing is attended, and the loss *rises*: it looks like overfitting and is not.
-- The adversary is off unless asked for. With it: two epochs without, then one step of G for each of E and D. G's loss
-  has no upper end: it is cut at 2.
+  epochs, almost nothing is attended, and the loss increases, which looks like overfitting.
+- The adversary is off by default. With it, training starts with two epochs without it and then alternates steps of G
+  with steps of E and D. G's loss is unbounded and therefore clipped at 2.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number
 from modalhash.methods._deep import DeepData, DeepHasher, Hidden, Learner, Network, Optimizer, State, layers
 
 LENGTH = 8.0
-"""Of the features that attention reads."""
+"""Length of the feature vectors that attention reads."""
 SPREAD = 0.15
-"""Of attention's first logits: about half of the features are attended."""
+"""Scale of attention's initial logits; about half of the features are attended."""
 MOST_LOSS = 2.0
-"""Up to which attention raises the loss of the unattended codes."""
+"""Upper bound of the loss of the unattended codes, which attention maximises."""
 LEAST_ATTENDED = 0.05
-"""A smaller share of attended features is warned of."""
+"""Share of attended features below which a fit warns."""
 RATE = 1e-4
 
 
+@dataclass(eq=False, repr=False)
 class AADAH(DeepHasher):
-    r"""Triplets on attended features, with an adversary that chooses them, after Zhang et al. (2018); frozen features.
+    r"""Triplet losses on attended features, with an optional adversary, after Zhang et al. (2018); frozen features.
 
     A re-implementation from a note with the paper's objective. With the triplet losses
 
@@ -59,91 +61,60 @@ class AADAH(DeepHasher):
         \max\left(0,\; m + d(H^A_i, H^B_j) - d(H^A_i, H^B_k)\right), \qquad d(a, b) = \frac{\lVert a - b\rVert^2}{4r},
 
     encoders and hash networks minimise :math:`\mathcal F_{T\to I} + \mathcal F_{I\to T} + \mathcal F_{I\to I} +
-    \mathcal F_{T\to T} + \mathcal F_{T\to\hat I} + \mathcal F_{I\to\hat T}`, where hats are codes of what is not
-    attended; attention maximises the last two (``adversary=True``). On frozen features of training items the adversary
-    brought nothing and took as long as all the rest (docs/measurements/deep.md). It is therefore off by default, and
-    the last two losses with it: what is left is a triplet method.
+    \mathcal F_{T\to T} + \mathcal F_{T\to\hat I} + \mathcal F_{I\to\hat T}`, where hats are codes of the
+    unattended part; attention maximises the last two (``adversary=True``). The adversary is off by default, and the
+    last two losses with it, because on frozen features it did not improve mAP and doubled the time
+    (docs/measurements/deep.md).
 
-    Needs the extra ``torch`` to learn; a fitted model, loaded elsewhere, hashes without it.
+    Training needs the extra ``torch``; a fitted or loaded model hashes without it.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
-    hidden : units of the encoder, or a list with one number per layer; or a dict by modality. The paper has VGG for
-        photos and two layers of sizes that are not known here for words
+    hidden : units of the encoder, or a list with one number per layer; or a dict by modality
     hash_hidden : units of the hidden layer of the hash networks
-    adversary : whether attention learns, against the others, as in the paper; False, the default, leaves it as it was
-        drawn, for the same mAP in half the time
+    adversary : whether attention is trained against the other networks, as in the paper; False keeps its random start
     warm_up : epochs without the adversary
     margin : m > 0, in distances from 0 to 1
     batch_size : pairs per step
-    max_epochs : epochs at most, over which the learning rate falls; None for as many as 1,600 steps take
+    max_epochs : most epochs, over which the learning rate falls; None for 1,600 steps
     optimizer : "adam" or "sgd"
-    learning_rate : at the first epoch; None is 1e-4 for Adam, which falls to a tenth, and 10^-1.5 for SGD
+    learning_rate : of the first epoch; None is 1e-4 for Adam, which falls to a tenth, and 10^-1.5 for SGD
     validation, patience, image_network, device, random_state : as for :class:`~modalhash.methods.dcmh.DCMH`
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair, from the features of both
-    networks_ : weights and the scaling of the input, by modality
-    attended_ : the share of features that is attended, by modality, epoch by epoch
-    objective_ : by epoch: ``"training"``, the mean loss of the batches; ``"validation"``, the mean negative
-        log-likelihood of held-out pairs; ``"map"``, the mAP with which held-out items find each other
-    n_iter_ : the epoch whose weights were kept
-    image_network_ : the trained copy, where one was given
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = AADAH(16, hidden=32, hash_hidden=32, batch_size=32, max_epochs=20, random_state=0)
-    >>> model = model.fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    attended_ : share of attended features per epoch, by modality
+    networks_, objective_, n_iter_, image_network_ : as for DCMH; ``"training"`` is the mean loss of the batches
 
     References
     ----------
     X. Zhang, H. Lai, J. Feng. Attention-Aware Deep Adversarial Hashing for Cross-Modal Retrieval. ECCV 2018.
     """
 
-    attended_: dict[str, Array]
+    _parameter_constraints: ClassVar = DeepHasher._parameter_constraints | {
+        "hash_hidden": integer(),
+        "adversary": choice(True, False),
+        "warm_up": integer(0),
+        "margin": number(positive=True),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        hidden: PerModality[Hidden] = 1024,
-        hash_hidden: int = 1024,
-        adversary: bool = False,
-        warm_up: int = 2,
-        margin: float = 0.25,
-        batch_size: int = 96,
-        max_epochs: int | None = None,
-        optimizer: str = "adam",
-        learning_rate: float | None = None,
-        validation: float = 0.05,
-        patience: int | None = None,
-        image_network: Any = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.hidden = hidden
-        self.hash_hidden = hash_hidden
-        self.adversary = adversary
-        self.warm_up = warm_up
-        self.margin = margin
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.validation = validation
-        self.patience = patience
-        self.image_network = image_network
-        self.device = device
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    hidden: PerModality[Hidden] = 1024
+    hash_hidden: int = 1024
+    adversary: bool = False
+    warm_up: int = 2
+    margin: float = 0.25
+    batch_size: int = 96
+    max_epochs: int | None = None
+    optimizer: str = "adam"
+    learning_rate: float | None = None
+    validation: float = 0.05
+    patience: int | None = None
+    image_network: Any = None
+    device: str = "cpu"
+    random_state: RandomState = None
 
     def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
         return TripletLearner(self, data, report)
@@ -156,8 +127,8 @@ class AADAH(DeepHasher):
         for name, trace in shares.items():
             if trace[epoch] < LEAST_ATTENDED:
                 warnings.warn(
-                    f"AADAH: attention leaves {100 * trace[epoch]:.1f} % of the hidden features of {name!r}; codes are "
-                    "made of next to nothing. Take fewer epochs (max_epochs), or adversary=False",
+                    f"AADAH: attention keeps {100 * trace[epoch]:.1f} % of the hidden features of {name!r}, too few "
+                    "for useful codes. Use fewer epochs (max_epochs) or adversary=False",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -171,14 +142,10 @@ class AADAH(DeepHasher):
 
 
 class TripletLearner:
-    """Encoders and hash networks against attention."""
+    """Train encoders and hash networks against the attention networks."""
 
     def __init__(self, method: AADAH, data: DeepData, report: Callable[[str, int, float], None]) -> None:
-        check_choice(method.adversary, "adversary", (True, False))
-        check_number(method.margin, "margin", positive=True)
-        hash_hidden = check_int(method.hash_hidden, "hash_hidden", at_least=1)
         self.method, self.data, self.report = method, data, report
-        self.warm_up = check_int(method.warm_up, "warm_up", at_least=0)
         self.size = method.batch_size
         self.draws = data.generator(0)
         self.done = 0
@@ -190,7 +157,7 @@ class TripletLearner:
             width = sizes[-1]
             level = SPREAD / LENGTH / (2 / width) ** 0.5
             self.attention[name] = Network(data, name, [width, width], self.draws, first=False, last=level)
-            self.hashers[name] = Network(data, name, [width, hash_hidden, data.n_bits], self.draws, first=False)
+            self.hashers[name] = Network(data, name, [width, method.hash_hidden, data.n_bits], self.draws, first=False)
         bodies = [tensor for body in data.bodies.values() for tensor in body.parameters()]
         makers = [*self.encoders.values(), *self.hashers.values()]
         self.makers = Optimizer(data.torch, method.optimizer, makers, bodies)
@@ -199,7 +166,7 @@ class TripletLearner:
 
     def epoch(self, rate: float) -> float:
         self.done += 1
-        adversary = self.method.adversary and self.done > self.warm_up
+        adversary = self.method.adversary and self.done > self.method.warm_up
         batches = list(self.data.batches(self.draws, self.size))
         losses, shares = zip(*(self._step(positions, rate, adversary) for positions in batches), strict=True)
         for name in self.data.X:
@@ -225,7 +192,7 @@ class TripletLearner:
         return float(loss.detach()), {name: float(mask.mean()) for name, mask in masks.items()}
 
     def _choose(self, f: dict[str, Any], S: Any, rate: float) -> None:
-        """One step of attention, which has a gradient through the mask as if it were P·d (straight through)."""
+        """Update attention; the gradient passes through the mask as if it were P·d (straight-through)."""
         torch = self.data.torch
         masks = {}
         for name, values in f.items():
@@ -241,7 +208,7 @@ class TripletLearner:
         self.chooser.step(rate)
 
     def _against(self, H: dict[str, Any], rest: dict[str, Any], S: Any) -> Any:
-        """The two adversarial terms: attended codes of one modality search unattended ones of the other."""
+        """Return the two adversarial terms: attended codes of one modality against unattended ones of the other."""
         return sum(self._triplets(H[a], rest[b], S, same=False) for a in H for b in rest if a != b)
 
     def _triplets(self, first: Any, second: Any, S: Any, *, same: bool) -> Any:
@@ -282,7 +249,7 @@ class TripletLearner:
 
 
 def attended(library: Any, logits: Any) -> Any:
-    """The mask, 0 or 1, where the softmax of the logits is at least one over their number; of numpy or torch."""
+    """Return a 0/1 mask of where the softmax of the logits is at least 1/d; ``library`` is numpy or torch."""
     largest = logits.max(axis=1, keepdims=True) if library is np else logits.amax(dim=1, keepdim=True)
     powers = library.exp(logits - largest)
     mean = powers.mean(axis=1, keepdims=True) if library is np else powers.mean(dim=1, keepdim=True)
@@ -290,22 +257,17 @@ def attended(library: Any, logits: Any) -> Any:
 
 
 def distances(first: Any, second: Any) -> Any:
-    """Squared distances between rows, over the largest that codes of ±1 have."""
+    """Return squared distances between rows, divided by the largest between codes of ±1."""
     squares = (first**2).sum(dim=1)[:, None] + (second**2).sum(dim=1)[None, :] - 2 * first @ second.T
     return squares.clamp(min=0) / (4 * first.shape[1])
 
 
 def triplet_loss(torch: Any, d: Any, S: Any, margin: float, *, same: bool) -> Any:
-    """Mean of max(0, m + d_ij − d_ik) over all triplets with S_ij = 1 and S_ik = 0, with its gradient for d.
+    """Return the mean of max(0, m + d_ij − d_ik) over all triplets with S_ij = 1 and S_ik = 0.
 
-    The hinge is linear in d once it is known which triplets are active: how many k are active for each (i, j), and how
-    many j for each (i, k), is found in a sorted row. That is b² log b in place of b³.
-
-    Parameters
-    ----------
-    d : distances (b, b) with a graph
-    S : similarity (b, b), boolean
-    same : leave out j = i: an item is not its own neighbour
+    ``d`` (b, b) has an autograd graph and ``S`` (b, b) is boolean; ``same`` excludes j = i. The hinge is linear in d
+    once the active triplets are known. Sorted rows give how many k are active for each (i, j), and how many j for each
+    (i, k), in O(b² log b) instead of O(b³).
     """
     with torch.no_grad():
         positive = S.clone()

@@ -1,13 +1,11 @@
 r"""ALECH: Adaptive Label correlation based asymmEtric Cross-modal Hashing (Li et al., IEEE TKDE 2023).
 
-A balanced, uncorrelated latent representation V of the pairs predicts their labels, smoothed by correlations of labels
-that are learned with it, and its products with the codes B are the similarity by labels. The hash functions then keep
-that similarity, too: they are fitted to codes and similarity, not to codes alone.
-
-Rows are items here, so every matrix is the transpose of the paper's:
+A balanced, uncorrelated latent representation V of the pairs predicts their labels, smoothed by jointly learned label
+correlations, and its products with the codes B reproduce the similarity by labels. The hash functions are then fitted
+to both codes and similarity.
 
 ========================  =========================  ====================================================
-paper                     here                       is
+paper (transposed)        here (rows are items)      is
 ========================  =========================  ====================================================
 :math:`B`                 ``B`` (n, r)               codes of the pairs, ±1
 :math:`V`                 ``V`` (n, r)               latent representation, VᵀV = nI, Vᵀ1 = 0
@@ -18,41 +16,39 @@ paper                     here                       is
 :math:`W`                 ``W`` (r, c)               from V to the smoothed labels LP
 :math:`\phi(X), \phi(Y)`  ``phi[name]`` (n, m)       kernel features, centred
 :math:`F_x, F_y`          ``functions_[name]``       features → codes, (m, r)
-:math:`\alpha`            ``similarity``
-:math:`\beta`             ``quantization``
-:math:`\lambda`           ``code_weight``
-:math:`\eta`              ``regularization``
+:math:`\alpha, \beta, \lambda, \eta`  ``similarity``, ``quantization``, ``code_weight``, ``regularization``
 ========================  =========================  ====================================================
 
-Where this departs from the authors' code: the V-step, as in :mod:`modalhash.methods.batch`; sgn(0) = −1 in every
-sweep, theirs only at the start; anchors depend on the seed (theirs are drawn before it is set). The comment in their
-code puts λ on the similarity, its formula on the codes: the formula is what is here. As theirs, the codes returned are
-those before the last V-step, and the hash functions have a pseudo-inverse instead of a ridge: what training items get
-from their features is then closest to their learned codes.
+Departures from the authors' code: the V-step, as in :mod:`modalhash.methods.batch`; sgn(0) = −1 in every sweep (theirs
+only at the start); anchors depend on the seed (theirs are drawn before it is set). A comment in their code puts λ on
+the similarity, its formula on the codes; the formula is used here. As in their code, the codes returned are those
+before the last V-step, and the hash functions use a pseudo-inverse instead of a ridge, which brings the hashed codes of
+training items closest to their learned codes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, balanced_procrustes, principal_directions, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number
+from modalhash.core.validation import integer, number
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import PairedHasher
 
 ANCHORS = (500, 1000)
-"""Of the authors' code, for the first modality (image) and the second (text)."""
+"""Numbers of anchors in the authors' code, for the first modality (image) and the second (text)."""
 START_ROWS = 2000
-"""Pairs of which the principal directions that V starts from are found."""
+"""Pairs from which the principal directions for the start of V are computed."""
 
 
+@dataclass(eq=False, repr=False)
 class ALECH(PairedHasher):
     r"""Asymmetric codes of pairs with learned label correlations, after Li et al. (2023).
 
@@ -72,33 +68,17 @@ class ALECH(PairedHasher):
     n_bits : length of the codes, below the number of pairs
     similarity : α, weight of the similarity by labels
     quantization : β, how closely codes follow the latent representation
-    code_weight : λ, weight of the codes beside the similarity in the hash functions
+    code_weight : λ, weight of the codes, relative to the similarity, in the hash functions
     regularization : η, of label correlations and label predictions
     ridge : of the hash functions, as a share of the trace of φᵀφ. 0 is the authors' pseudo-inverse
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. None is 500 for
-        the first modality and 1000 for the second
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
+    n_anchors : most anchors of the kernel; or a dict by modality. None is 500 for the first and 1000 for the second
     max_iter : sweeps
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : trace of the objective, one value per sweep
-    n_iter_ : sweeps done
     label_correlations_ : P, (classes, classes)
-    maps_, functions_ : feature map and F, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = ALECH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
 
     References
     ----------
@@ -107,45 +87,32 @@ class ALECH(PairedHasher):
     doi:10.1109/TKDE.2021.3102119
     """
 
-    objective_: Array
-    n_iter_: int
-    label_correlations_: Array
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "similarity": number(),
+        "quantization": number(),
+        "code_weight": number(),
+        "regularization": number(),
+        "ridge": number(),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        similarity: float = 1e-4,
-        quantization: float = 1e-3,
-        code_weight: float = 1e4,
-        regularization: float = 1e-4,
-        ridge: float = 0.0,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] | None = None,
-        max_iter: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.similarity = similarity
-        self.quantization = quantization
-        self.code_weight = code_weight
-        self.regularization = regularization
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    similarity: float = 1e-4
+    quantization: float = 1e-3
+    code_weight: float = 1e4
+    regularization: float = 1e-4
+    ridge: float = 0.0
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] | None = None
+    max_iter: int = 10
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        alpha, beta = check_number(self.similarity, "similarity"), check_number(self.quantization, "quantization")
-        lam, eta = check_number(self.code_weight, "code_weight"), check_number(self.regularization, "regularization")
-        ridge = check_number(self.ridge, "ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        alpha, beta, lam, eta = self.similarity, self.quantization, self.code_weight, self.regularization
         seed = root_seed(self.random_state)
         anchors = dict(zip(X, ANCHORS, strict=True)) if self.n_anchors is None else self.n_anchors
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
@@ -158,20 +125,20 @@ class ALECH(PairedHasher):
         report("features", 1, 1)
 
         rng = np.random.default_rng([seed, 0])
-        V = start(list(phi.values())[-1], n_bits, rng)  # of the text; not feasible before the first V-step
+        V = start(list(phi.values())[-1], n_bits, rng)  # from the text; not feasible before the first V-step
         LtV = L.T @ V
         W = RidgeFactor(V.T @ V, lam).solve(LtV.T)  # with P = I
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             B = sign(pull(V, G, alpha, beta))  # 1.
             P = to_P.solve(LtV @ W + LtL)  # 2.
             W = RidgeFactor(V.T @ V, eta).solve(LtV.T @ P)  # 3.
             V = balanced_procrustes(L @ (P @ W.T) + pull(B, G, alpha, beta), rng)  # 4.
             LtV = L.T @ V
             trace.append(constant + objective(V, B, W, P, LtV, LtL, G, alpha, beta, eta))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
-        functions = {name: hash_functions(F, B, G, lam, ridge) for name, F in phi.items()}
+        functions = {name: hash_functions(F, B, G, lam, self.ridge) for name, F in phi.items()}
         return B, {
             "functions_": functions,
             "maps_": maps,
@@ -182,21 +149,21 @@ class ALECH(PairedHasher):
 
 
 def start(F: Array, n_bits: int, rng: np.random.Generator) -> Array:
-    """Features along their principal directions, found on some of the rows; random where there are too few."""
+    """Return features along principal directions of a sample, padded with random columns."""
     rows = rng.permutation(len(F))[:START_ROWS]
     V = F @ principal_directions(F[rows], n_bits)
     return np.hstack([V, rng.standard_normal((len(F), n_bits - V.shape[1]))])
 
 
 def pull(X: Array, G: Array, alpha: float, beta: float) -> Array:
-    """αrSX + βX: what B does to V and V to B."""
+    """Return αrSX + βX, the pull of B on V and of V on B."""
     return alpha * X.shape[1] * similarity_times(G, G, X) + beta * X
 
 
 def objective(
     V: Array, B: Array, W: Array, P: Array, LtV: Array, LtL: Array, G: Array, alpha: float, beta: float, eta: float
 ) -> float:
-    """The objective for feasible V, less αr²‖S‖², which no step changes; LᵀV and LᵀL say all that is needed of L.
+    """Return the objective for feasible V, less the constant αr²‖S‖².
 
     By VᵀV = nI, ‖VW − LP‖² = n‖W‖² − 2⟨LᵀVW, P⟩ + ⟨LᵀLP, P⟩ and ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖².
     """
@@ -209,10 +176,10 @@ def objective(
 
 
 def hash_functions(F: Array, B: Array, G: Array, lam: float, ridge: float) -> Array:
-    """F = (φᵀφ + ρI)⁺ φᵀ(rSB + λB) (BᵀB + λI)⁻¹: codes and similarity regressed on features."""
+    """Return F = (φᵀφ + ρI)⁺ φᵀ(rSB + λB) (BᵀB + λI)⁻¹."""
     targets = B.shape[1] * similarity_times(G, G, B) + lam * B
     targets = RidgeFactor(B.T @ B, lam).solve(targets.T).T
     gram = F.T @ F
     gram[np.diag_indices_from(gram)] += ridge * float(np.trace(gram))
-    cut = len(gram) * np.finfo(float).eps  # MATLAB's
+    cut = len(gram) * np.finfo(float).eps  # as in MATLAB
     return np.asarray(np.linalg.pinv(gram, rcond=cut, hermitian=True) @ (F.T @ targets))

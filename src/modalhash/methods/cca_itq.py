@@ -1,7 +1,7 @@
 r"""CCA-ITQ: canonical correlation analysis with an iterative quantization rotation. A control.
 
-The plainest way from pairs to codes: project both modalities to where they correlate most, then turn the
-axes of that space until the signs lose the least. What a method adds to this is what it is worth.
+A simple baseline from pairs to codes: project both modalities to where they correlate most, then rotate that space to
+minimise the quantisation error.
 
 ==================  ====================  ==================================================================
 Gong et al. (2013)  here                  is
@@ -12,56 +12,47 @@ Gong et al. (2013)  here                  is
 :math:`B`           ``B`` (n, r)          codes, ±1
 ==================  ====================  ==================================================================
 
-Gong et al. used labels as the second view; here it is the other modality, and the rotation is learned on the
-mean of both, so that a pair has one code. With more bits than directions (the features of the narrower
-modality bound these) R is wide instead of square and bits are signs in a tight frame, not independent axes.
+Gong et al. used labels as the second view; here it is the other modality, and the rotation is learned on the mean of
+both, so that a pair has one code. With more bits than directions (at most the features of the narrower modality) R is
+wide instead of square, and the bits are signs in a tight frame.
 """
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from modalhash.core.features import Linear
-from modalhash.core.linalg import canonical_directions, orthogonal_procrustes, sign
+from modalhash.core.linalg import canonical_directions, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_int, check_number
+from modalhash.core.validation import integer, number
 from modalhash.methods.base import PairedHasher
+from modalhash.methods.itq import learn_rotation
 
 
+@dataclass(eq=False, repr=False)
 class CCAITQ(PairedHasher):
     r"""Canonical correlations and a rotation, after Gong et al. (2013): a control, unsupervised.
 
     .. math:: \min_{B, R}\; \lVert B - VR\rVert^2 \quad\text{subject to}\quad B = \pm 1,\; RR^T = I
 
-    Both steps are exact minimisers: the objective never rises.
+    Both steps are exact minimisers, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
     regularization : added to the covariances' diagonal, as a share of the mean variance of a feature
-    power : of the correlation by which a direction is scaled; 0 treats all directions alike
+    power : exponent of the correlation that scales a direction; 0 weights all directions equally
     max_iter : sweeps of the rotation
-    random_state : int, Generator or None. The start of the rotation
+    random_state : int, Generator or None, for the start of the rotation
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : trace of the objective, after every sweep
-    n_iter_ : sweeps done; below ``max_iter`` where B came to rest
     correlations_ : canonical correlations of the directions used
-    maps_, functions_ : feature map and W R, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> CCAITQ(n_bits=16, random_state=0).fit(data.X, pairs="aligned").codes_["text"].shape
-    (200, 2)
 
     References
     ----------
@@ -70,54 +61,37 @@ class CCAITQ(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "regularization": number(),
+        "power": number(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    correlations_: Array
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        regularization: float = 1e-2,
-        power: float = 1.0,
-        max_iter: int = 50,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.regularization = regularization
-        self.power = power
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    regularization: float = 1e-2
+    power: float = 1.0
+    max_iter: int = 50
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        ridge, power = check_number(self.regularization, "regularization"), check_number(self.power, "power")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         rng = np.random.default_rng(root_seed(self.random_state))
         maps = {name: Linear(rows="unit", dtype="float64") for name in X}
         F = [maps[name].fit_blocks(X[name]).whole() for name in X]
-        *W, correlations = canonical_directions(F[0], F[1], n_bits, ridge)
-        W = [directions * correlations**power for directions in W]
+        *W, correlations = canonical_directions(F[0], F[1], n_bits, self.regularization)
+        W = [directions * correlations**self.power for directions in W]
         V = (F[0] @ W[0] + F[1] @ W[1]) / 2
         report("directions", 1, 1)
 
-        R = orthogonal_procrustes(rng.standard_normal((V.shape[1], n_bits)))
-        B, trace = np.zeros((len(V), n_bits)), []
-        for step in range(max_iter):
-            before, B = B, sign(V @ R)
-            R = orthogonal_procrustes(V.T @ B)
-            trace.append(float(np.linalg.norm(B - V @ R)) ** 2)
-            report("rotation", step + 1, max_iter, trace[-1])
-            if np.array_equal(B, before):
-                break
+        R, trace = learn_rotation(
+            V, n_bits, self.max_iter, rng, lambda step, value: report("rotation", step, self.max_iter, value)
+        )
         return sign(V @ R), {
             "maps_": maps,
             "functions_": {name: directions @ R for name, directions in zip(X, W, strict=True)},
             "correlations_": correlations,
-            "objective_": np.array(trace),
+            "objective_": trace,
             "n_iter_": len(trace),
         }

@@ -1,12 +1,12 @@
-"""Chance: random codes. A control, not a method: the level below which nothing was learned.
+"""Chance: random codes, a control that gives the level of a method that has learned nothing.
 
-An item's code is a hash of its features, keyed by the seed and the modality. The same item of a modality
-thus always has the same code, whether it was trained on or is new, alone or among others; items that differ
-anywhere have unrelated codes, and so has an item in another modality.
+An item's code is a hash of its features, keyed by the seed and the modality. Equal items of a modality always have the
+same code, in training or later; different items, and items of another modality, have unrelated codes.
 """
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,11 +21,12 @@ WORD = 64
 """Bits of one hash."""
 
 
+@dataclass(eq=False, repr=False)
 class Chance(CrossModalHasher):
     """Random codes: a control.
 
-    Features should tell items apart, as they nearly always do. Where many items have equal features, for
-    instance labels passed as features, these share a code and are found together: that is no chance level.
+    Items with equal features, for instance labels passed as features, share a code and are found together; the result
+    is then above chance.
 
     Parameters
     ----------
@@ -34,25 +35,16 @@ class Chance(CrossModalHasher):
 
     Attributes
     ----------
-    codes_ : codes of the training items, by modality; the same as ``transform`` gives
     seeds_ : key of every 64 bits, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> X = {"text": np.random.default_rng(0).normal(size=(50, 4))}
-    >>> model = Chance(n_bits=16, random_state=0).fit(X)
-    >>> bool((model.codes_["text"] == model.transform(X)["text"]).all())
-    True
     """
 
     supervised: ClassVar[bool] = False
 
-    seeds_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    random_state: RandomState = None
 
-    def __init__(self, n_bits: int = 64, *, random_state: RandomState = None) -> None:
-        self.n_bits = n_bits
-        self.random_state = random_state
+    seeds_: dict[str, Array] = field(init=False)
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         seed = root_seed(self.random_state)
@@ -69,7 +61,7 @@ class Chance(CrossModalHasher):
 
 
 def random_signs(X: Matrix, seeds: Array, n_bits: int) -> Array:
-    """±1 for every item and bit, from a 64-bit hash of the item for every seed."""
+    """Return ±1 for every item and bit, from one 64-bit hash of the item per seed."""
     keys = np.column_stack([row_keys(X, int(seed)) for seed in seeds]).astype("<u8")
     bits = np.unpackbits(keys.view(np.uint8), axis=1, count=n_bits)
     return 2.0 * bits - 1.0

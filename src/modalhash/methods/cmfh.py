@@ -1,8 +1,7 @@
 r"""CMFH: Collective Matrix Factorization Hashing (Ding, Guo & Zhou, CVPR 2014).
 
-Both modalities of a pair are factorised with one shared latent row, whose signs are the code; linear
-projections learned along with it carry a new item of either modality into the latent space. Labels are
-not used.
+Both modalities of a pair are factorised with one shared latent row, whose signs are the code. Linear projections,
+learned jointly, map new items of either modality to the latent space. Labels are not used.
 
 =====================  ==============================  =================================================
 paper (columns)        here (rows are items)           is
@@ -18,23 +17,23 @@ paper (columns)        here (rows are items)           is
 --                     ``G``, ``XtV``, ``VtV``         [X1 X2]ᵀ[X1 X2], [X1 X2]ᵀV, VᵀV
 =====================  ==============================  =================================================
 
-After its first update V is a linear function of the features, V = [X1 X2] C. So the sweeps run on C and
-the Gram matrix alone, without a look at the items: the same iterates, at a cost that does not grow with n.
-Where there are fewer items than features, the sweeps run in the space that the items span.
+After its first update V is a linear function of the features, V = [X1 X2] C. The sweeps therefore run on C and the Gram
+matrix alone, with the same iterates at a cost that does not grow with n. With fewer items than features, they run in
+the space that the items span.
 
-Variants. ``"v1"`` is the authors' release of 2013. ``"v2"`` is that of 2015 as it was released: weights λ
-on the coupling, too; a ridge γ/μ on P; and P smaller than meant by μ², an operator precedence slip in
-MATLAB. The slip weakens the hold of the random start; both variants retrieve alike on real data.
+Variants. ``"v1"`` is the authors' release of 2013. ``"v2"`` is that of 2015 as released: weights λ also on the
+coupling, a ridge γ/μ on P, and P too small by μ² because of an operator precedence error in MATLAB. The error weakens
+the effect of the random start; both variants perform similarly on real data.
 
-Departures. The ridges of v1 are γ as in the code (the minimiser of the printed objective has γ/λ and γ/μ);
-so it descends exactly the objective with λ_tγ‖U_t‖² and μγ‖P_t‖² in place of γ‖U_t‖² and γ‖P_t‖². The code
-thresholds at the mean of V, which is 0 because the features are centred. Codes of a v2 database are learned
-here as in v1; the 2015 demo hashes the database, which is ``transform``. ``init="gaussian"`` is not official.
+Departures. The ridges of v1 are γ as in the code (the minimiser of the printed objective has γ/λ and γ/μ), so it
+minimises the objective with λ_tγ‖U_t‖² and μγ‖P_t‖² instead of γ‖U_t‖² and γ‖P_t‖². The code thresholds at the mean of
+V, which is 0 because the features are centred. Codes of a v2 database are learned here as in v1; the 2015 demo hashes
+the database, which is ``transform``. ``init="gaussian"`` is not official.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,7 +43,7 @@ from modalhash.core.linalg import RidgeFactor
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number, optional
 from modalhash.methods._factors import (
     BLOCK_VALUES,
     OwnSpace,
@@ -58,12 +57,12 @@ from modalhash.methods._factors import (
 from modalhash.methods.base import PairedHasher
 
 SWEEPS = {"v1": 1000, "v2": 25}
-"""v1 has no cap of its own (30 sweeps on Wiki, 256 on IAPR TC-12); v2 does exactly 25."""
+"""Default of ``max_iter``: the release of v1 has no limit (30 sweeps on Wiki, 256 on IAPR TC-12), v2 does 25."""
 
 
 @dataclass(frozen=True)
 class CMFHWeights:
-    """The trade-offs, one value per stacked feature where they differ between modalities."""
+    """Weights of the objective, one value per stacked feature where modalities differ."""
 
     factor: Array  # λ or 1 − λ (d1 + d2,)
     coupling: Array  # μ, in v2 times the same (d1 + d2,)
@@ -73,6 +72,7 @@ class CMFHWeights:
     projection_scale: float
 
 
+@dataclass(eq=False, repr=False)
 class CMFH(PairedHasher):
     r"""Codes from a joint factorisation of paired modalities, unsupervised, after Ding et al. (2014).
 
@@ -85,32 +85,18 @@ class CMFH(PairedHasher):
     ----------
     n_bits : length of the codes, below the number of pairs
     variant : "v1" (2013) or "v2" (2015), the authors' two releases
-    balance : λ, between 0 and 1, the first modality's share
+    balance : λ, from 0 to 1, share of the first modality
     coupling : μ > 0, how closely V follows the projections
     ridge : γ > 0
-    init : "uniform" (the authors: U(0, 1) for V and P) or "gaussian" (not official: V normal, P = 0; less
-        held back by its start)
-    max_iter : sweeps at most; None is 1000 for v1, and 25 for v2 as released
-    tol : v1 stops when the objective in unsquared norms, which the authors watch, falls by less than this;
-        0 never stops early. v2 has no such rule
+    init : "uniform" (the authors: U(0, 1) for V and P) or "gaussian" (not official: V normal, P = 0)
+    max_iter : most sweeps; None is 1000 for v1, and 25 for v2 as released
+    tol : v1 stops when ``objective_`` falls by less than this; 0 never stops early. v2 has no such rule
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : trace of the objective in unsquared norms, one value per sweep
-    n_iter_ : sweeps done
-    maps_, projections_ : centring, and P, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> topics = rng.normal(size=(200, 4))
-    >>> X = {"image": topics @ rng.normal(size=(4, 20)), "text": topics @ rng.normal(size=(4, 9))}
-    >>> model = CMFH(n_bits=16, random_state=0).fit(X, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : the objective in unsquared norms, which the authors watch, one value per sweep
+    projections_ : P, by modality
 
     References
     ----------
@@ -118,39 +104,34 @@ class CMFH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "variant": choice(*SWEEPS),
+        "balance": number(at_most=1),
+        "coupling": number(positive=True),
+        "ridge": number(positive=True),
+        "init": choice("uniform", "gaussian"),
+        "max_iter": optional(integer()),
+        "tol": number(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    projections_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "v1"
+    balance: float = 0.5
+    coupling: float = 100.0
+    ridge: float = 0.01
+    init: str = "uniform"
+    max_iter: int | None = None
+    tol: float = 0.01
+    random_state: RandomState = None
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "v1",
-        balance: float = 0.5,
-        coupling: float = 100.0,
-        ridge: float = 0.01,
-        init: str = "uniform",
-        max_iter: int | None = None,
-        tol: float = 0.01,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.balance = balance
-        self.coupling = coupling
-        self.ridge = ridge
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    projections_: dict[str, Array] = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        sweeps, tol = self._stop_rule()
+        sweeps = SWEEPS[self.variant] if self.max_iter is None else self.max_iter
+        tol = self.tol if self.variant == "v1" else 0.0
         V, P = self._start(X, n_bits)
         maps = {name: Linear(dtype="float64") for name in X}
         rows = max(1, BLOCK_VALUES // len(P))
@@ -187,25 +168,14 @@ class CMFH(PairedHasher):
         return projected
 
     def _weights(self, widths: list[int]) -> CMFHWeights:
-        balance = check_number(self.balance, "balance")
-        if balance > 1:
-            raise ValueError(f"balance is {balance}; expected a number from 0 to 1, the first modality's share")
-        coupling = check_number(self.coupling, "coupling", positive=True)
-        ridge = check_number(self.ridge, "ridge", positive=True)
-        factor = np.repeat([balance, 1 - balance], widths)
+        coupling, ridge = self.coupling, self.ridge
+        factor = np.repeat([self.balance, 1 - self.balance], widths)
         if self.variant == "v1":
             return CMFHWeights(factor, np.full(len(factor), coupling), 2 * coupling, ridge, ridge, 1.0)
-        # v2: (μ XᵀX + γI)⁻¹ XᵀV was to be multiplied by μ and was divided by it
+        # v2 divides (μ XᵀX + γI)⁻¹ XᵀV by μ where it should multiply
         return CMFHWeights(factor, coupling * factor, coupling, ridge, ridge / coupling, coupling**-2)
 
-    def _stop_rule(self) -> tuple[int, float]:
-        check_choice(self.variant, "variant", ("v1", "v2"))
-        sweeps = SWEEPS[self.variant] if self.max_iter is None else check_int(self.max_iter, "max_iter", at_least=1)
-        tol = check_number(self.tol, "tol")
-        return sweeps, tol if self.variant == "v1" else 0.0
-
     def _start(self, X: dict[str, Matrix], n_bits: int) -> tuple[Array, Array]:
-        check_choice(self.init, "init", ("uniform", "gaussian"))
         rng = np.random.default_rng([root_seed(self.random_state), 0])
         n, width = next(iter(X.values())).shape[0], sum(values.shape[1] for values in X.values())
         if self.init == "gaussian":
@@ -214,7 +184,7 @@ class CMFH(PairedHasher):
 
 
 def gram(X1: Rows, X2: Rows) -> Array:
-    """[X1 X2]ᵀ[X1 X2]; both must come in the same blocks."""
+    """Return [X1 X2]ᵀ[X1 X2]; both must have the same blocks."""
     between = np.zeros((X1.width, X2.width))
     for (_, first), (_, second) in zip(X1, X2, strict=True):
         between += first.T @ second
@@ -222,19 +192,19 @@ def gram(X1: Rows, X2: Rows) -> Array:
 
 
 def update_U(XtV: Array, VtV: Array, w: CMFHWeights) -> Array:
-    """U_t = (VᵀV + γI)⁻¹ VᵀX_t, both modalities next to each other."""
+    """Return U_t = (VᵀV + γI)⁻¹ VᵀX_t of both modalities, stacked."""
     return RidgeFactor(VtV, w.ridge).solve(XtV.T)
 
 
 def update_C(U: Array, P: Array, w: CMFHWeights) -> Array:
-    """C of V = Σ X_t(λ_tU_tᵀ + μP_t) (Σ λ_tU_tU_tᵀ + (2μ + γ)I)⁻¹."""
+    """Return C of V = Σ X_t(λ_tU_tᵀ + μP_t) (Σ λ_tU_tU_tᵀ + (2μ + γ)I)⁻¹."""
     weighted = w.factor * U
     right = weighted + w.coupling * P.T
     return RidgeFactor(weighted @ U.T, w.coupling_sum + w.ridge).solve(right).T
 
 
 def norms(G: Array, XtV: Array, VtV: Array, U: Array, P: Array, parts: list[slice]) -> dict[str, list[float]]:
-    """Squared norms of all terms, by modality: ‖X − VU‖², ‖V − XP‖², ‖U‖², ‖P‖², and ‖V‖²."""
+    """Return ‖X − VU‖², ‖V − XP‖², ‖U‖² and ‖P‖² by modality, and ‖V‖²."""
     return {
         "factor": [factor_residual(G[t, t], XtV[t], VtV, U[:, t]) for t in parts],
         "coupling": [projection_residual(G[t, t], XtV[t], VtV, P[t]) for t in parts],
@@ -245,7 +215,7 @@ def norms(G: Array, XtV: Array, VtV: Array, U: Array, P: Array, parts: list[slic
 
 
 def watched(squares: dict[str, list[float]], parts: list[slice], w: CMFHWeights) -> float:
-    """The objective with unsquared norms: what the authors' code watches and stops by."""
+    """Return the objective with unsquared norms, the authors' stopping criterion."""
     root = {name: np.sqrt(values) for name, values in squares.items()}
     first = [t.start for t in parts]
     sizes = root["U"].sum() + root["P"].sum() + root["V"].sum()

@@ -1,19 +1,17 @@
 r"""CRE: Collective Reconstructive Embeddings (Hu et al., IEEE TIP 2019). A re-implementation.
 
-Neither the authors' code nor the full text of the paper was at hand. From its abstract: cosine similarities
-of texts and Euclidean distances of images are reconstructed by one code per pair, both in one common form,
-with balanced and uncorrelated bits. The equations below are derived from that and are not the authors'; the
-numbers this gives say nothing certain about theirs.
+Neither the authors' code nor the full text of the paper was available. From its abstract: one code per pair, with
+balanced and uncorrelated bits, reconstructs cosine similarities of texts and Euclidean distances of images in one
+common form. The equations below are derived from that and are not the authors'; results may differ from theirs.
 
-The common form: b_i·b_j / r ≈ cos(y_i, y_j) for texts. For images of length 1 the Hamming distance
-(r − b_i·b_j) / 2 is to be proportional to ‖x_i − x_j‖² / 2 = 1 − x_i·x_j, which is b_i·b_j / r ≈ x_i·x_j
-again. Both are rS ≈ BBᵀ with S = FFᵀ of low rank, which never has to exist as a matrix; one of the two B is
-replaced by a real-valued Z that carries the constraints.
+The common form is b_i·b_j / r ≈ cos(y_i, y_j) for texts. For images of length 1 the Hamming distance (r − b_i·b_j) / 2
+should be proportional to ‖x_i − x_j‖² / 2 = 1 − x_i·x_j, which is again b_i·b_j / r ≈ x_i·x_j. Both are rS ≈ BBᵀ with
+S = FFᵀ of low rank, which is never formed; one B is replaced by a real-valued Z that carries the constraints.
 
 =================  ========================  ==========================================================
 symbol             here                      is
 =================  ========================  ==========================================================
-:math:`F_t`        ``F[name]`` (n, d)        rows of length 1, **not** centred: the balance of Z does that
+:math:`F_t`        ``F[name]`` (n, d)        rows of length 1, not centred, because Z is balanced
 :math:`\phi_t`     ``phi[name]`` (n, q)      centred features of the hash functions
 :math:`B`          ``B`` (n, r)              codes, ±1
 :math:`Z`          ``Z`` (n, r)              ZᵀZ = nI, Zᵀ1 = 0
@@ -26,6 +24,7 @@ symbol             here                      is
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,10 +34,11 @@ from modalhash.core.linalg import RidgeFactor, balanced_procrustes, ridge_regres
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 
+@dataclass(eq=False, repr=False)
 class CRE(PairedHasher):
     r"""Unsupervised codes that reconstruct similarities of features: a re-implementation of Hu et al. (2019).
 
@@ -48,38 +48,24 @@ class CRE(PairedHasher):
         \min_{B, Z, P}\; \sum_t a_t\lVert rF_tF_t^T - BZ^T\rVert^2 + \omega\lVert B - Z\rVert^2
         + \rho\sum_t\left(\lVert B - \phi_tP_t\rVert^2 + \xi\lVert P_t\rVert^2\right)
 
-    subject to B = ±1, ZᵀZ = nI, Zᵀ1 = 0. Each step is its exact minimiser: the objective never rises.
+    subject to B = ±1, ZᵀZ = nI, Zᵀ1 = 0. Each step is an exact minimiser, so the objective never increases.
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs. Bits are uncorrelated, so that those beyond the
-        number of directions in the similarity are noise
+    n_bits : length of the codes, below the number of pairs. Bits beyond the rank of the similarity are noise
     weight : a, of a modality's similarity; or a dict by modality
-    quantization : ω, how closely codes follow Z. The similarity's part grows with the number of pairs and
-        far outweighs it
+    quantization : ω, how closely codes follow Z. The similarity term grows with the number of pairs and outweighs it
     fit_weight : ρ, how closely codes follow the hash functions; at 0 these are fitted once, at the end
-    affinity : "cosine" of the features, or "rbf": of their similarities to anchors; or a dict by modality
-    kernel : "rbf" (hash functions of similarities to anchors) or None (linear ones); or a dict by modality. The
-        abstract does not say; "rbf" was better on items of Wiki's training part that were held out
-    n_anchors : anchors of either use of "rbf"; or a dict by modality
+    affinity : "cosine" of the features, or "rbf", of their similarities to anchors; or a dict by modality
+    kernel : "rbf" (hash functions of similarities to anchors) or None (linear ones); or a dict by modality
+    n_anchors : anchors of both uses of "rbf"; or a dict by modality
     ridge : ξ of the hash functions
     max_iter : sweeps
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : trace after every sweep, less the constant :math:`\sum_t a_tr^2\lVert F_tF_t^T\rVert^2`
-    n_iter_ : sweeps done; below ``max_iter`` where B came to rest
-    maps_, functions_ : feature map and P, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> CRE(n_bits=16, n_anchors=100, random_state=0).fit(data.X, pairs="aligned").codes_["text"].shape
-    (200, 2)
+    objective_ : the objective after every sweep, less the constant :math:`\sum_t a_tr^2\lVert F_tF_t^T\rVert^2`
 
     References
     ----------
@@ -88,43 +74,33 @@ class CRE(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "weight": by_modality(number()),
+        "quantization": number(),
+        "fit_weight": number(),
+        "affinity": by_modality(choice("cosine", "rbf")),
+        "kernel": by_modality(choice("rbf", None)),
+        "ridge": number(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        weight: PerModality[float] = 0.5,
-        quantization: float = 1.0,
-        fit_weight: float = 0.0,
-        affinity: PerModality[str] = "cosine",
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        ridge: float = 0.01,
-        max_iter: int = 20,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.weight = weight
-        self.quantization = quantization
-        self.fit_weight = fit_weight
-        self.affinity = affinity
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    weight: PerModality[float] = 0.5
+    quantization: float = 1.0
+    fit_weight: float = 0.0
+    affinity: PerModality[str] = "cosine"
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    ridge: float = 0.01
+    max_iter: int = 20
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        weights = {name: check_number(a, "weight") for name, a in per_modality(self.weight, X, "weight").items()}
-        omega, rho = check_number(self.quantization, "quantization"), check_number(self.fit_weight, "fit_weight")
-        xi, max_iter = check_number(self.ridge, "ridge"), check_int(self.max_iter, "max_iter", at_least=1)
+        weights = per_modality(self.weight, X, "weight")
+        omega, rho, xi = self.quantization, self.fit_weight, self.ridge
         seed = root_seed(self.random_state)
         maps = self._function_maps(X, seed)
         F = self._similarity_features(X, seed, weights)
@@ -134,10 +110,10 @@ class CRE(PairedHasher):
         keys = np.add.reduce([row_keys(values, seed) for values in X.values()])
         rng, n = stream(seed, keys), len(keys)
         start = np.empty((n, n_bits))
-        start[np.argsort(keys, kind="stable")] = rng.standard_normal((n, n_bits))  # by content, not by row number
+        start[np.argsort(keys, kind="stable")] = rng.standard_normal((n, n_bits))  # in the order of the keys
         Z = balanced_procrustes(start, rng)
         B, trace = sign(Z), []
-        for step in range(max_iter):
+        for step in range(self.max_iter):
             before = B
             B = sign(n_bits * similarity(F, Z) + omega * Z + (rho * functions.sum if functions else 0))
             reconstructed = n_bits * similarity(F, B)
@@ -148,7 +124,7 @@ class CRE(PairedHasher):
                 functions.fit(B)
                 value += rho * functions.loss(B)
             trace.append(value)
-            report("codes", step + 1, max_iter, value)
+            report("codes", step + 1, self.max_iter, value)
             if step and np.array_equal(B, before):
                 break
         del F
@@ -156,14 +132,14 @@ class CRE(PairedHasher):
             P = {name: ridge_regression(fitted(maps[name], X[name]), B, xi) for name in X}
         else:
             P = functions.P
-        P = {name: np.ascontiguousarray(values) for name, values in P.items()}  # as saved: the same to the last bit
+        # contiguous, as a loaded model has it: the same projections to the last bit
+        P = {name: np.ascontiguousarray(values) for name, values in P.items()}
         return B, {"maps_": maps, "functions_": P, "objective_": np.array(trace), "n_iter_": len(trace)}
 
     def _function_maps(self, X: dict[str, Matrix], seed: int) -> dict[str, FeatureMap]:
         anchors = per_modality(self.n_anchors, X, "n_anchors")
         maps: dict[str, FeatureMap] = {}
         for name, kernel in per_modality(self.kernel, X, "kernel").items():
-            check_choice(kernel, "kernel", ("rbf", None))
             if kernel is None:
                 maps[name] = Linear(dtype="float64")
             else:
@@ -171,12 +147,12 @@ class CRE(PairedHasher):
         return maps
 
     def _similarity_features(self, X: dict[str, Matrix], seed: int, weights: dict[str, float]) -> list[Array]:
-        """√a F of every modality, so that Σ a S M is Σ F (Fᵀ M)."""
+        """Return √a F of every modality, so that Σ a S M is Σ F (Fᵀ M)."""
         anchors = per_modality(self.n_anchors, X, "n_anchors")
         F = []
         for name, affinity in per_modality(self.affinity, X, "affinity").items():
             values = X[name]
-            if check_choice(affinity, "affinity", ("cosine", "rbf")) == "rbf":
+            if affinity == "rbf":
                 values = fitted(AnchorKernel(anchors[name], centred=False, dtype="float64", random_state=seed), values)
             unit = fitted(Linear(rows="unit", centred=False, dtype="float64"), values)
             unit *= np.sqrt(weights[name])
@@ -185,7 +161,7 @@ class CRE(PairedHasher):
 
 
 class Functions:
-    """P_t of all modalities, fitted to B in every sweep."""
+    """Hash functions P_t of all modalities, fitted to B in every sweep."""
 
     def __init__(self, phi: dict[str, Array], ridge: float) -> None:
         self.phi, self.ridge = phi, ridge
@@ -196,24 +172,23 @@ class Functions:
         """Σ φP; 0 before the first fit."""
 
     def fit(self, B: Array) -> None:
-        """P = (φᵀφ + ξI)⁻¹ φᵀB."""
+        """Set P = (φᵀφ + ξI)⁻¹ φᵀB."""
         self.P = {name: self.factors[name].solve(values.T @ B) for name, values in self.phi.items()}
         self.projected = {name: values @ self.P[name] for name, values in self.phi.items()}
         self.sum = np.add.reduce(list(self.projected.values()))
 
     def loss(self, B: Array) -> float:
-        """Σ ‖B − φP‖² + ξ‖P‖²."""
+        """Return Σ ‖B − φP‖² + ξ‖P‖²."""
         fits = sum(float(np.linalg.norm(B - values)) ** 2 for values in self.projected.values())
         return fits + self.ridge * sum(float(np.linalg.norm(P)) ** 2 for P in self.P.values())
 
 
 def fitted(feature_map: FeatureMap, X: Matrix) -> Array:
-    """Fit the map and return the mapped rows."""
     return feature_map.fit_blocks(X).whole()
 
 
 def similarity(F: list[Array], M: Array) -> Array:
-    """Σ F (Fᵀ M): S M in the low-rank form, never S itself."""
+    """Return S M = Σ F (Fᵀ M) without forming S."""
     total = np.zeros_like(M)
     for values in F:
         total += values @ (values.T @ M)

@@ -1,15 +1,11 @@
 r"""DCH: Discriminative (Discrete) Cross-modal Hashing (Xu et al., IEEE TIP 2017).
 
-The code of a pair has to be good for classifying it: labels are regressed on codes, as in supervised
-discrete hashing, and codes on the features of both modalities. Codes stay binary throughout: discrete
-cyclic coordinate descent (DCC) sets one bit of all items at a time, exactly.
-
-Rows are items here; the paper's symbols and shapes are
+Labels are regressed on codes, as in supervised discrete hashing, and codes on the features of both modalities. Codes
+stay binary throughout: discrete cyclic coordinate descent (DCC) optimises one bit of all items at a time, exactly.
 
 ======================  ==========================  ================================================
-paper                   here                        is
+paper                   here (rows are items)       is
 ======================  ==========================  ================================================
-:math:`r`               ``n_bits``
 :math:`Y`               ``Y`` (n, c)                labels, 0/1
 :math:`B`               ``B`` (n, r)                codes of the pairs, ±1
 :math:`W`               ``W`` (r, c)                classifier of the codes, ``classifier_``
@@ -20,34 +16,35 @@ paper                   here                        is
 :math:`\nu, \mu`        ``feature_weight``          how far features shape the codes
 ======================  ==========================  ================================================
 
-No repository of the authors was found; the equations are those of a public copy derived from their code.
-Departures: that copy has DCC commented out and takes the relaxed step in its place, so that it is not the
-paper's method (``b_step="relaxed"``), and sets ν = μ = 0; here DCC is the default, with ν = μ = 1e-5 as in
-supervised discrete hashing, since the paper's own values are not known. The RBF map has a bandwidth fixed
-"for normalised data", so rows are brought to length 1 for it (after centring). As in the copy, every B-step
-starts from B = 0 and not from the B before, so the objective falls within a sweep's steps but need not fall
-from sweep to sweep.
+No repository of the authors was found; the equations are those of a public copy derived from their code. Departures:
+that copy has DCC commented out and uses a relaxed step instead, which is not the paper's method (``b_step="relaxed"``),
+and sets ν = μ = 0; here DCC is the default, with ν = μ = 1e-5 as in supervised discrete hashing, because the paper's
+values are not known. The RBF map has a bandwidth fixed "for normalised data", so its rows are centred and scaled to
+length 1. The copy sets a bit where the projection is ≥ 0 (here > 0). As in the copy, every B-step starts from B = 0, so
+the objective falls within a sweep but need not fall from sweep to sweep.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap, Linear
+from modalhash.core.features import Linear
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, ridge_regression, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
-"""The random stream of the first codes."""
+"""Random stream of the initial codes."""
 
 
+@dataclass(eq=False, repr=False)
 class DCH(PairedHasher):
     r"""Codes from which labels can be classified, after Xu et al. (2017).
 
@@ -60,14 +57,12 @@ class DCH(PairedHasher):
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
-    b_step : "dcc", discrete cyclic coordinate descent (the paper); or "relaxed", the sign of the ridge
-        solution, which ignores the features (the public copy)
-    kernel : None, the features themselves, centred; "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows
-        that are centred and of length 1, with a bias; a name in :data:`modalhash.core.kernel_choice.KERNELS`; or
-        "auto", chosen by how well it ranks held-out items; or a dict by modality
+    b_step : "dcc" (the paper) or "relaxed", the sign of the ridge solution without features (the public copy)
+    kernel : None (centred features), "paper" (:math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between centred unit rows,
+        and a bias), another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     bandwidth : σ of the kernel "paper"
-    feature_weight : ν and μ; or a dict by modality. At 0 items with the same labels get the same code
+    feature_weight : ν and μ; or a dict by modality. At 0, items with the same labels get the same code
     label_ridge : λ_G
     ridge : λ_F, of the hash functions, and of the relaxed B-step as in the public copy
     max_iter : sweeps; there is no test of convergence
@@ -76,21 +71,7 @@ class DCH(PairedHasher):
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; the same for both items of a pair
-    objective_ : the objective after every sweep
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and P, by modality
     classifier_ : W
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(3)[np.arange(60) % 3]
-    >>> X = {"image": Y @ rng.normal(size=(3, 20)), "text": Y @ rng.normal(size=(3, 9))}
-    >>> model = DCH(n_bits=16, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.codes_["image"].shape, model.transform({"text": X["text"][:5]})["text"].shape
-    ((60, 2), (5, 2))
 
     References
     ----------
@@ -98,53 +79,41 @@ class DCH(PairedHasher):
     Cross-modal Retrieval. IEEE Transactions on Image Processing 26(5):2494-2507, 2017.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
-    classifier_: Array
+    _parameter_constraints: ClassVar = {
+        "b_step": choice("dcc", "relaxed"),
+        "bandwidth": number(positive=True),
+        "feature_weight": by_modality(number()),
+        "label_ridge": number(positive=True),
+        "ridge": number(positive=True),
+        "max_iter": integer(),
+        "max_passes": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        b_step: str = "dcc",
-        kernel: PerModality[str | None] = None,
-        n_anchors: PerModality[int] = 1000,
-        bandwidth: float = 0.4,
-        feature_weight: PerModality[float] = 1e-5,
-        label_ridge: float = 1.0,
-        ridge: float = 0.01,
-        max_iter: int = 5,
-        max_passes: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.b_step = b_step
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.bandwidth = bandwidth
-        self.feature_weight = feature_weight
-        self.label_ridge = label_ridge
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.max_passes = max_passes
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    b_step: str = "dcc"
+    kernel: PerModality[str | None] = None
+    n_anchors: PerModality[int] = 1000
+    bandwidth: float = 0.4
+    feature_weight: PerModality[float] = 1e-5
+    label_ridge: float = 1.0
+    ridge: float = 0.01
+    max_iter: int = 5
+    max_passes: int = 10
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        nu, lg, lf = self._weights(X)
-        sweeps = check_int(self.max_iter, "max_iter", at_least=1)
+        nu, lg, lf = per_modality(self.feature_weight, X, "feature_weight"), self.label_ridge, self.ridge
         seed = root_seed(self.random_state)
-        sigma = check_number(self.bandwidth, "bandwidth", positive=True)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
-        options["paper"] = {"bandwidth": sigma**2, "rows": "centred unit"}
+        options["paper"] = {"bandwidth": float(self.bandwidth) ** 2, "rows": "centred unit"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         maps = {name: Linear(dtype="float64") if isinstance(found, Linear) else found for name, found in maps.items()}
         phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
-        factors = {name: RidgeFactor(values.T @ values, lf) for name, values in phi.items()}  # do not depend on B
+        factors = {name: RidgeFactor(values.T @ values, lf) for name, values in phi.items()}  # independent of B
         Y = L.astype(np.float64)
 
         B = sign(np.random.default_rng([seed, INITIAL]).standard_normal((len(Y), n_bits)))
@@ -152,13 +121,13 @@ class DCH(PairedHasher):
         P = {name: factors[name].solve(values.T @ B) for name, values in phi.items()}
         fitted = {name: values @ P[name] for name, values in phi.items()}
         trace = []
-        for step in range(sweeps):
+        for step in range(self.max_iter):
             B = self._codes(Y, W, fitted, nu)  # B-step
             W = ridge_regression(B, Y, lg)  # G-step
             P = {name: factors[name].solve(values.T @ B) for name, values in phi.items()}  # F-step
             fitted = {name: values @ P[name] for name, values in phi.items()}
             trace.append(objective(Y, B, W, P, fitted, nu, label_ridge=lg, ridge=lf))
-            report("sweeps", step + 1, sweeps, trace[-1])
+            report("sweeps", step + 1, self.max_iter, trace[-1])
         return B, {
             "functions_": P,
             "maps_": maps,
@@ -166,10 +135,6 @@ class DCH(PairedHasher):
             "objective_": np.array(trace),
             "n_iter_": len(trace),
         }
-
-    def _project(self, name: str, X: Matrix) -> Array:
-        # the public copy sets a bit where this is ≥ 0: a difference at exact zero only
-        return self.maps_[name].map(X) @ self.functions_[name]
 
     def _codes(self, Y: Array, W: Array, fitted: dict[str, Array], nu: dict[str, float]) -> Array:
         if self.b_step == "relaxed":
@@ -179,23 +144,11 @@ class DCH(PairedHasher):
             Q += nu[name] * values
         return discrete_codes(Q, W, self.max_passes)
 
-    def _weights(self, X: dict[str, Matrix]) -> tuple[dict[str, float], float, float]:
-        """ν by modality, λ_G and λ_F."""
-        check_choice(self.b_step, "b_step", ("dcc", "relaxed"))
-        check_int(self.max_passes, "max_passes", at_least=1)
-        nu = per_modality(self.feature_weight, X, "feature_weight")
-        return (
-            {name: check_number(value, "feature_weight") for name, value in nu.items()},
-            check_number(self.label_ridge, "label_ridge", positive=True),
-            check_number(self.ridge, "ridge", positive=True),
-        )
-
 
 def discrete_codes(Q: Array, W: Array, max_passes: int = 10) -> Array:
-    """DCC: from B = 0, bit after bit, b_k = sgn(q_k − B₋ₖ W₋ₖ w_kᵀ), until no bit changes.
+    """Run DCC: from B = 0, set b_k = sgn(q_k − B₋ₖ W₋ₖ w_kᵀ), bit by bit, until no bit changes.
 
-    In its cheap form: with the diagonal of WWᵀ left out, B₋ₖ W₋ₖ w_kᵀ is B times its k-th column, O(nr) a bit
-    and no copy of B or W without a row.
+    B₋ₖ W₋ₖ w_kᵀ is B times the k-th column of WWᵀ without its diagonal, which takes O(nr) per bit.
     """
     others = W @ W.T
     np.fill_diagonal(others, 0.0)
@@ -204,13 +157,13 @@ def discrete_codes(Q: Array, W: Array, max_passes: int = 10) -> Array:
         before = B.copy(order="F")
         for k in range(Q.shape[1]):
             B[:, k] = sign(Q[:, k] - B @ others[:, k])
-        if np.array_equal(B, before):  # a flip changes ‖B‖ by far more than the copy's 1e-6
+        if np.array_equal(B, before):  # the copy compares norms with a tolerance of 1e-6
             break
     return B
 
 
 def relaxed_codes(Y: Array, W: Array, ridge: float) -> Array:
-    """The sign of (WWᵀ + λ_F I)⁻¹ W Yᵀ, item by item: labels only."""
+    """Return the sign of (WWᵀ + λ_F I)⁻¹ W Yᵀ, transposed; it depends on labels only."""
     return sign(Y @ RidgeFactor(W @ W.T, ridge).solve(W).T)
 
 
@@ -225,7 +178,7 @@ def objective(
     label_ridge: float,
     ridge: float,
 ) -> float:
-    """What the class minimises; ``fitted`` is φP by modality."""
+    """Return the objective; ``fitted`` is φP by modality."""
     value = np.sum((Y - B @ W) ** 2) + label_ridge * np.sum(W**2)
     for name, weight in nu.items():
         value += weight * (np.sum((B - fitted[name]) ** 2) + ridge * np.sum(P[name] ** 2))

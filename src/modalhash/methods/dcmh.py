@@ -1,7 +1,7 @@
 r"""DCMH: Deep Cross-Modal Hashing (Jiang and Li, 2017), on frozen features.
 
-Two networks, one per modality, learn outputs whose inner products tell whether two items share a label, by maximum
-likelihood over all pairs of a photo and a text; the sign of the sum of both outputs is the code of a pair.
+Two networks, one per modality, are trained by maximum likelihood so that inner products of their outputs predict
+whether a photo and a text share a label. The sign of the sum of both outputs is the code of a pair.
 
 =========================  =============================  ===================================================
 symbol                     here                           what
@@ -14,34 +14,33 @@ symbol                     here                           what
 :math:`\theta_x, \theta_y` ``networks_[name]``            weights
 =========================  =============================  ===================================================
 
-Where this departs from the authors' code (MATLAB and TensorFlow agree in the equations and differ in the rest):
+Departures from the authors' code (MATLAB and TensorFlow agree in the equations and differ in the rest):
 
-- Features come frozen from any encoder, and a network with a hidden layer is put on them. The authors train a
-  convolutional network (CNN-F) end to end and take 8,192 hidden units for words; ``image_network`` is the place for the
-  first.
-- ``balance="centred"``, the default, subtracts the running mean of the outputs, with which the balance term
-  η(‖F1‖² + ‖G1‖²) is nearly 0 for any weights. With the term itself (``"penalty"``) and the authors' SGD the outputs
-  stay near a saddle at zero for hundreds of epochs; with the term and Adam they fall below chance first.
-- Adam at 3e-4, falling to a tenth, and an early stop on held-out pairs; the authors take SGD for 500 epochs
+- Features are frozen, and a network with one hidden layer is trained on them. The authors train a convolutional network
+  (CNN-F) end to end, for which ``image_network`` is the hook, and use 8,192 hidden units for words.
+- ``balance="centred"``, the default, subtracts the running mean of the outputs, which makes the balance term
+  η(‖F1‖² + ‖G1‖²) nearly 0 for any weights. With the term itself (``"penalty"``) and the authors' SGD the outputs
+  stay near a saddle at zero for hundreds of epochs; with the term and Adam they first fall below chance.
+- Adam at 3e-4, falling to a tenth, and early stopping on held-out pairs; the authors use SGD for 500 epochs
   (``optimizer="sgd"``, the rates of their TensorFlow code).
-- A pass goes through a permutation of the pairs (theirs: a fresh one for every batch). F and G start as N(0, 1) and B
-  is renewed at the end of an epoch, as in TensorFlow.
-- Weights start larger than N(0, .01²), as He et al. have it. There is no weight decay (MATLAB: 5e-4).
+- An epoch is a permutation of the pairs (theirs: a new one for every batch). F and G start as N(0, 1), and B is updated
+  at the end of an epoch, as in TensorFlow.
+- Weights start larger than N(0, .01²), as in He et al. There is no weight decay (MATLAB: 5e-4).
 
-γ = 1 weighs n times less than the likelihood, which is a sum over n partners: quantisation plays hardly any role at the
-authors' value.
+At the authors' γ = 1 quantisation has hardly any effect, because the likelihood is a sum over n partners.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from modalhash.core.randomness import RandomState
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import check_choice, check_number
+from modalhash.core.validation import choice, number
 from modalhash.methods._deep import (
     DeepData,
     DeepHasher,
@@ -54,17 +53,43 @@ from modalhash.methods._deep import (
 )
 
 MEMORY = 0.95
-"""Of the running mean of the outputs: about 20 batches."""
+"""Decay of the running mean of the outputs, about 20 batches."""
 START = 0.1
-"""The last layer starts so many times smaller: outputs are small at first."""
+"""Factor on the initial weights of the last layer, which makes the first outputs small."""
 PARTNERS = 2048
-"""Items that a batch meets at once: their Θ stays in a processor's cache, and a step takes half as long."""
+"""Items compared with a batch at a time, so that Θ fits into the cache; this halves the time of a step."""
 SAMPLE = 512
-"""Training pairs whose likelihood is reported after every epoch."""
+"""Training pairs, about, whose likelihood is reported after every epoch."""
 
 
-class DCMH(DeepHasher):
-    r"""Two networks whose inner products tell whether items share a label, after Jiang and Li (2017); frozen features.
+class LikelihoodHasher(DeepHasher):
+    """Base of DCMH and PRDH, which maximise the likelihood of shared labels."""
+
+    _parameter_constraints: ClassVar = DeepHasher._parameter_constraints | {
+        "quantization": number(),
+        "balance": choice("centred", "penalty"),
+        "balance_weight": number(),
+    }
+
+    quantization: float
+    balance: str
+    balance_weight: float
+
+    def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
+        return LikelihoodLearner(self, data)
+
+    def _gradient(self, batch: PairBatch) -> Any:
+        """Return the gradient of n·b times the objective for the outputs of a batch."""
+        gradient = likelihood_gradient(batch.h, batch.other, batch.S)
+        gradient += 2 * self.quantization * (batch.h - batch.B)
+        if self.balance == "penalty":
+            gradient += 2 * self.balance_weight * batch.own.sum(dim=0)
+        return gradient
+
+
+@dataclass(eq=False, repr=False)
+class DCMH(LikelihoodHasher):
+    r"""Two networks whose inner products predict shared labels, after Jiang and Li (2017); frozen features.
 
     Minimises, by mini-batches of one modality against all items of the other,
 
@@ -74,119 +99,73 @@ class DCMH(DeepHasher):
         + \eta\left(\lVert F^T1\rVert^2 + \lVert G^T1\rVert^2\right),
         \qquad \Theta = \tfrac12FG^T,\; B = \operatorname{sgn}(F + G).
 
-    Needs the extra ``torch`` to learn; a fitted model, loaded elsewhere, hashes without it.
+    Training needs the extra ``torch``; a fitted or loaded model hashes without it.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
     hidden : units of the hidden layer, or a list with one number per layer; or a dict by modality. The paper has 4,096
-        (the last layers of CNN-F) for photos and 8,192 for words, which a CPU takes long for
+        (the last layers of CNN-F) for photos and 8,192 for words, which is slow on a CPU
     quantization : γ ≥ 0
     balance : "centred", which subtracts the running mean of the outputs; or "penalty", the paper's term
     balance_weight : η ≥ 0 of "penalty"
     batch_size : pairs per step
-    max_epochs : epochs at most, over which the learning rate falls; None for as many as 1,600 steps take
+    max_epochs : most epochs, over which the learning rate falls; None for 1,600 steps
     optimizer : "adam", or "sgd" as the authors have it
-    learning_rate : at the first epoch; None is 3e-4 for Adam, which falls to a tenth, and 10^-1.5 for SGD, which falls
-        to nearly 0
-    validation : share of the pairs that are held out to find the best epoch, 2,000 at most; 0 keeps the last one
-    patience : epochs without a better one after which training stops; None for a third of ``max_epochs``
-    image_network : a torch module that takes the features of the modality ``"image"`` as they are, (batch, features),
-        and returns (batch, any width); it is copied, and trained in place of the hidden layer, the hash layer on top of
-        it. Such a model cannot be saved
+    learning_rate : of the first epoch; None is 3e-4 for Adam (falls to 1/10) and 10^-1.5 for SGD (falls to nearly 0)
+    validation : share of the pairs held out to find the best epoch, 2,000 pairs at most; 0 keeps the last epoch
+    patience : epochs without improvement after which training stops; None for a third of ``max_epochs``
+    image_network : a torch module from the features of the modality ``"image"``, (batch, features), to (batch, width).
+        A copy of it is trained instead of the hidden layer, below the hash layer. Such a model cannot be saved
     device : where torch computes, e.g. ``"cuda"``
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair, from the features of both
     networks_ : weights and the scaling of the input, by modality
     objective_ : by epoch: ``"training"``, the mean negative log-likelihood of a sample of training pairs;
-        ``"validation"``, that of held-out ones; ``"map"``, the mAP with which held-out items find each other
+        ``"validation"``, that of held-out pairs; ``"map"``, the mAP of held-out items searched with each other
     n_iter_ : the epoch whose weights were kept
-    image_network_ : the trained copy, where one was given
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = DCMH(16, hidden=32, batch_size=32, max_epochs=20, random_state=0)
-    >>> model = model.fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    image_network_ : the trained copy, if one was given
 
     References
     ----------
     Q.-Y. Jiang, W.-J. Li. Deep Cross-Modal Hashing. CVPR 2017.
     """
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        hidden: PerModality[Hidden] = 1024,
-        quantization: float = 1.0,
-        balance: str = "centred",
-        balance_weight: float = 1.0,
-        batch_size: int = 128,
-        max_epochs: int | None = None,
-        optimizer: str = "adam",
-        learning_rate: float | None = None,
-        validation: float = 0.05,
-        patience: int | None = None,
-        image_network: Any = None,
-        device: str = "cpu",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.hidden = hidden
-        self.quantization = quantization
-        self.balance = balance
-        self.balance_weight = balance_weight
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.validation = validation
-        self.patience = patience
-        self.image_network = image_network
-        self.device = device
-        self.random_state = random_state
-
-    def _learner(self, data: DeepData, report: Callable[[str, int, float], None]) -> Learner:
-        return LikelihoodLearner(self, data)
-
-    def _gradient(self, batch: PairBatch) -> Any:
-        """Gradient of n·b times the objective, for the outputs of a batch."""
-        gradient = likelihood_gradient(batch.h, batch.other, batch.S)
-        gradient += 2 * self.quantization * (batch.h - batch.B)
-        if self.balance == "penalty":
-            gradient += 2 * self.balance_weight * batch.total
-        return gradient
+    n_bits: int = 64
+    _: KW_ONLY
+    hidden: PerModality[Hidden] = 1024
+    quantization: float = 1.0
+    balance: str = "centred"
+    balance_weight: float = 1.0
+    batch_size: int = 128
+    max_epochs: int | None = None
+    optimizer: str = "adam"
+    learning_rate: float | None = None
+    validation: float = 0.05
+    patience: int | None = None
+    image_network: Any = None
+    device: str = "cpu"
+    random_state: RandomState = None
 
 
+@dataclass
 class PairBatch:
-    """What the gradient for the outputs of a batch is made of."""
+    """Inputs of the gradient for the outputs of a batch."""
 
-    def __init__(self, h: Any, own: Any, other: Any, S: Any, B: Any, positions: Any) -> None:
-        self.h = h  # outputs, without a graph
-        self.own = own  # outputs of all items of the modality, those of the batch among them
-        self.other = other  # outputs of all items of the other modality
-        self.S = S  # of the batch with all
-        self.B = B  # of the batch
-        self.positions = positions  # of the batch among all
-        self.total = own.sum(dim=0)
+    h: Any  # outputs, without a graph
+    own: Any  # outputs of all items of the modality, including the batch
+    other: Any  # outputs of all items of the other modality
+    S: Any  # between the batch and all items
+    B: Any  # of the batch
+    positions: Any  # of the batch among all items
 
 
 class LikelihoodLearner:
-    """Networks whose outputs are kept for all items, so that a batch meets all of them."""
+    """Train networks; outputs of all items are stored, so that a batch is compared with all of them."""
 
-    def __init__(self, method: DCMH, data: DeepData) -> None:
-        check_choice(method.balance, "balance", ("centred", "penalty"))
-        for parameter in ("quantization", "balance_weight"):
-            check_number(getattr(method, parameter), parameter)
+    def __init__(self, method: LikelihoodHasher, data: DeepData) -> None:
         torch = data.torch
         self.method, self.data = method, data
         self.size = method.batch_size
@@ -239,7 +218,7 @@ class LikelihoodLearner:
         if not (self.centred and training):
             return h
         with self.data.torch.no_grad():
-            bias, mean = self.networks[name].biases[-1], h.mean(dim=0)  # which has the bias in it already
+            bias, mean = self.networks[name].biases[-1], h.mean(dim=0)  # the mean includes the bias
             share = 1 - MEMORY if name in self.started else 1.0
             self.started.add(name)
             bias -= share * mean
@@ -263,7 +242,7 @@ class LikelihoodLearner:
 
 
 def likelihood_gradient(h: Any, other: Any, S: Any) -> Any:
-    """Gradient of −Σ(SΘ − log(1 + e^Θ)) for the outputs h of a batch: ½(σ(Θ) − S)·other."""
+    """Return the gradient of −Σ(SΘ − log(1 + e^Θ)) for the outputs h of a batch, ½(σ(Θ) − S)·other."""
     half, gradient = 0.5 * h, h.new_zeros(h.shape)
     for first in range(0, len(other), PARTNERS):
         partners, similar = other[first : first + PARTNERS], S[:, first : first + PARTNERS]

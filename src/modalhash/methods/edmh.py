@@ -1,19 +1,18 @@
 r"""EDMH: Enhanced Discrete Multi-modal Hashing (Chen et al., IEEE TKDE 2022). A re-implementation.
 
-Neither the authors' code nor the full text of the paper was at hand. The equations are reconstructed from its
-abstract and from SCDH, the single-modal method of the same authors that it extends; what they give says nothing
-certain about the authors' numbers.
+Neither the authors' code nor the full text of the paper was available. The equations are reconstructed from its
+abstract and from SCDH, the single-modal method of the same authors that it extends; results may differ from the
+authors'.
 
-Codes of one modality times a real-valued companion of another's reproduce the similarity by labels. The
-companions carry the constraints, balanced and uncorrelated bits, so that every step has a closed form; the hash
-functions are learned along with the codes.
+Codes of one modality times a real-valued companion of another's codes reproduce the similarity by labels. The
+companions carry the constraints, balanced and uncorrelated bits, so that every step has a closed form. The hash
+functions are learned jointly with the codes.
 
 =======================  ====================  ====================================================
 symbol                   here                  is
 =======================  ====================  ====================================================
-:math:`r`                ``n_bits``
 :math:`\tilde L_v`       ``Lt[v]`` (n_v, c)    labels with rows of length 1
-:math:`S_{uv}`           --                    similarity, see :mod:`._label_views`; never formed
+:math:`S_{uv}`           --                    similarity by labels; never formed
 :math:`\Phi_v`           ``view.phi`` (n_v, m)  kernel features and a column of ones
 :math:`B_v`              ``B[v]`` (n_v, r)     codes, ±1
 :math:`Z_v`              ``Z[v]`` (n_v, r)     companions, ZᵀZ = n_v I, 1ᵀZ = 0
@@ -24,35 +23,36 @@ symbol                   here                  is
 :math:`\omega`           ``intra``             similarity within a modality
 =======================  ====================  ====================================================
 
-What the reconstruction leaves open, and what is chosen here:
+Choices where the reconstruction is open:
 
-- ω. With ω = 0 and two modalities, B₁ only ever meets Z₂ and B₂ only Z₁: two problems that know of each other
-  through α alone, which n outweighs, and retrieval between modalities is near chance (Wiki, 16 bits, learned
-  database: .21 and .18; .35 and .74 with ω = 1). So SCDH's own terms, within a modality, are in by default.
-- More than two modalities: the sum over all ordered pairs. Every step stays exact.
-- The paper's form for pairs, one code for both items, is not offered; pairs are not used.
-- P is fitted once more after the last sweep, to the codes that are returned.
-- sgn(0) = −1 as everywhere here (SCDH: +1), a difference at exact zero only.
+- ω. With ω = 0 and two modalities, the problems of (B₁, Z₂) and (B₂, Z₁) are coupled by α alone, which n outweighs, and
+  retrieval between modalities is near chance (Wiki, 16 bits, learned database: .21 and .18; .35 and .74 with ω = 1).
+  Therefore SCDH's terms within a modality are included by default.
+- With more than two modalities the sum is over all ordered pairs; every step stays exact.
+- Pairs are not used; the paper's variant with one code per pair is not implemented.
+- P is fitted again after the last sweep, to the codes that are returned.
+- sgn(0) = −1 (SCDH: +1).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import balanced_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import check_int, check_memory, check_number
+from modalhash.core.validation import check_memory, integer, number
 from modalhash.methods._labels import label_views, squared_products
 from modalhash.methods.base import CrossModalHasher, Training
 
 
+@dataclass(eq=False, repr=False)
 class EDMH(CrossModalHasher):
     r"""Codes from similarity by labels, with their functions, after Chen et al. (2022): a re-implementation.
 
@@ -63,43 +63,23 @@ class EDMH(CrossModalHasher):
         + \sum_v \lambda\lVert\Phi_vP_v - B_v\rVert^2 + \alpha\lVert B_v - Z_v\rVert^2 + \beta\lVert P_v\rVert^2
 
     over ordered pairs of modalities, with :math:`\omega_{uv}` = 1 between modalities and ω within one, subject to
-    B = ±1, ZᵀZ = nI, 1ᵀZ = 0. Each step is its exact minimiser: the objective never rises.
+    B = ±1, ZᵀZ = nI, 1ᵀZ = 0. Each step is an exact minimiser, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
     intra : ω, similarity within a modality. 0 leaves the codes of two modalities unaligned
     quantization : α, how closely codes follow their companions
-    regression : λ, how closely codes follow the hash functions. The part of the similarity grows with the number
-        of items and far outweighs both
+    regression : λ, how closely codes follow the hash functions; for many items the similarity outweighs α and λ
     ridge : β
-    kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as SCDH has it; a name in
-        :data:`modalhash.core.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or a dict
-        by modality
+    kernel : "paper", :math:`\exp(-\lVert x - a\rVert/2\sigma^2)` between rows of length 1, as in SCDH;
+        another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     bandwidth : σ of the kernel "paper"
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality. With nearly as
-        many as items (the default, on small data) the functions know the training items by heart: hashed codes of
-        these are close to the learned ones, those of new items are not (Wiki, text to image: mAP .72 and .24)
+        many anchors as items the functions memorise the training items (Wiki, text to image: mAP .72, new items .24)
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not fit is
-        computed anew in every sweep. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
-
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : the objective after every sweep
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and P, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = EDMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
 
     References
     ----------
@@ -107,51 +87,38 @@ class EDMH(CrossModalHasher):
     Yet Less Time to Learn. IEEE Transactions on Knowledge and Data Engineering 34(3):1177-1190, 2022.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "intra": number(),
+        "quantization": number(),
+        "regression": number(positive=True),
+        "ridge": number(),
+        "bandwidth": number(positive=True),
+        "max_iter": integer(),
+        "memory_limit": check_memory,
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        intra: float = 1.0,
-        quantization: float = 0.1,
-        regression: float = 10.0,
-        ridge: float = 1.0,
-        kernel: PerModality[str | None] = "paper",
-        bandwidth: float = 0.4,
-        n_anchors: PerModality[int] = 2000,
-        max_iter: int = 10,
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.intra = intra
-        self.quantization = quantization
-        self.regression = regression
-        self.ridge = ridge
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    intra: float = 1.0
+    quantization: float = 0.1
+    regression: float = 10.0
+    ridge: float = 1.0
+    kernel: PerModality[str | None] = "paper"
+    bandwidth: float = 0.4
+    n_anchors: PerModality[int] = 2000
+    max_iter: int = 10
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        omega, alpha = check_number(self.intra, "intra"), check_number(self.quantization, "quantization")
-        lam = check_number(self.regression, "regression", positive=True)
-        beta = check_number(self.ridge, "ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        omega, alpha, lam, beta = self.intra, self.quantization, self.regression, self.ridge
         if omega == 0 and len(data.X) == 1:
             raise ValueError("EDMH: with one modality and intra=0 there is no similarity to learn from; pass intra=1")
         seed = root_seed(self.random_state)
-        sigma = check_number(self.bandwidth, "bandwidth", positive=True)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
-        options["paper"] = {"squared": False, "bandwidth": sigma, "rows": "unit"}
+        options["paper"] = {"squared": False, "bandwidth": float(self.bandwidth), "rows": "unit"}
         maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
-        ridge = dict.fromkeys(maps, beta / lam)  # λΦᵀΦ + βI with λ on both sides divided out
+        ridge = dict.fromkeys(maps, beta / lam)  # λΦᵀΦ + βI, divided by λ
         views = label_views(data, maps, ridge, seed, check_memory(self.memory_limit))
         report("features", 1, 1)
 
@@ -160,7 +127,7 @@ class EDMH(CrossModalHasher):
         B = [sign(z) for z in Z]
         constant = similarity_size(Lt, data.n_bits, omega)
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P = [view.regress(b) for view, b in zip(views, B, strict=True)]  # 1.
             H = [view.predict(p) for view, p in zip(views, P, strict=True)]
             pulls = similarity_pulls(Lt, B, omega)
@@ -169,7 +136,7 @@ class EDMH(CrossModalHasher):
             B = [update_B(s, z, h, alpha, lam) for s, z, h in zip(pulls, Z, H, strict=True)]  # 3.
             fit = sum(lam * squared(h - b) + beta * squared(p) for h, b, p in zip(H, B, P, strict=True))
             trace.append(constant + code_objective(pulls, B, Z, alpha) + fit)
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         names = list(data.X)
         return {
@@ -182,7 +149,7 @@ class EDMH(CrossModalHasher):
 
 
 def similarity_pulls(Lt: list[sparse.csr_array], X: list[Array], omega: float) -> list[Array]:
-    """Σ_u ω_vu r S_vu X_u for every v, without the 11ᵀ of S, which changes no step (see :mod:`._label_views`)."""
+    """Return Σ_u ω_vu r S_vu X_u for every v, without the 11ᵀ of S, which changes no step."""
     r = X[0].shape[1]
     sums = [labels.T @ x for labels, x in zip(Lt, X, strict=True)]
     total = np.sum(sums, axis=0)
@@ -190,22 +157,22 @@ def similarity_pulls(Lt: list[sparse.csr_array], X: list[Array], omega: float) -
 
 
 def update_Z(pull: Array, B: Array, alpha: float, rng: np.random.Generator) -> Array:
-    """Exact: ‖B_u Z_vᵀ‖² = n_v‖B_u‖² is constant, and what is left is linear in Z."""
+    """Return the exact minimiser: ‖B_u Z_vᵀ‖² = n_v‖B_u‖² is constant, and the rest is linear in Z."""
     return balanced_procrustes(pull + alpha * B, rng)
 
 
 def update_B(pull: Array, Z: Array, H: Array, alpha: float, lam: float) -> Array:
-    """Exact for the same reason; H = ΦP."""
+    """Return the exact minimiser, for the same reason; H = ΦP."""
     return sign(pull + alpha * Z + lam * H)
 
 
 def code_objective(pulls: list[Array], B: list[Array], Z: list[Array], alpha: float) -> float:
-    """The terms in B and Z less what no step changes; ``pulls`` are those of Z. −2⟨Σ ω r S_vu Z_u, B_v⟩ + …."""
+    """Return the terms in B and Z less the constant ones; ``pulls`` are Σ ω r S_vu Z_u."""
     return sum(alpha * squared(b - z) - 2 * float(np.vdot(pull, b)) for pull, b, z in zip(pulls, B, Z, strict=True))
 
 
 def similarity_size(Lt: list[sparse.csr_array], r: int, omega: float) -> float:
-    """Σ ω_uv (r²‖S_uv‖² + ‖B_u Z_vᵀ‖²), the part of the objective that no step changes."""
+    """Return Σ ω_uv (r²‖S_uv‖² + ‖B_u Z_vᵀ‖²), the constant part of the objective."""
     return sum(
         (1.0 if u != v else omega) * (r**2 * squared_products(Lu, Lv) + float(r) * Lu.shape[0] * Lv.shape[0])
         for u, Lu in enumerate(Lt)

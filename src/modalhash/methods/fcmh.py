@@ -1,9 +1,9 @@
 r"""FCMH: Fast Cross-Modal Hashing with global and local similarity embedding (Wang et al., IEEE TCYB 2021).
 
-The pairs are grouped by their features. A latent representation V, balanced and uncorrelated within every group, keeps
-with the codes B the similarity by labels between all pairs and, once more, within each group; classes that occur
-together draw it as well, over all pairs and in each group. A rotation brings V to B. The hash functions are ridge
-regressions to B, fitted after.
+The pairs are grouped by their features. A latent representation V, balanced and uncorrelated within every group,
+reproduces with the codes B the similarity by labels between all pairs and, separately, within each group; it is also
+drawn towards points of the classes, weighted by their co-occurrence. A rotation maps V to B. The hash functions are
+ridge regressions to B, fitted afterwards.
 
 ==============================  ==========================  ====================================================
 paper                           here                        is
@@ -18,29 +18,36 @@ paper                           here                        is
                                                             Aₘ = β₁C + β₂Cₘ
 :math:`D, D_m`                  ``size`` (c,)               Σ nₘ colsum(Aₘ) + γ
 :math:`P`                       ``P`` (r, c)                one point for each class
-:math:`p`                       ``n_groups``
-:math:`\alpha_1, \alpha_2`      ``global_weight``, ``local_weight``
-:math:`\beta_1, \beta_2`        ``global_classes``, ``local_classes``
-:math:`\gamma`                  ``regularization``
-:math:`\xi`                     ``ridge``
+:math:`p, \gamma, \xi`           ``n_groups``, ``regularization``, ``ridge``
+:math:`\alpha_1, \alpha_2, \beta_1, \beta_2`  ``global_weight``, ``local_weight``, ``global_classes``, ``local_classes``
 ==============================  ==========================  ====================================================
 
-The class term is Σ Aₘ[k, j] ‖L[i, k] vᵢ − pⱼ‖² over the pairs i of a group and the classes k, j. The authors' V-step
-leaves out its part in ‖vᵢ‖², and so does this: what no step of either raises, and what ``objective_`` has, is the
-objective without that part.
+The class term is Σ Aₘ[k, j] ‖L[i, k] vᵢ − pⱼ‖² over the pairs i of a group and the classes k, j. The V-step, as the
+authors', omits its part in ‖vᵢ‖². No step increases the objective without that part, which is ``objective_``.
 
-Where this departs from the authors' code: an empty group is dropped, and one with no more pairs than bits joins
-another (theirs breaks); so does one whose pairs all have the same labels: V is balanced in it, so that no similarity
-reaches its codes, and where groups are classes all codes were noise. The V-step is that of
-:mod:`modalhash.methods.batch`; a class that is absent from a group correlates with nothing there (theirs: 0/0);
-sgn(0) = −1 in every sweep, theirs only after the last. Features are not centred, as in their code; ``centred=True``
-does. Groups: :mod:`modalhash.methods.fcmh`.
+Departures from the authors' code: an empty group is dropped, and a group with no more pairs than bits is merged with
+another (theirs fails). So is a group whose pairs all have the same labels, because V is balanced within it and its
+codes would be noise. The V-step is that of :mod:`modalhash.methods.batch`; a class that is absent from a group
+correlates with nothing there (theirs: 0/0); sgn(0) = −1 in every sweep (theirs only after the last). As in their code,
+features are not centred unless ``centred=True``.
+
+The groups come from robust k-means over several views (Cai, Nie and Huang, IJCAI 2013), which minimises, over groups,
+centres f of each view and weights a of the views,
+
+.. math:: \sum_v a_v^{\gamma} \sum_i \lVert x_i^v - f_{g(i)}^v\rVert,\qquad \gamma = \tfrac12
+
+by re-weighting with w = a^γ / 2‖x − f‖ of the round before: centres are weighted means, and an item joins the group
+with the least weighted squared distance, summed over the views. Unsquared distances in the objective reduce the
+influence of outliers. As in the authors' code, views with larger residuals get larger weights, a ∝ (Σ‖x − f‖ / 2)².
+Departures: an empty group is dropped (theirs divides 0 by 0), and only the relative fall of the objective ends the
+rounds (theirs also the absolute one, which depends on the units).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg, sparse
@@ -58,33 +65,19 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, optional, per_modality
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import PairedHasher
 
-# -- Robust k-means over several views of the same items (Cai, Nie and Huang, IJCAI 2013): the groups of FCMH.
-#
-# Minimises, over groups, centres f of each view and weights a of the views,
-#
-# .. math:: \sum_v a_v^{\gamma} \sum_i \lVert x_i^v - f_{g(i)}^v\rVert,\qquad \gamma = \tfrac12
-#
-# by re-weighting: with w = a^γ / 2‖x − f‖ of the round before, centres are weighted means and an item goes where its
-# weighted squared distances, summed over the views, are least. Distances are not squared in the objective, so that
-# items far from everything do not draw the centres.
-#
-# As in the authors' code, a view weighs the more the larger its residuals are, a ∝ (Σ‖x − f‖ / 2)². Where this departs
-# from it: an empty group is dropped (theirs divides 0 by 0), and the rounds end by the relative fall of the objective
-# alone (theirs: or by the absolute one, which depends on the units).
-
 TOLERANCE = 1e-3
 MAX_ROUNDS = 100
 LEAST = 1e-6
-"""Of a view's weight, and of a residual relative to the size of the features: an item may be its group's centre."""
+"""Lower bound of a view's weight, and of a residual as a share of the features' root mean square."""
 
 
 def robust_kmeans(views: Sequence[Array], n_groups: int, rng: np.random.Generator) -> Array:
-    """The group of every item, 0, 1, …; fewer than ``n_groups`` where some became empty."""
+    """Return the group of every item, 0, 1, …; empty groups are dropped."""
     n = len(views[0])
     groups = np.resize(rng.permutation(n_groups), n)
     weights = [np.full(n, np.sqrt(1 / len(views))) for _ in views]
@@ -113,7 +106,7 @@ def robust_kmeans(views: Sequence[Array], n_groups: int, rng: np.random.Generato
 
 
 def centres(views: Sequence[Array], groups: Array, weights: Sequence[Array]) -> list[Array]:
-    """The weighted means of the groups, for each view."""
+    """Return the weighted means of the groups for each view."""
     n = len(groups)
     found = []
     for X, w in zip(views, weights, strict=True):
@@ -124,11 +117,12 @@ def centres(views: Sequence[Array], groups: Array, weights: Sequence[Array]) -> 
 
 MAX_GROUPS = 25
 REDUCED_FROM = 5000
-"""Pairs above which the authors group by principal components instead of features."""
+"""Number of pairs above which groups are based on principal components, as in the authors' code."""
 N_COMPONENTS = 200
-"""Principal components of each modality, then."""
+"""Principal components of each modality in that case."""
 
 
+@dataclass(eq=False, repr=False)
 class FCMH(PairedHasher):
     r"""Codes of pairs from similarities over all pairs and within groups, after Wang et al. (2021).
 
@@ -158,21 +152,8 @@ class FCMH(PairedHasher):
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : trace of the objective without the part in ‖v‖² of its class term, one value per sweep
-    n_iter_ : sweeps done
-    n_groups_ : groups that were left
-    maps_, functions_ : feature map and hash functions (d, r), by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = FCMH(16, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : the objective without the part in ‖v‖² of its class term, one value per sweep
+    n_groups_ : groups after merging
 
     References
     ----------
@@ -180,54 +161,41 @@ class FCMH(PairedHasher):
     IEEE Transactions on Cybernetics, 2021. doi:10.1109/TCYB.2021.3059886
     """
 
-    objective_: Array
-    n_iter_: int
-    n_groups_: int
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "global_weight": number(),
+        "local_weight": number(),
+        "global_classes": number(),
+        "local_classes": number(),
+        "regularization": number(positive=True),
+        "n_groups": optional(integer()),
+        "centred": choice(True, False),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        global_weight: float = 100.0,
-        local_weight: float = 10.0,
-        global_classes: float = 10.0,
-        local_classes: float = 10.0,
-        regularization: float = 0.1,
-        n_groups: int | None = None,
-        centred: bool = False,
-        ridge: PerModality[float] = 1.0,
-        max_iter: int = 5,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.global_weight = global_weight
-        self.local_weight = local_weight
-        self.global_classes = global_classes
-        self.local_classes = local_classes
-        self.regularization = regularization
-        self.n_groups = n_groups
-        self.centred = centred
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    global_weight: float = 100.0
+    local_weight: float = 10.0
+    global_classes: float = 10.0
+    local_classes: float = 10.0
+    regularization: float = 0.1
+    n_groups: int | None = None
+    centred: bool = False
+    ridge: PerModality[float] = 1.0
+    max_iter: int = 5
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        alpha = check_number(self.global_weight, "global_weight"), check_number(self.local_weight, "local_weight")
-        beta = check_number(self.global_classes, "global_classes"), check_number(self.local_classes, "local_classes")
-        gamma = check_number(self.regularization, "regularization", positive=True)
-        ridge = {name: check_number(xi, "ridge") for name, xi in per_modality(self.ridge, X, "ridge").items()}
-        centred = bool(check_choice(self.centred, "centred", (True, False)))
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        alpha, beta = (self.global_weight, self.local_weight), (self.global_classes, self.local_classes)
+        ridge = per_modality(self.ridge, X, "ridge")
         n_groups = min(L.shape[1], MAX_GROUPS) if self.n_groups is None else self.n_groups
-        n_groups = check_int(n_groups, "n_groups", at_least=1)
         rng = np.random.default_rng([root_seed(self.random_state), 0])
 
-        maps = {name: Linear(centred=centred, dtype="float64").fit(values) for name, values in X.items()}
+        maps = {name: Linear(centred=self.centred, dtype="float64").fit(values) for name, values in X.items()}
         F = {name: CentredFeatures(values, maps[name].mean_) for name, values in X.items()}
         grams = {name: values.cross(values) for name, values in F.items()}
         groups = robust_kmeans([components(F[name], grams[name]) for name in F], min(n_groups, len(L)), rng)
@@ -238,18 +206,18 @@ class FCMH(PairedHasher):
         report("groups", 1, 1)
 
         L = L[order].astype(np.float64)
-        problem = FCMHProblem(L, parts, alpha, beta, gamma)
+        problem = FCMHProblem(L, parts, alpha, beta, self.regularization)
         V = rng.standard_normal((len(L), n_bits))  # not feasible before the first V-step
         B = sign(rng.standard_normal((len(L), n_bits)))
         R = np.linalg.svd(rng.standard_normal((n_bits, n_bits)))[0]
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P = problem.update_P(V)  # 1.
             V = problem.update_V(B, R, P, rng)  # 2.
             B = sign(V @ R + problem.similarity_pull(V))  # 3.
             R = orthogonal_procrustes(V.T @ B, near=R)  # 4.
             trace.append(problem.objective(V, B, R, P))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         codes = np.empty_like(B)
         codes[order] = B
@@ -267,7 +235,7 @@ class FCMH(PairedHasher):
 
 
 class FCMHProblem:
-    """The steps of a sweep over pairs that are ordered by group; ``parts`` are the groups' rows."""
+    """Steps of a sweep over pairs that are ordered by group; ``parts`` are the groups' rows."""
 
     def __init__(
         self, L: Array, parts: list[slice], alpha: tuple[float, float], beta: tuple[float, float], gamma: float
@@ -279,17 +247,17 @@ class FCMHProblem:
         self.size = gamma + sum(len(L[rows]) * A.sum(axis=0) for rows, A in zip(parts, self.A, strict=True))
 
     def update_P(self, V: Array) -> Array:
-        """P = [Σ Vₘᵀ Lₘ Aₘ] [Σ nₘ Dₘ + γI]⁻¹, D diagonal."""
+        """Return P = [Σ Vₘᵀ Lₘ Aₘ] [Σ nₘ Dₘ + γI]⁻¹, D diagonal."""
         total = np.sum([V[rows].T @ self.L[rows] @ A for rows, A in zip(self.parts, self.A, strict=True)], axis=0)
         return np.asarray(total / self.size)
 
     def update_V(self, B: Array, R: Array, P: Array, rng: np.random.Generator) -> Array:
-        """In each group the balanced, uncorrelated rows nearest to what rotation, similarity and classes draw to."""
+        """Return the balanced, uncorrelated V, group by group, nearest to the pull of all terms."""
         drawn = B @ R.T + self.similarity_pull(B) + self.class_pull(P)
         return np.concatenate([balanced_procrustes(drawn[rows], rng) for rows in self.parts])
 
     def similarity_pull(self, M: Array) -> Array:
-        """α₁rSM + α₂rSₘₘMₘ: what B does to V and V to B."""
+        """Return α₁rSM + α₂rSₘₘMₘ, the pull of B on V and of V on B."""
         everywhere, within = (weight * M.shape[1] for weight in self.alpha)
         total = everywhere * similarity_times(self.G, self.G, M)
         for rows in self.parts:
@@ -297,13 +265,13 @@ class FCMHProblem:
         return total
 
     def class_pull(self, P: Array) -> Array:
-        """Lₘ Aₘ Pᵀ."""
+        """Return Lₘ Aₘ Pᵀ."""
         return np.concatenate([self.L[rows] @ (A @ P.T) for rows, A in zip(self.parts, self.A, strict=True)])
 
     def objective(self, V: Array, B: Array, R: Array, P: Array) -> float:
-        """The objective for feasible V without the part in ‖v‖² of its class term.
+        """Return the objective for feasible V without the part in ‖v‖² of its class term.
 
-        By VᵀV = nI, ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖², and alike within a group.
+        By VᵀV = nI, ‖VBᵀ − rS‖² = n²r − 2r⟨SB, V⟩ + r²‖S‖², and the same holds within a group.
         """
         r = B.shape[1]
         value = squared(B - V @ R) - 2 * float(np.vdot(self.similarity_pull(B), V))
@@ -314,13 +282,13 @@ class FCMHProblem:
 
 
 def column_cosines(L: Array) -> Array:
-    """Cosines between the columns of L: how much classes occur together. A column of zeros has none."""
+    """Return the cosines between the columns of L, 0 for a column of zeros."""
     columns = unit_rows(L.T)
     return columns @ columns.T
 
 
 def components(F: CentredFeatures, gram: Array) -> Array:
-    """The features that pairs are grouped by: all of them, or of many pairs the principal components."""
+    """Return the features that pairs are grouped by, or their principal components if there are many pairs."""
     if F.n <= REDUCED_FROM or F.width <= N_COMPONENTS:
         return F.times(np.eye(F.width))
     mean = F.transposed_times(np.ones(F.n)) / F.n
@@ -331,9 +299,9 @@ def components(F: CentredFeatures, gram: Array) -> Array:
 
 
 def merge_groups(groups: Array, patterns: Array, n_bits: int) -> Array:
-    """Groups of more than ``n_bits`` items that have more than one set of labels among them.
+    """Merge groups until each has more than ``n_bits`` items and more than one label pattern.
 
-    Of those that do not, the smallest joins the smallest other group, until none is left.
+    The smallest group that does not is merged with the smallest other group.
     """
     while groups.max():
         counts = np.bincount(groups)

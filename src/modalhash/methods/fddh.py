@@ -1,51 +1,48 @@
 r"""FDDH: Fast Discriminative Discrete Hashing (Liu, Wang and Cheung, IEEE TNNLS 2021).
 
 Every class is a direction of an orthogonal basis. A pair's code is the sign of the sum of its classes' directions, and
-the same sums, rotated, reconstruct the kernel features of both modalities. The labels themselves are relaxed: a label
-that is there may count for more than 1, one that is not for less than 0, where that reconstructs better. The hash
-functions are ridge regressions to the codes, fitted after.
-
-Rows are items here, so every matrix is the transpose of the paper's:
+the same sums, rotated, reconstruct the kernel features of both modalities. Labels are relaxed: a present label may
+exceed 1 and an absent one may be negative where that improves the reconstruction. The hash functions are ridge
+regressions to the codes, fitted afterwards.
 
 ========================  ==========================  ====================================================
-paper                     here                        is
+paper (transposed)        here (rows are items)       is
 ========================  ==========================  ====================================================
 :math:`B`                 ``B`` (n, r)                codes of the pairs, ±1
-:math:`L`                 ``T`` (n, c)                relaxed labels: ≥ 1 where the label is, ≤ 0 elsewhere
+:math:`L`                 ``T`` (n, c)                relaxed labels: ≥ 1 where L is 1, ≤ 0 elsewhere
 :math:`C`                 ``C`` (c, r)                basis, CCᵀ = I (CᵀC = I where r < c)
 :math:`X_1, X_2`          ``K[name]`` (n, m)          kernel features, not centred
 :math:`R_1, R_2`          ``R[name]`` (r, m)          K ≈ T C R, RRᵀ = I
-:math:`\mu, \theta`       ``feature_weight``
-:math:`\gamma_1`          ``label_ridge``
+:math:`\mu, \theta, \gamma_1`  ``feature_weight`` (both), ``label_ridge``
 ========================  ==========================  ====================================================
 
-Where this departs from the authors' code: the T-step divides by 1 + μ + θ + γ₁, which minimises the objective (theirs
-leaves out the 1; beside γ₁ = 1e4 that changes nothing); each modality draws its anchors by content (theirs: the same
-rows of both); sgn(0) = −1. Where the best R is not unique, with more bits than classes, the one nearest to the R before
-is taken.
+Departures from the authors' code: the T-step divides by 1 + μ + θ + γ₁, which minimises the objective (theirs omits the
+1, which is negligible next to γ₁ = 1e4); each modality draws its anchors by content (theirs: the same rows of both);
+sgn(0) = −1. Where the best R is not unique, with more bits than classes, the one nearest to the previous R is taken.
 
-With the authors' γ₁ = 1e4 the relaxed labels hardly leave 0 and 1, so that there are about as many codes as sets of
-labels, and γ₁‖T‖² is nearly all of the objective, so that two sweeps are enough for ``tol``; values of 0.1 to 10 let
-labels move. With fewer bits than classes the T-step is not a minimiser, as in the authors' code: the sweeps then end
-where the objective rises.
+With the authors' γ₁ = 1e4 the relaxed labels stay close to 0 and 1, there are about as many codes as label patterns,
+and γ₁‖T‖² dominates the objective, so that two sweeps satisfy ``tol``; values of 0.1 to 10 let labels move. With fewer
+bits than classes the T-step is not a minimiser, as in the authors' code, and the sweeps end when the objective
+increases.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import orthogonal_procrustes, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 
+@dataclass(eq=False, repr=False)
 class FDDH(PairedHasher):
     r"""Codes of pairs from an orthogonal basis of classes and relaxed labels, after Liu et al. (2021).
 
@@ -55,39 +52,24 @@ class FDDH(PairedHasher):
         \lVert B - TC\rVert^2 + \mu\lVert K_1 - TCR_1\rVert^2 + \theta\lVert K_2 - TCR_2\rVert^2
         + \gamma_1\lVert T\rVert^2
 
-    subject to B = ±1, CCᵀ = I, RRᵀ = I, and T ≥ 1 where a pair has the label, T ≤ 0 where it has not.
+    subject to B = ±1, CCᵀ = I, RRᵀ = I, and T ≥ 1 where a pair has the label, T ≤ 0 elsewhere.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs; at least the number of classes for an exact solver
-    feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1e-3 for both on
-        Wiki, and 1 for the second modality (text) on MIRFlickr
-    label_ridge : γ₁, which holds relaxed labels at 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr kernel :
-    "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it
-        ranks held-out items; or a dict by modality
+    feature_weight : μ and θ, reconstruction of the features; or a dict by modality. The authors take 1 for
+        text on MIRFlickr
+    label_ridge : γ₁, which keeps relaxed labels near 0 and 1. The authors take 1e4 on Wiki, 1e5 on MIRFlickr
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : of the hash functions; or a dict by modality
-    max_iter : sweeps at most
-    tol : the sweeps end when the objective falls by less than this share of it
+    max_iter : most sweeps
+    tol : stop when the objective falls by less than this share
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : trace of the objective, one value per sweep; if the last is higher than the one before, the codes are
-        those of the one before
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and hash functions (m, r), by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = FDDH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : one value per sweep; if the last value is an increase, the codes are those of the sweep before
 
     References
     ----------
@@ -95,42 +77,31 @@ class FDDH(PairedHasher):
     IEEE Transactions on Neural Networks and Learning Systems, 2021. arXiv:2105.07128
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": by_modality(number()),
+        "label_ridge": number(),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+        "tol": number(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] = 1e-3,
-        label_ridge: float = 1e4,
-        kernel: PerModality[str | None] = "rbf-narrow",
-        n_anchors: PerModality[int] = 800,
-        ridge: PerModality[float] = 1e-4,
-        max_iter: int = 19,
-        tol: float = 1e-4,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.label_ridge = label_ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] = 1e-3
+    label_ridge: float = 1e4
+    kernel: PerModality[str | None] = "rbf-narrow"
+    n_anchors: PerModality[int] = 800
+    ridge: PerModality[float] = 1e-4
+    max_iter: int = 19
+    tol: float = 1e-4
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        mu = {name: check_number(w, "feature_weight") for name, w in self._by_modality("feature_weight", X).items()}
-        ridge = {name: check_number(rho, "ridge") for name, rho in self._by_modality("ridge", X).items()}
-        gamma, tol = check_number(self.label_ridge, "label_ridge"), check_number(self.tol, "tol")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        mu, gamma = per_modality(self.feature_weight, X, "feature_weight"), self.label_ridge
+        ridge = per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -143,7 +114,7 @@ class FDDH(PairedHasher):
         R = {name: rng.random((n_bits, values.shape[1])) for name, values in K.items()}
         rotated = rotate(K, R, mu)
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             C = orthogonal_procrustes(T.T @ (B + rotated))  # 1.
             code = T @ C
             R = {name: orthogonal_procrustes(code.T @ values, near=R[name]) for name, values in K.items()}  # 2.
@@ -151,19 +122,16 @@ class FDDH(PairedHasher):
             before, B = B, sign(code)  # 3.
             T = relaxed_labels((B + rotated) @ C.T / (1 + sum(mu.values()) + gamma), L)  # 4.
             trace.append(constant + objective(B, T, C, R, rotated, mu, gamma))
-            report("codes", sweep + 1, max_iter, trace[-1])
-            if sweep and trace[-2] - trace[-1] < tol * trace[-1]:
+            report("codes", sweep + 1, self.max_iter, trace[-1])
+            if sweep and trace[-2] - trace[-1] < self.tol * trace[-1]:
                 B = before if trace[-1] > trace[-2] else B
                 break
         functions = {name: ridge_regression(values, B, ridge[name]) for name, values in K.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
-    def _by_modality(self, parameter: str, X: dict[str, Matrix]) -> dict[str, Any]:
-        return per_modality(getattr(self, parameter), X, parameter)
-
 
 def rotate(K: dict[str, Array], R: dict[str, Array], mu: dict[str, float]) -> Array:
-    """Σ μ K Rᵀ: the features of both modalities where the codes are."""
+    """Return Σ μ K Rᵀ, the features of both modalities in the space of the codes."""
     first, *others = (mu[name] * (values @ R[name].T) for name, values in K.items())
     for other in others:
         first += other
@@ -171,14 +139,14 @@ def rotate(K: dict[str, Array], R: dict[str, Array], mu: dict[str, float]) -> Ar
 
 
 def relaxed_labels(T: Array, L: Array) -> Array:
-    """The labels nearest to T: at least 1 where L has one, at most 0 elsewhere."""
+    """Return the relaxed labels nearest to T: at least 1 where L is true, at most 0 elsewhere."""
     return np.where(L, np.maximum(T, 1), np.minimum(T, 0))
 
 
 def objective(
     B: Array, T: Array, C: Array, R: dict[str, Array], rotated: Array, mu: dict[str, float], gamma: float
 ) -> float:
-    """The objective less Σ μ‖K‖², which no step changes; ``rotated`` is Σ μ K Rᵀ.
+    """Return the objective less the constant Σ μ‖K‖²; ``rotated`` is Σ μ K Rᵀ.
 
     ‖K − TCR‖² = ‖K‖² − 2⟨KRᵀ, TC⟩ + ⟨CᵀTᵀTC, RRᵀ⟩.
     """

@@ -1,19 +1,17 @@
 r"""FMH: Flexible Multi-modal Hashing (Zhu et al., ACM TIST 2020). A re-implementation.
 
-Neither the authors' code nor the full text of the paper was at hand. The equations are reconstructed from its
-abstract and from the code of FOMH, the online method of the same authors; what they give says nothing certain
-about the authors' numbers.
+Neither the authors' code nor the full text of the paper was available. The equations are reconstructed from its
+abstract and from the code of FOMH, the online method of the same authors; results may differ from the authors'.
 
-Every modality has codes of its own. All of them, times one real-valued companion of all items of all modalities,
-reproduce the similarity by labels: asymmetric, so that nothing of size n² has to be computed. Each code is also
-what its modality's hash function says, so that a query may come with any subset of the modalities.
+Every modality has its own codes. Their products with one real-valued companion matrix over all items of all modalities
+reproduce the similarity by labels, without any n × n matrix. Each code also follows its modality's hash function, so
+that a query may have any subset of the modalities.
 
 =======================  ======================  ====================================================
 symbol                   here                    is
 =======================  ======================  ====================================================
-:math:`r`                ``n_bits``
 :math:`\tilde L`         ``Lt`` (N, c)           labels of all items of all modalities, rows of length 1
-:math:`S`                --                      similarity, see :mod:`._label_views`; never formed
+:math:`S`                --                      similarity by labels; never formed
 :math:`\Phi_v`           ``view.phi`` (n_v, m)   kernel features and a column of ones
 :math:`B`                ``B`` (N, r)            codes, ±1; B_v the rows of a modality
 :math:`D`                ``D`` (N, r)            companions, DᵀD = N I, 1ᵀD = 0
@@ -23,45 +21,45 @@ symbol                   here                    is
 :math:`\gamma`           ``ridge``               ‖W‖²
 =======================  ======================  ====================================================
 
-What the reconstruction leaves open, and what is chosen here:
+Choices where the reconstruction is open:
 
-- FOMH leaves D free and finds B by an augmented Lagrangian. Here D is balanced and uncorrelated, which makes the
-  quadratic term constant and every step exact.
-- α. The 1e-5 of FOMH comes with kernel widths for NUS-WIDE, some 370,000 items in two modalities, and does not scale
-  with the number of items. On Wiki (4,346) it is near chance, .14 and .14 at 16 bits, learned database; scaled as
-  ``similarity="auto"`` does, .36 and .74.
-- The width of the kernel: the mean squared distance, where FOMH has numbers for its own data.
-- Labels have rows of length 1 in S, FOMH takes them raw.
-- W is fitted once more after the last sweep, to the codes that are returned. Pairs are not used.
+- FOMH leaves D unconstrained and finds B by an augmented Lagrangian. Here D is balanced and uncorrelated, which makes
+  the quadratic term constant and every step exact.
+- α. FOMH's 1e-5 is for NUS-WIDE, about 370,000 items in two modalities, and does not scale with the number of items. On
+  Wiki (4,346) it gives near-chance mAP, .14 and .14 at 16 bits, learned database; ``similarity="auto"`` .36 and .74.
+- The kernel width is the mean squared distance; FOMH has fixed values for its data.
+- Label rows in S have length 1; FOMH does not normalise them.
+- W is fitted again after the last sweep, to the codes that are returned. Pairs are not used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
 from modalhash.core.codes import pack_signs
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import balanced_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Codes, PerModality
-from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.core.validation import by_modality, check_memory, integer, number, per_modality
 from modalhash.methods._labels import label_views, squared_products
 from modalhash.methods.base import CrossModalHasher, Training
 
 FOMH_WEIGHT, FOMH_ITEMS = 1e-5, 370_000
-"""α of FOMH, and the items of NUS-WIDE, both modalities."""
+"""α of FOMH, and the number of items of NUS-WIDE in both modalities."""
 JOINT_ITER = 5
 """Rounds of :meth:`FMH.transform_together`, as in FOMH."""
 
 
+@dataclass(eq=False, repr=False)
 class FMH(CrossModalHasher):
-    r"""Codes of each modality that agree by labels with those of all, after Zhu et al. (2020): a re-implementation.
+    r"""Codes per modality that reproduce label similarity to all items, after Zhu et al. (2020): a re-implementation.
 
     Reconstructed from the abstract and from the authors' FOMH (see the module). Minimises
 
@@ -70,38 +68,19 @@ class FMH(CrossModalHasher):
         + \alpha\lVert BD^T - rS\rVert^2 + \beta\lVert B - D\rVert^2
 
     subject to B = ±1, DᵀD = NI, 1ᵀD = 0, where B, D and S are over all N items of all modalities. Each step is its
-    exact minimiser: the objective never rises.
+    exact minimiser, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
     similarity : α. "auto" is FOMH's 1e-5 from 370,000 items (NUS-WIDE) up and grows as 370,000 / N below
-    quantization : β, how closely codes follow their companions. Above α r times the items of a class it holds the
-        random start fast
+    quantization : β, how closely codes follow D. Above α r times the items of a class, codes stay at their start
     ridge : γ; or a dict by modality
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     max_iter : sweeps
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not fit is
-        computed anew in every sweep. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
-
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : the objective after every sweep
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = FMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
 
     References
     ----------
@@ -109,38 +88,27 @@ class FMH(CrossModalHasher):
     Transactions on Intelligent Systems and Technology 11(2), 2020.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "similarity": number(allow=("auto",)),
+        "quantization": number(),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+        "memory_limit": check_memory,
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        similarity: float | str = "auto",
-        quantization: float = 0.1,
-        ridge: PerModality[float] = 1e-3,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        max_iter: int = 10,
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.similarity = similarity
-        self.quantization = quantization
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    similarity: float | str = "auto"
+    quantization: float = 0.1
+    ridge: PerModality[float] = 1e-3
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    max_iter: int = 10
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        alpha, beta = self._alpha(data), check_number(self.quantization, "quantization")
-        gamma = {name: check_number(g, "ridge") for name, g in per_modality(self.ridge, data.X, "ridge").items()}
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        alpha, beta, gamma = self._alpha(data), self.quantization, per_modality(self.ridge, data.X, "ridge")
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
         maps = kernel_maps(data.X, data.Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -154,7 +122,7 @@ class FMH(CrossModalHasher):
         B = np.vstack([sign(view.rng.standard_normal((view.n, r))) for view in views])
         rng = np.random.default_rng([seed, 0])
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             W = [view.regress(b) for view, b in zip(views, np.split(B, ends), strict=True)]  # 1.
             H = np.vstack([view.predict(w) for view, w in zip(views, W, strict=True)])
             D = balanced_procrustes(pull(B, Lt, alpha, beta), rng)  # 2.
@@ -163,7 +131,7 @@ class FMH(CrossModalHasher):
             sizes = sum(g * squared(w) for g, w in zip(gamma.values(), W, strict=True))
             # β‖B − D‖² = 2βNr − 2β⟨B, D⟩; its second part is within ⟨drawn, B⟩, like that of the similarity
             trace.append(constant + squared(B - H) + sizes + 2 * beta * N * r - 2 * float(np.vdot(drawn, B)))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         named = list(zip(data.X, views, np.split(B, ends), strict=True))
         return {
@@ -175,10 +143,9 @@ class FMH(CrossModalHasher):
         }
 
     def transform_together(self, X: Mapping[str, Any]) -> Codes:
-        """One code for items that are known in several modalities: row k of every X is the same item.
+        """Return one code per item from several modalities; row k of every X is the same item.
 
-        A modality counts for an item as far as it agrees with the code found so far, 1 / 2‖b − Wφ‖, in turn with
-        the code, five times.
+        Five rounds alternate between the code and the modalities' weights for each item, 1 / 2‖b − Wφ‖.
         """
         H = list(self.decision_function(X).values())
         if len({len(h) for h in H}) > 1:
@@ -193,11 +160,10 @@ class FMH(CrossModalHasher):
 
     def _alpha(self, data: Training) -> float:
         if not isinstance(self.similarity, str):
-            return check_number(self.similarity, "similarity")
-        check_choice(self.similarity, "similarity", ("auto",))
+            return self.similarity
         return FOMH_WEIGHT * max(1.0, FOMH_ITEMS / sum(X.shape[0] for X in data.X.values()))
 
 
 def pull(X: Array, Lt: sparse.csr_array, alpha: float, beta: float) -> Array:
-    """The pull α r S X + β X without the 11ᵀ of S (see :mod:`._label_views`): of B on D and of D on B."""
+    """Return α r S X + β X without the 11ᵀ of S, the pull of B on D and of D on B."""
     return 2 * alpha * X.shape[1] * (Lt @ (Lt.T @ X)) + beta * X

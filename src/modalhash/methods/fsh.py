@@ -1,8 +1,8 @@
 r"""FSH: Fusion Similarity Hashing (Liu et al., CVPR 2017).
 
-Unsupervised, from pairs. How alike two pairs are is measured by a few anchor pairs, in a graph that takes an
-item's neighbours from one modality and the anchors' neighbours from the other; codes of pairs and of
-anchors are to agree where that fused graph says so, and to be linear in the features of either modality.
+Unsupervised, from pairs. Similarities of pairs are computed through a few anchor pairs, in a graph that takes the
+neighbours of an item from one modality and the neighbours of the anchors from the other. Codes of pairs and anchors
+agree with that fused graph and are linear in the features of each modality.
 
 ===========================  ===========================  ==================================================
 paper and released code      here                         is
@@ -19,17 +19,17 @@ paper and released code      here                         is
 :math:`\lambda, \tau`        ``fit_weight``, :data:`TAU`
 ===========================  ===========================  ==================================================
 
-The equations are those of the code that the authors released, by their word a re-writing of what the paper
-ran. Departures from it: affinities are two matrix products instead of a double loop (the same numbers,
-:func:`affinity`); the least squares of the W-step have a tiny ridge (the release has none and inverts a
-singular matrix where a feature is constant); anchors are drawn by content, so that the order of the pairs
-does not matter; the sweeps end at a fixed point, which all further sweeps would repeat. The release throws B
-away and hashes its database: that is ``transform``; B is the learned codes.
+The equations are those of the authors' released code, which they describe as a rewrite of the paper's. Departures:
+affinities are two matrix products instead of a double loop (:func:`affinity`, the same values); the W-step has a tiny
+ridge (the release inverts a singular matrix if a feature is constant); anchors are drawn by content, so that the order
+of the pairs does not matter; the sweeps stop at a fixed point. The release discards B and hashes its database, which is
+``transform``; here B is the learned codes.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,15 +41,16 @@ from modalhash.core.linalg import RidgeFactor, canonical_directions, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number
 from modalhash.methods.base import PairedHasher
 
 TAU = 0.5
-"""τ of the η-step; 1/(1 − τ) = 2 is the exponent."""
+"""τ of the η-step, whose exponent is 1/(1 − τ) = 2."""
 CCA_RIDGE = 1e-6
 KMEANS_ITER = 10
 
 
+@dataclass(eq=False, repr=False)
 class FSH(PairedHasher):
     r"""Unsupervised codes from a fused anchor graph, after Liu et al. (2017).
 
@@ -57,39 +58,26 @@ class FSH(PairedHasher):
         \min_{B, B_s, W}\; \lambda\sum_t\lVert B - X_tW_t\rVert^2 - \operatorname{tr}(B^TDB_s),
         \qquad D = \eta A_1 + (1-\eta)A_2,\quad B, B_s = \pm 1
 
-    Each step but that of η is its exact minimiser; η follows the rule of the release, which does not
-    minimise it, so the objective may rise where η moves.
+    Each step except that of η is an exact minimiser; η follows the rule of the release, so the objective may increase
+    when η changes.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
-    fit_weight : λ, how closely codes follow the linear functions. At 300 these far outweigh the graph,
-        whose term is at most about half the number of anchors
+    fit_weight : λ, how closely codes follow the linear functions. At 300 these far outweigh the graph
     n_anchors : m, capped at the number of pairs, with a warning
     n_neighbors : k, capped at the number of anchors, with a warning
     anchors : "random" pairs (the release's default), or "kmeans" centres of the concatenated features
-    fusion : "released", η = (p₁ / (p₁ + p₂))², which is ¼ and not ½ for equal p and so favours the second
-        modality's graph; "normalised", η = p₁² / (p₁² + p₂²); or "equal", ½ throughout
-    init : "random" start of W, or "cca" directions (filled up with random ones)
+    fusion : "released", η = (p₁ / (p₁ + p₂))², which is ¼ and not ½ for equal p and so favours the second modality's
+        graph; "normalised", η = p₁² / (p₁² + p₂²); or "equal", η = ½
+    init : "random" start of W, or "cca" directions (padded with random ones)
     ridge : of the W-step, on features whose rows have length 1
-    max_iter : sweeps at most
+    max_iter : most sweeps
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : trace of the objective, after every sweep
-    n_iter_ : sweeps done; below ``max_iter`` where a fixed point was reached
     fusion_weight_ : the last η
-    maps_, functions_ : feature map and W, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> FSH(n_bits=16, random_state=0).fit(data.X, pairs="aligned").codes_["text"].shape
-    (200, 2)
 
     References
     ----------
@@ -98,60 +86,47 @@ class FSH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "fit_weight": number(),
+        "n_anchors": integer(),
+        "n_neighbors": integer(),
+        "anchors": choice("random", "kmeans"),
+        "fusion": choice("released", "normalised", "equal"),
+        "init": choice("random", "cca"),
+        "ridge": number(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    fusion_weight_: float
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        fit_weight: float = 300.0,
-        n_anchors: int = 50,
-        n_neighbors: int = 10,
-        anchors: str = "random",
-        fusion: str = "released",
-        init: str = "random",
-        ridge: float = 1e-6,
-        max_iter: int = 100,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.fit_weight = fit_weight
-        self.n_anchors = n_anchors
-        self.n_neighbors = n_neighbors
-        self.anchors = anchors
-        self.fusion = fusion
-        self.init = init
-        self.ridge = ridge
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    fit_weight: float = 300.0
+    n_anchors: int = 50
+    n_neighbors: int = 10
+    anchors: str = "random"
+    fusion: str = "released"
+    init: str = "random"
+    ridge: float = 1e-6
+    max_iter: int = 100
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
-        lam, ridge = check_number(self.fit_weight, "fit_weight"), check_number(self.ridge, "ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
-        check_choice(self.fusion, "fusion", ("released", "normalised", "equal"))
-        check_choice(self.init, "init", ("random", "cca"))
-        seed = root_seed(self.random_state)
+        lam, seed = self.fit_weight, root_seed(self.random_state)
         keys = np.add.reduce([row_keys(values, seed) for values in X.values()])
         rng = stream(seed, keys)
         maps = {name: Linear(rows="unit", dtype="float64") for name in X}
         F = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         anchors = self._anchors(F, np.argsort(keys, kind="stable"), rng)
         A1, A2 = fused_affinities(F, anchors, self._neighbours(len(anchors[0])))
-        factors = {name: RidgeFactor(features.T @ features, ridge) for name, features in F.items()}
+        factors = {name: RidgeFactor(features.T @ features, self.ridge) for name, features in F.items()}
         report("graph", 1, 1)
 
         W = self._initial(F, n_bits, rng)
         P = [features @ W[name] for name, features in F.items()]
         Bs, eta = anchors[1] @ list(W.values())[1], 0.5  # anchor codes are real-valued in the first sweep
         B, trace = np.zeros_like(P[0]), []
-        for step in range(max_iter):
+        for step in range(self.max_iter):
             D = eta * A1 + (1 - eta) * A2
             before, B = (B, Bs), sign(D @ Bs + 2 * lam * (P[0] + P[1]))
             Bs = sign(D.T @ B)
@@ -159,12 +134,12 @@ class FSH(PairedHasher):
             P = [features @ W[name] for name, features in F.items()]
             trace.append(objective(B, Bs, D, P, lam))
             eta = self._fusion_weight(B, Bs, A1, A2)
-            report("codes", step + 1, max_iter, trace[-1])
+            report("codes", step + 1, self.max_iter, trace[-1])
             if np.array_equal(B, before[0]) and np.array_equal(Bs, before[1]):
-                break  # W and η are functions of B and Bs: nothing moves any more
+                break  # W and η are functions of B and Bs: a fixed point
         return B, {
             "maps_": maps,
-            # contiguous as they are when loaded, so that a saved model is the same to the last bit
+            # contiguous, as a loaded model has them: the same projections to the last bit
             "functions_": {name: np.ascontiguousarray(values) for name, values in W.items()},
             "fusion_weight_": eta,
             "objective_": np.array(trace),
@@ -172,12 +147,12 @@ class FSH(PairedHasher):
         }
 
     def _anchors(self, F: dict[str, Array], order: Array, rng: np.random.Generator) -> list[Array]:
-        """Anchor pairs, as one array by modality; ``order`` is the rows' random order by content."""
-        m = check_int(self.n_anchors, "n_anchors", at_least=1)
+        """Return the anchor pairs, one array per modality; ``order`` is a random order of the rows by content."""
+        m = self.n_anchors
         if m > len(order):
-            warnings.warn(f"{m} anchors asked for, {len(order)} pairs there: using all", UserWarning, stacklevel=5)
+            warnings.warn(f"n_anchors is {m}, but there are {len(order)} pairs; using all", UserWarning, stacklevel=5)
             m = len(order)
-        if check_choice(self.anchors, "anchors", ("random", "kmeans")) == "random":
+        if self.anchors == "random":
             return [features[order[:m]] for features in F.values()]
         from sklearn.cluster import KMeans
 
@@ -187,10 +162,10 @@ class FSH(PairedHasher):
         return np.hsplit(centres, [next(iter(F.values())).shape[1]])
 
     def _neighbours(self, m: int) -> int:
-        k = check_int(self.n_neighbors, "n_neighbors", at_least=1)
-        if k > m:
-            warnings.warn(f"{k} nearest of {m} anchors asked for: using all {m}", UserWarning, stacklevel=5)
-        return min(k, m)
+        if self.n_neighbors > m:
+            message = f"n_neighbors is {self.n_neighbors}, but there are {m} anchors; using all"
+            warnings.warn(message, UserWarning, stacklevel=5)
+        return min(self.n_neighbors, m)
 
     def _initial(self, F: dict[str, Array], n_bits: int, rng: np.random.Generator) -> dict[str, Array]:
         W = {name: rng.standard_normal((features.shape[1], n_bits)) for name, features in F.items()}
@@ -201,24 +176,23 @@ class FSH(PairedHasher):
         return W
 
     def _fusion_weight(self, B: Array, Bs: Array, A1: Array, A2: Array) -> float:
-        """η from p = tr K − tr(Bsᵀ AᵀB), tr K being m because an anchor is no distance from itself."""
+        """Return η from p = tr K − tr(Bsᵀ AᵀB), where tr K = m."""
         p1, p2 = (len(Bs) - float(np.vdot(Bs, A.T @ B)) for A in (A1, A2))
         power = 1 / (1 - TAU)
         if self.fusion == "equal" or p1 + p2 == 0:
             return 0.5
         if self.fusion == "normalised":
             return abs(p1) ** power / (abs(p1) ** power + abs(p2) ** power)
-        return float(np.clip(p1 / (p1 + p2), 0, 1)) ** power  # outside of [0, 1] if p1 and p2 differ in sign
+        return float(np.clip(p1 / (p1 + p2), 0, 1)) ** power  # outside [0, 1] if p1 and p2 have opposite signs
 
 
 def affinity(N: Matrix, K: Array, J: Matrix, k: int) -> Array:
-    """A = N K Jᵀ / k²: the mean kernel between an item's k anchors and an anchor's k anchors."""
-    A: Array = N @ (J @ K.T).T
-    return A / k**2
+    """Return A = N K Jᵀ / k², the mean kernel between an item's k anchors and an anchor's k anchors."""
+    return np.asarray(N @ (J @ K.T).T) / k**2
 
 
 def fused_affinities(F: dict[str, Array], anchors: list[Array], k: int) -> tuple[Array, Array]:
-    """A₁ and A₂: items' neighbours and kernel from one modality, anchors' neighbours from the other."""
+    """Return A₁ and A₂: items' neighbours and kernel from one modality, anchors' neighbours from the other."""
     N = [nearest(cdist(features, own), k) for features, own in zip(F.values(), anchors, strict=True)]
     between = [cdist(own, own) for own in anchors]
     K, J = [np.exp(-d / 2) for d in between], [nearest(d, k) for d in between]
@@ -226,12 +200,12 @@ def fused_affinities(F: dict[str, Array], anchors: list[Array], k: int) -> tuple
 
 
 def nearest(distances: Array, k: int) -> sparse.csr_array:
-    """1 at the k smallest of every row, 0 elsewhere."""
+    """Return a matrix with 1 at the k smallest values of every row."""
     n, m = distances.shape
     columns = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return sparse.csr_array((np.ones(n * k), columns.ravel(), np.arange(0, n * k + 1, k)), shape=(n, m))
 
 
 def objective(B: Array, Bs: Array, D: Array, P: list[Array], lam: float) -> float:
-    """λ Σ‖B − P‖² − tr(Bᵀ D Bs), P being XW of either modality."""
+    """Return λ Σ‖B − P‖² − tr(Bᵀ D Bs), where P is XW of each modality."""
     return lam * float(sum(np.linalg.norm(B - values) ** 2 for values in P)) - float(np.vdot(B, D @ Bs))

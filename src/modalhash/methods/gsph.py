@@ -1,17 +1,16 @@
 r"""GSPH: Generalized Semantic Preserving Hashing (Mandal, Chaudhury & Biswas, CVPR 2017, IEEE TIP 2019).
 
-Two steps. The first factorises the similarity by labels between two modalities into the product of their codes,
-which needs no item of one to belong to an item of the other. The second fits, per modality and bit, a kernel
-logistic regression from features to codes. Where pairs are known, the two regressions of a pair vote on one code.
+Step 1 factorises the similarity by labels between two modalities into the product of their codes, which does not need
+pairs. Step 2 fits, per modality and bit, a kernel logistic regression from features to codes. If pairs are given, the
+regressions of both items vote on the code of a pair.
 
 Step 1, for modalities i < j with codes A, is
 
 .. math:: \min_{A_i\in[-1,1]^{n_i\times q}}\ \sum_{i<j}\lVert qS_{ij} - A_iA_j^T\rVert^2
 
-column by column: with all else fixed, the best column of A is a clipped quotient, whatever the others are. It needs
-the other modalities only through two small matrices, G = Σ AⱼᵀAⱼ and C = Σ L̃ⱼᵀAⱼ, so that S is never formed. It sees
-nothing of an item but its labels, so its rows are *label patterns*: distinct label rows, each weighted with the number
-of items that carry it.
+column by column: with all else fixed, the best column of A is a clipped quotient. It depends on the other modalities
+only through two small matrices, G = Σ AⱼᵀAⱼ and C = Σ L̃ⱼᵀAⱼ, so that S is never formed. It depends on an item only
+through its labels, so its rows are *label patterns*: distinct label rows, weighted with their numbers of items.
 
 ====================  =====================  ============================================================
 paper                 here                   is
@@ -27,28 +26,27 @@ paper                 here                   is
 :math:`C`             ``penalty``
 ====================  =====================  ============================================================
 
-Where this departs from the authors' code:
+Departures from the authors' code:
 
-- Items with the same labels start step 1 with the same random signs, so that it runs over distinct label rows.
-  From starts of their own they end at the same code anyway: on Wiki (16 and 64 bits) and on 5,000 items of IAPR TC-12
-  (16 bits) no bit differed between items with equal labels. On IAPR TC-12 both starts give the same objective and
-  mAP of learned codes within .002; on Wiki the common start ends lower (779 against 862, 16 bits).
-- The similarity matrix is never formed (theirs has n1 × n2 entries), so there is no need to train on 5,000 items of a
-  larger set. To do as they did, pass these items to ``fit`` and ``transform`` the whole database.
-- The logistic regressions of all bits are solved together, see :mod:`._logistic`; same optimum.
-- Anchors are random items in each modality, not the same pairs in both; their option of k-means centres, their
-  per-row Newton descent and their bit flips ("do not use for comparison") are left out.
-- sgn(0) = −1. Theirs lets 0 through in step 1.
+- Items with the same labels start step 1 with the same random signs, so that it runs over distinct label rows. With
+  separate starts they reach the same code anyway: on Wiki (16 and 64 bits) and on 5,000 items of IAPR TC-12 (16 bits)
+  no bit differed between items with equal labels. On IAPR TC-12 both starts give the same objective and mAP of learned
+  codes within .002; on Wiki the common start ends lower (779 against 862, 16 bits).
+- The similarity matrix is never formed (theirs has n1 × n2 entries), so all items can be used for training. The authors
+  train on 5,000 items: pass a sample to ``fit`` and ``transform`` the whole database.
+- The logistic regressions of all bits are solved together (see :mod:`modalhash.methods.seph`), with the same optimum.
+- Anchors are random items of each modality, not the same pairs in both. Their k-means centres, per-row Newton descent
+  and bit flips ("do not use for comparison") are not implemented.
+- sgn(0) = −1 (theirs keeps 0 in step 1).
 
-With more than two modalities step 1 sums ‖qSᵢⱼ − AᵢAⱼᵀ‖² over all pairs of them and the vote over all of them; the
-paper has two.
+With more than two modalities step 1 sums ‖qSᵢⱼ − AᵢAⱼᵀ‖² over all pairs of modalities, and all of them vote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -59,65 +57,47 @@ from modalhash.core.linalg import unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import Training
-from modalhash.methods.seph import LogisticHasher, sum_of
+from modalhash.methods.seph import LogisticHasher, traced
 
 SPARSE_BELOW = 0.15
 """Share of ones below which labels are stored as CSR."""
 ROWS, COLUMNS = 1024, 8
-"""What one step of a sweep works on: small enough for the cache, wide enough for a matrix product."""
+"""Block size of one step of a sweep: small enough for the cache, wide enough for a matrix product."""
 
 
+@dataclass(eq=False, repr=False)
 class GSPH(LogisticHasher):
     r"""Codes whose products are the similarity by labels, after Mandal et al. (2017, 2019).
 
-    Step 1 minimises
-
-    .. math:: \lVert qS - AB^T\rVert^2,\qquad A\in[-1,1]^{n_1\times q},\ B\in[-1,1]^{n_2\times q},
-
-    with S the cosine of the label rows: items that share nothing get codes at half the distance, not opposite ones.
-    Step 2 minimises, for every modality and every bit b of its codes y,
+    Step 1 minimises the objective of the module, with S the cosine of the label rows; items without a common label get
+    codes at half the largest distance. Step 2 minimises, for every modality and every bit b of its codes y,
 
     .. math:: \sum_i\log\left(1 + e^{-y_{ib}\,k(x_i)^Tw_b}\right) + C\,w_b^TK_0w_b.
 
-    Pairs are not used for training. Where they are given, the code of a pair is the sign of the sum of its items'
-    projections (the log-odds of the bit), as the authors unify the codes of a paired database; for two modalities it
-    is the sign of their averaged probabilities. Such codes know both items but no labels: better than hashed ones,
-    not as good as learned ones (text→image on Wiki, 16 bits: hashed .43, unified .64, learned .73).
+    Pairs are not used for training. If they are given, the code of a pair is the sign of the sum of its items'
+    projections (the log-odds of the bit), as in the authors' paired databases. Such codes use both items but no labels,
+    and rank between hashed and learned ones (text→image on Wiki, 16 bits: hashed .43, unified .64, learned .73).
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of items of every modality kernel : "rbf-narrow", another name in
-    :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it
-        ranks held-out items; or a dict by modality
+    n_bits : length of the codes, below the number of items of every modality
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     penalty : C > 0 of the logistic regressions
-    unify : learned codes of paired items are the unified ones, made from features; False keeps those that step 1
-        makes from labels. Has no effect without pairs
-    max_iter, tol : of step 1: sweeps, and the relative fall of the objective's root at which it ends
-    function_iter, function_tol : of step 2: iterations, and the share of the objective a step must promise
+    unify : whether learned codes of paired items are the votes, from features; False keeps those from labels (step 1)
+    max_iter, tol : of step 1: most sweeps, and the relative fall of the objective's root at which it stops
+    function_iter, function_tol : of step 2: most iterations, and the least relative decrease that is predicted
     precision : "float32" or "float64", of the kernel features; sums are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
-        fit is computed anew in every iteration. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
     objective_ : ``{"codes": trace of the root of step 1's objective, "functions": {modality: trace of step 2}}``
-    n_iter_ : iterations done, keyed like ``objective_``
-    maps_, functions_ : kernel and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = GSPH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
+    n_iter_ : iterations, with the keys of ``objective_``
 
     References
     ----------
@@ -128,44 +108,30 @@ class GSPH(LogisticHasher):
     IEEE Transactions on Image Processing 28(1), 2019.
     """
 
-    objective_: dict[str, Any]
-    n_iter_: dict[str, Any]
+    _parameter_constraints: ClassVar = LogisticHasher._parameter_constraints | {
+        "unify": choice(True, False),
+        "max_iter": integer(),
+        "tol": number(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        kernel: PerModality[str] = "rbf-narrow",
-        n_anchors: PerModality[int] = 500,
-        penalty: float = 0.01,
-        unify: bool = True,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        function_iter: int = 100,
-        function_tol: float = 1e-6,
-        precision: str = "float32",
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.penalty = penalty
-        self.unify = unify
-        self.max_iter = max_iter
-        self.tol = tol
-        self.function_iter = function_iter
-        self.function_tol = function_tol
-        self.precision = precision
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    kernel: PerModality[str] = "rbf-narrow"
+    n_anchors: PerModality[int] = 500
+    penalty: float = 0.01
+    unify: bool = True
+    max_iter: int = 100
+    tol: float = 1e-6
+    function_iter: int = 100
+    function_tol: float = 1e-6
+    precision: str = "float32"
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         Y = data.Y or {}
         if len(Y) < 2:
             raise ValueError(f"GSPH learns from the similarity between modalities and needs two; got {list(Y)}")
-        check_choice(self.unify, "unify", (True, False))
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         maps = self._kernels(data.X, data.Y, seed)
 
@@ -175,9 +141,9 @@ class GSPH(LogisticHasher):
             views[name] = GSPHView.start(rows, counts, data.n_bits, np.random.default_rng([seed, i]))
         codes_trace = learn_codes(  # step 1
             list(views.values()),
-            max_iter=max_iter,
-            tol=check_number(self.tol, "tol"),
-            report=lambda step, value: report("codes", step, max_iter, value),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            report=lambda step, value: report("codes", step, self.max_iter, value),
         )
 
         functions, traces, codes, votes = {}, {}, {}, []
@@ -190,25 +156,17 @@ class GSPH(LogisticHasher):
                 votes.append(projections[data.pairs[:, i]])
         if data.pairs is not None and self.unify:  # post-unification
             for name, rows in zip(codes, data.pairs.T, strict=True):
-                codes[name][rows] = pack_signs(sum_of(votes))
+                codes[name][rows] = pack_signs(np.add.reduce(votes))
         return {
             "codes_": codes,
             "functions_": functions,
             "maps_": maps,
-            "objective_": {
-                "codes": np.array(codes_trace),
-                "functions": {name: np.array(trace) for name, trace in traces.items()},
-            },
-            "n_iter_": {
-                "codes": len(codes_trace),
-                "functions": {name: len(trace) for name, trace in traces.items()},
-            },
-        }
+        } | traced(codes_trace, len(codes_trace), traces)
 
 
 @dataclass
 class GSPHView:
-    """Step 1's state of one modality."""
+    """State of one modality in step 1."""
 
     Lt: Matrix
     w: Array
@@ -216,22 +174,21 @@ class GSPHView:
 
     @classmethod
     def start(cls, L: Array, w: Array, q: int, rng: np.random.Generator) -> GSPHView:
-        """Random signs for every row of L."""
         Lt = unit_rows(L)
         A = rng.choice([-1.0, 1.0], size=(len(L), q))
         return cls(sparse.csr_array(Lt) if L.mean() < SPARSE_BELOW else Lt, np.asarray(w, dtype=np.float64), A)
 
     def gram(self) -> Array:
-        """AᵀWA (q, q)."""
+        """Return AᵀWA (q, q)."""
         product: Array = self.A.T @ (self.w[:, None] * self.A)
         return product
 
     def semantic_sum(self) -> Array:
-        """L̃ᵀWA (c, q): with it, SA = L̃ (L̃ᵀWA)."""
+        """Return L̃ᵀWA (c, q), so that SA = L̃ (L̃ᵀWA)."""
         return np.asarray(self.Lt.T @ (self.w[:, None] * self.A))
 
     def label_gram(self) -> Array:
-        """L̃ᵀWL̃ (c, c): the only trace of S in the objective."""
+        """Return L̃ᵀWL̃ (c, c)."""
         Lt = self.Lt.toarray() if sparse.issparse(self.Lt) else self.Lt
         return np.asarray(self.Lt.T @ (self.w[:, None] * Lt))
 
@@ -243,14 +200,14 @@ def learn_codes(
     tol: float,
     report: Callable[[int, float], None] = lambda step, objective: None,
 ) -> list[float]:
-    """Alternate over the modalities. Returns the trace of the objective's square root, which never rises."""
+    """Alternate over the modalities; return the square root of the objective after every sweep."""
     label_grams = [view.label_gram() for view in views]
     grams, sums = [view.gram() for view in views], [view.semantic_sum() for view in views]
     trace: list[float] = []
     for step in range(max_iter):
         for i, view in enumerate(views):
             others = [j for j in range(len(views)) if j != i]
-            G, C = sum_of([grams[j] for j in others]), sum_of([sums[j] for j in others])
+            G, C = np.add.reduce([grams[j] for j in others]), np.add.reduce([sums[j] for j in others])
             sweep(view.A, view.Lt, G, C)  # A from B, then B from the new A
             grams[i], sums[i] = view.gram(), view.semantic_sum()
         trace.append(objective(grams, sums, label_grams))
@@ -261,13 +218,13 @@ def learn_codes(
 
 
 def sweep(A: Array, Lt: Matrix, G: Array, C: Array) -> None:
-    """One pass over the columns of A, in place.
+    """Update the columns of A in place.
 
     A_l ← clip((q S B_l − Σ_{k≠l} A_k B_kᵀB_l) / ‖B_l‖²) = clip(A_l + H_l / G_ll) with H = q L̃ C − A G, in which
-    the columns before l are new already. A few columns of H are formed at once and corrected as A changes.
+    the columns before l are already updated. Blocks of columns of H are formed together and corrected as A changes.
     """
     q = A.shape[1]
-    size = np.maximum(np.diag(G), np.finfo(float).tiny)  # a column of zeros has nothing to say: H_l is 0, too
+    size = np.maximum(np.diag(G), np.finfo(float).tiny)  # H_l is 0 for a column of zeros
     for rows in row_slices(A.shape[0], ROWS):
         a, target = A[rows], q * (Lt[rows] @ C)
         for columns in row_slices(q, COLUMNS):
@@ -279,10 +236,10 @@ def sweep(A: Array, Lt: Matrix, G: Array, C: Array) -> None:
 
 
 def objective(grams: list[Array], sums: list[Array], label_grams: list[Array]) -> float:
-    """The root of Σ_{i<j} ‖qSᵢⱼ − AᵢAⱼᵀ‖², from q × q and c × c products."""
+    """Return the root of Σ_{i<j} ‖qSᵢⱼ − AᵢAⱼᵀ‖², from q × q and c × c products."""
     total, q = 0.0, len(grams[0])
     for i in range(len(grams)):
         for j in range(i):
             labels = q * q * float(np.vdot(label_grams[i], label_grams[j]))
             total += labels - 2 * q * float(np.vdot(sums[i], sums[j])) + float(np.vdot(grams[i], grams[j]))
-    return float(np.sqrt(max(total, 0.0)))  # an exact fit leaves rounding of either sign
+    return float(np.sqrt(max(total, 0.0)))  # rounding may make it negative

@@ -1,8 +1,8 @@
 r"""ITQ: iterative quantization. Codes from features alone, without labels and without pairs.
 
-Principal directions of the features, turned until the signs lose the least. Within one modality it needs nothing but
-features. Across modalities it needs one space: vectors of an encoder that puts pictures and texts beside each other,
-such as CLIP; then all modalities have the same directions and the same rotation, and their codes can be compared.
+Projects features to their principal directions and rotates these to minimise the quantisation error. Codes can be
+compared across modalities only if the features are vectors of one space, for instance of CLIP; all modalities then have
+the same directions and the same rotation.
 
 ==========================  =======================  =================================================================
 Gong and Lazebnik (2011)    here                     is
@@ -14,16 +14,17 @@ Gong and Lazebnik (2011)    here                     is
 :math:`B`                   ``B`` (n, r)             codes, ±1
 ==========================  =======================  =================================================================
 
-Departures. Rows have length 1 first: inner products of encoders' vectors are cosines. In a shared space every modality
-has a mean of its own, and its covariance counts with a total variance of 1: pictures and texts lie in two clouds apart
-from each other (Liang et al. 2022), and one direction would otherwise do nothing but tell them apart. The rotation is
+Departures. Rows are scaled to length 1, because inner products of encoders' vectors are cosines. In a shared space
+every modality is centred separately and its covariance is scaled to a total variance of 1; otherwise one direction
+would only separate pictures from texts, whose vectors form two distant clusters (Liang et al. 2022). The rotation is
 learned from at most 20,000 items of each modality. With more bits than directions R is wide, and bits are signs in a
 tight frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,39 +37,35 @@ from modalhash.core.linalg import RANK_TOLERANCE, orthogonal_procrustes, sign
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, draw, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int
+from modalhash.core.validation import choice, integer
 from modalhash.methods.base import CrossModalHasher, Training
 
-SPACES = ("own", "shared")
 MAX_DENSE = 2048
-"""Features up to which a covariance matrix is formed; of more, products with it are enough."""
+"""Number of features up to which a covariance matrix is formed."""
 ROTATION_SAMPLE = 20_000
-"""Items of a modality that the rotation is learned from."""
+"""Most items of a modality that the rotation is learned from."""
 
 
+@dataclass(eq=False, repr=False)
 class ITQ(CrossModalHasher):
-    r"""Iterative quantization (Gong and Lazebnik 2011): unsupervised, for one modality or several in one space.
+    r"""Iterative quantization (Gong and Lazebnik 2011), unsupervised, for one modality or several in one space.
 
     .. math:: \min_{B, R}\; \lVert B - XWR\rVert^2 \quad\text{subject to}\quad B = \pm 1,\; RR^T = I
 
-    Both steps are exact minimisers: the objective never rises.
+    Both steps are exact minimisers, so the objective never increases.
 
     Parameters
     ----------
     n_bits : length of the codes
-    space : ``"own"``: each modality has directions of its own, and its codes can be compared within it only.
-        ``"shared"``: the features of all modalities are vectors in one space, as many for each, and so are the codes.
-        Never guessed from equal numbers of features
+    space : ``"own"``: each modality has its own directions, and its codes are comparable only within it. ``"shared"``:
+        the features of all modalities, equal in number, are vectors of one space, and so are the codes. Never guessed
     max_iter : sweeps of the rotation
-    random_state : int, Generator or None. The start of the rotation, and what it is learned from
+    random_state : int, Generator or None, for the start of the rotation and the sample it is learned from
 
     Attributes
     ----------
-    codes_ : codes of the training items, by modality; the same as ``transform`` gives
-    objective_ : trace of the objective per item after every sweep, by modality; of a shared space under ``"shared"``
-    functions_ : W R, by modality
+    objective_ : the objective per item after every sweep, by modality; the key is ``"shared"`` for a shared space
     centres_ : projection of the training mean, by modality
-    n_features_in_ : features by modality
 
     Examples
     --------
@@ -87,21 +84,20 @@ class ITQ(CrossModalHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "space": choice("own", "shared"),
+        "max_iter": integer(),
+    }
 
-    objective_: dict[str, Array]
-    centres_: dict[str, Array]
+    n_bits: int = 64
+    _: KW_ONLY
+    space: str = "own"
+    max_iter: int = 50
+    random_state: RandomState = None
 
-    def __init__(
-        self, n_bits: int = 64, *, space: str = "own", max_iter: int = 50, random_state: RandomState = None
-    ) -> None:
-        self.n_bits = n_bits
-        self.space = space
-        self.max_iter = max_iter
-        self.random_state = random_state
+    centres_: dict[str, Array] = field(init=False)
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        check_choice(self.space, "space", SPACES)
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         X = {name: _unit_rows(values) for name, values in data.X.items()}
         groups = {name: [name] for name in X}
@@ -113,7 +109,8 @@ class ITQ(CrossModalHasher):
             clouds = [_Cloud(X[name]) for name in names]
             W = leading_directions(clouds, data.n_bits, seed)
             V = np.concatenate([cloud.project(W, draw(cloud.X, ROTATION_SAMPLE, seed)) for cloud in clouds])
-            R, traces[group] = _rotation(V, data.n_bits, max_iter, np.random.default_rng(seed))
+            R, trace = learn_rotation(V, data.n_bits, self.max_iter, np.random.default_rng(seed))
+            traces[group] = trace / len(V)
             for name, cloud in zip(names, clouds, strict=True):
                 functions[name] = W @ R
                 centres[name] = cloud.mean @ functions[name]
@@ -124,12 +121,9 @@ class ITQ(CrossModalHasher):
     def _project(self, name: str, X: Matrix) -> Array:
         return np.asarray(_unit_rows(X) @ self.functions_[name] - self.centres_[name])
 
-    def _width(self, name: str) -> int:
-        return self.n_features_in_[name]
-
 
 class _Cloud:
-    """The items of one modality about their mean, with a total variance of 1. CSR stays CSR."""
+    """Centred items of one modality with a total variance of 1; CSR stays CSR."""
 
     def __init__(self, X: Matrix) -> None:
         self.X = X
@@ -144,12 +138,12 @@ class _Cloud:
         return np.asarray(self.scale**2 * product)
 
     def project(self, W: Array, rows: Array) -> Array:
-        """Return some items in directions W."""
+        """Return the given rows projected to the directions W."""
         return np.asarray(self.scale * (self.X[rows] @ W - self.mean @ W))
 
 
 def leading_directions(clouds: list[_Cloud], n: int, seed: int) -> Array:
-    """Return the leading eigenvectors of the sum of covariances as columns, at most n of them; signs made unique."""
+    """Return up to n leading eigenvectors of the sum of covariances as columns, with unique signs."""
     d = len(clouds[0].mean)
     k = min(n, d)
     if d <= max(MAX_DENSE, k + 1):
@@ -168,14 +162,21 @@ def leading_directions(clouds: list[_Cloud], n: int, seed: int) -> Array:
     return np.asarray(W * np.sign(W[np.abs(W).argmax(axis=0), np.arange(W.shape[1])]))
 
 
-def _rotation(V: Array, n_bits: int, max_iter: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the rotation that signs lose least by, and the trace of what they lose per item."""
+def learn_rotation(
+    V: Array,
+    n_bits: int,
+    max_iter: int,
+    rng: np.random.Generator,
+    report: Callable[[int, float], None] = lambda step, objective: None,
+) -> tuple[Array, Array]:
+    """Return the rotation R with the least quantisation error ‖B − VR‖², and the trace of that error."""
     R = orthogonal_procrustes(rng.standard_normal((V.shape[1], n_bits)))
     B, trace = np.zeros((len(V), n_bits)), []
-    for _ in range(max_iter):
-        before, B = B, sign(V @ R)  # the signs nearest to the items
-        R = orthogonal_procrustes(V.T @ B)  # the rotation nearest to the signs
-        trace.append(float(np.linalg.norm(B - V @ R)) ** 2 / len(V))
+    for step in range(max_iter):
+        before, B = B, sign(V @ R)
+        R = orthogonal_procrustes(V.T @ B)
+        trace.append(float(np.linalg.norm(B - V @ R)) ** 2)
+        report(step + 1, trace[-1])
         if np.array_equal(B, before):
             break
     return R, np.array(trace)
@@ -189,8 +190,8 @@ def _unit_rows(X: Matrix) -> Matrix:
 def _check_one_space(X: Mapping[str, Matrix]) -> None:
     widths = {name: values.shape[1] for name, values in X.items()}
     if len(set(widths.values())) > 1:
-        said = ", ".join(f"{name!r} has {width}" for name, width in widths.items())
+        counts = ", ".join(f"{name!r} has {width}" for name, width in widths.items())
         raise ValueError(
-            f"space='shared' takes vectors of one space, and {said} features. Take one encoder for all modalities, "
+            f"space='shared' needs vectors of one space, but {counts} features. Use one encoder for all modalities, "
             "or space='own', whose codes cannot be compared across modalities"
         )

@@ -1,10 +1,9 @@
-r"""LabelOracle: codes made from the true labels. A control, not a method: how far codes of that length can go.
+r"""LabelOracle: codes made from the true labels, a control that gives the ceiling for a code length.
 
-Every class has a code, the same in all modalities, and an item's code is the sign of the sum of its classes'
-codes: items are the closer the more of their labels they share. Class codes start at random, each bit set for
-half of the classes, and are improved until codes tell best how much of their labels items share; with one
-label per item the start is good already, with many labels it is far from what codes can hold (mAP of labels
-against labels on IAPR TC-12: .46 at the start, .74 after; 16 bits).
+Every class has a code, the same in all modalities, and an item's code is the sign of the sum of its classes' codes, so
+that items with more common labels are closer. Class codes start at random, each bit set for half of the classes, and
+are optimised to reproduce label similarity. With one label per item the start is already good; with many labels it is
+not (mAP of labels against labels on IAPR TC-12, 16 bits: .46 at the start, .74 afterwards).
 
 =================  ==================  ==================================================================
 symbol             here                is
@@ -12,14 +11,15 @@ symbol             here                is
 :math:`\tilde L`   ``Lt`` (n, c)       labels of all items of all modalities, rows of length 1
 :math:`C`          ``C`` (c, r)        class codes
 :math:`B`          ``B`` (n, r)        codes, ±1
-:math:`Z`          ``Z`` (n, r)        ZᵀZ = nI, Zᵀ1 = 0: keeps bits balanced and uncorrelated
+:math:`Z`          ``Z`` (n, r)        ZᵀZ = nI, Zᵀ1 = 0, for balanced and uncorrelated bits
 :math:`\phi, W`    ``phi``, by modality   centred features with a bias, and the regression from them to B
 =================  ==================  ==================================================================
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -31,44 +31,39 @@ from modalhash.core.linalg import balanced_procrustes, ridge_regression, sign, u
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Codes
-from modalhash.core.validation import check_int, check_label_rows, check_number
+from modalhash.core.validation import check_label_rows, integer, number
 from modalhash.methods.base import CrossModalHasher, Training
 
 TIE_BREAK = 0.01
-"""How much random class codes differ in weight: decides where as many labels say +1 as −1, and nothing else."""
+"""Relative spread of the magnitudes of random class codes, which breaks ties between labels of either sign."""
 
 
+@dataclass(eq=False, repr=False)
 class LabelOracle(CrossModalHasher):
     r"""Codes from the true labels: a control.
 
     .. math:: \min_{C, Z}\; \lVert r\tilde L\tilde L^T - BZ^T\rVert^2,\quad B = \operatorname{sgn}(\tilde LC),
               \quad Z^TZ = nI,\; Z^T1 = 0; \qquad \min_W\; \lVert B - \phi W\rVert^2 + \xi\lVert W\rVert^2
 
-    **As a ceiling** of the learned codes alone, fit it on features like any method: the database is as good
-    as labels make it, and queries are as good as plain linear regression makes them. For queries too, pass
-    the labels as features::
+    For the ceiling of learned codes, fit it on features like any method; queries are then hashed by linear regression.
+    For the ceiling of queries too, pass the labels as features::
 
         oracle = LabelOracle(64, random_state=0).fit(Y, Y)
         oracle.codes_, oracle.transform(Y_query)  # retrieval by these is the ceiling
 
-    which leaves only what codes of that length cannot hold. It is the level of good codes, no bound: a method
-    with another idea of similarity may pass it by a little where items have many labels.
+    The remaining loss is due to the code length. It is not a strict bound: a method with another similarity may be
+    slightly better where items have many labels.
 
     Parameters
     ----------
     n_bits : length of the codes
     max_iter : sweeps that improve the class codes; 0 leaves them random
     ridge : ξ
-    random_state : int, Generator or None. The class codes
+    random_state : int, Generator or None, for the class codes
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality: functions of the labels
     class_codes_ : C
-    objective_ : trace of the first objective, after every sweep
-    n_iter_ : sweeps done; below ``max_iter`` where B came to rest
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
 
     Examples
     --------
@@ -78,43 +73,39 @@ class LabelOracle(CrossModalHasher):
     True
     """
 
-    class_codes_: Array
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "max_iter": integer(0),
+        "ridge": number(),
+    }
 
-    def __init__(
-        self, n_bits: int = 64, *, max_iter: int = 10, ridge: float = 0.01, random_state: RandomState = None
-    ) -> None:
-        self.n_bits = n_bits
-        self.max_iter = max_iter
-        self.ridge = ridge
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    max_iter: int = 10
+    ridge: float = 0.01
+    random_state: RandomState = None
+
+    class_codes_: Array = field(init=False)
 
     def label_codes(self, Y: Any) -> Codes:
-        """Return the learned codes of label rows, seen in training or not: the signs of the sum of their classes'."""
+        """Return the learned codes of label rows, the signs of the sums of their classes' codes."""
         check_is_fitted(self, "class_codes_")
         labels = check_label_rows(Y, len(self.classes_)).toarray()
         return pack_signs(sign(unit_rows(labels) @ self.class_codes_))
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         assert data.Y is not None  # base checked
-        max_iter = check_int(self.max_iter, "max_iter", at_least=0)
-        ridge = check_number(self.ridge, "ridge")
         rng = np.random.default_rng(root_seed(self.random_state))
         Lt = sparse.csr_array(unit_rows(np.concatenate(list(data.Y.values()))))
         C = balanced_class_codes(Lt.shape[1], data.n_bits, rng)
-        C, trace = learn_class_codes(Lt, C, max_iter, rng, report)
+        C, trace = learn_class_codes(Lt, C, self.max_iter, rng, report)
         codes, maps, functions = {}, {}, {}
         for step, (name, X) in enumerate(data.X.items()):
             B = sign(unit_rows(data.Y[name]) @ C)
             codes[name] = pack_signs(B)
             maps[name] = Linear(bias=True, dtype="float64")
             phi = maps[name].fit_blocks(X).whole()
-            functions[name] = np.ascontiguousarray(
-                ridge_regression(phi, B, ridge)
-            )  # as saved: the same to the last bit
+            # contiguous, as a loaded model has it: the same projections to the last bit
+            functions[name] = np.ascontiguousarray(ridge_regression(phi, B, self.ridge))
             report("functions", step + 1, len(data.X))
         return {
             "codes_": codes,
@@ -127,7 +118,7 @@ class LabelOracle(CrossModalHasher):
 
 
 def balanced_class_codes(n_classes: int, n_bits: int, rng: np.random.Generator) -> Array:
-    """A code per class, ±1 up to the tie-break, every bit +1 for half of the classes (one more or less if odd)."""
+    """Return a random code per class, ±1 up to the tie-break, with every bit +1 for half of the classes."""
     half = np.arange(n_classes) % 2 * 2.0 - 1.0
     C = np.column_stack([rng.permutation(half) * rng.choice([-1.0, 1.0]) for _ in range(n_bits)])
     return C * (1 + TIE_BREAK * rng.random(C.shape))
@@ -136,7 +127,7 @@ def balanced_class_codes(n_classes: int, n_bits: int, rng: np.random.Generator) 
 def learn_class_codes(
     Lt: sparse.csr_array, C: Array, max_iter: int, rng: np.random.Generator, report: Reporter
 ) -> tuple[Array, list[float]]:
-    """Z and C in turn, each the exact minimiser given the other: for fixed Z, B = sgn(Lt Ltᵀ Z), so C = Ltᵀ Z."""
+    """Alternate exact minimisers of Z and C: for fixed Z, B = sgn(Lt Ltᵀ Z), so C = Ltᵀ Z."""
     n, r = Lt.shape[0], C.shape[1]
     constant = n**2 * r + r**2 * float(((Lt.T @ Lt).data ** 2).sum())  # ‖BZᵀ‖² and ‖rS‖²
     B, trace = sign(Lt @ C), []

@@ -1,9 +1,9 @@
 r"""RUCMH: Robust Unsupervised Cross-Modal Hashing (Cheng, Jing & Ng, ACM TOIS 2020). A re-implementation.
 
-Neither the authors' code nor the full text of the paper was at hand. Known of it: hash functions of each modality
-under a robust ℓ2,1 loss, learned together with a subspace that keeps the features' information and in which each
-modality is reconstructed from the other, with any share of pairs. The equations below are reconstructed from that
-and are not the authors'; the numbers this gives say nothing certain about theirs.
+Neither the authors' code nor the full text of the paper was available. Known is that hash functions of each modality
+are fitted with a robust ℓ2,1 loss, jointly with a subspace that preserves the features and in which each modality is
+reconstructed from the other, with any share of pairs. The equations below are reconstructed from that and are not the
+authors'; results may differ from theirs.
 
 ==================  ==========================  ===========================================================
 symbol              here (rows are items)       is
@@ -18,17 +18,16 @@ symbol              here (rows are items)       is
 :math:`a, b, g, h`  ``features``, ``quantization``, ``reconstruction``, ``pairing``
 ==================  ==========================  ===========================================================
 
-What carries information across. A least-squares C would carry none: V_o is orthogonal, so any V_v is rebuilt from all
-of V_o, or from more anchors than bits, almost perfectly. C is therefore sparse: the mean of the nearest anchors.
-Nearness across modalities supposes that the subspaces are aligned already. Known pairs do that, from the start on
-(V is free up to a rotation; the one that brings pairs together is taken) and by h‖V_v − V_o‖² later.
+A least-squares C would transfer no information, because V_o is orthogonal and any V_v is reconstructed almost perfectly
+from all of V_o, or from more anchors than bits. C is therefore sparse, the mean of the nearest anchors. Nearest anchors
+across modalities require aligned subspaces. Known pairs align them, at the start (V is free up to a rotation; the one
+that brings pairs together is taken) and later by h‖V_v − V_o‖².
 
-**Without any pair nothing does.** Two unlabelled, unpaired sets of features hold no trace of which direction of one
-means which of the other: every rotation of one subspace fits as well. All that is left is the shape of the two
-clouds: directions are matched by the order of their variances and by the sign of their skewness, then the nearest
-anchors pull them together. On real data expect retrieval between modalities at chance; retrieval within a modality
-works. (Chance can look like more: on Wiki, unpaired, image-to-text mAP is .12 to .13 where random codes have .11, but
-the same rankings give as much to queries whose labels were shuffled.)
+**Without pairs nothing aligns them.** Unlabelled, unpaired features do not determine which directions of two modalities
+correspond; every rotation of one subspace fits equally well. Directions are then matched by the order of their
+variances and the sign of their skewness. Expect chance level between modalities on real data; retrieval within a
+modality works. (On Wiki, unpaired, image-to-text mAP is .12 to .13 where random codes have .11, but queries with
+shuffled labels score the same.)
 
 The weights a, b and g are round values without a source; h was chosen on the queries of Wiki.
 """
@@ -36,7 +35,7 @@ The weights a, b and g are round values without a source; h was chosen on the qu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,29 +54,30 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys, stream
 from modalhash.core.typing import Array, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods._factors import CACHE, cross
 from modalhash.methods.base import CrossModalHasher, Training
 
 PCA_SAMPLE = 5000
-"""Items from which the principal directions are taken."""
+"""Most items from which the principal directions are computed."""
 
 
+@dataclass(eq=False, repr=False)
 class RUCMH(CrossModalHasher):
     r"""Unsupervised codes with or without pairs: a re-implementation of Cheng et al. (2020).
 
-    Reconstructed from what is known of the paper (see the module); not the authors' equations.
+    Reconstructed (see the module); not the authors' equations.
 
     .. math::
         \sum_v \lVert B_v - X_vW_v\rVert_{2,1} + a\lVert X_v - V_vD_v\rVert^2 + b\lVert B_v - V_v\rVert^2
         + g\sum_{o\neq v}\lVert V_v - C_{vo}A_o\rVert^2 + h\sum_{o<v}\lVert V_v^p - V_o^p\rVert^2
 
     subject to B = ±1, VᵀV = nI, Vᵀ1 = 0; A are anchor rows of V, p the rows in a pair. The terms of A are held fixed
-    while V is updated: the objective mostly falls, but need not in every step.
+    while V is updated, so the objective may increase in a step.
 
-    **Without pairs** there is nothing that says which direction of one modality means which of another (the module
-    says why): expect retrieval between modalities at chance. On Wiki (16 bits, learned database; chance is .11) mAP
-    is .13 and .11 without pairs, .15 and .14 with 100 of 2,173, .16 and .20 with 500, and .19 and .39 with all.
+    Without pairs expect retrieval between modalities at chance (see the module). On Wiki (16 bits, learned database;
+    chance is .11) mAP is .13 and .11 without pairs, .15 and .14 with 100 of 2,173, .16 and .20 with 500, and .19 and
+    .39 with all.
 
     Parameters
     ----------
@@ -86,27 +86,10 @@ class RUCMH(CrossModalHasher):
     ridge : of W
     kernel : "rbf", or None for the features themselves (rows of length 1); or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
-    n_references : anchors in V, at most, from which other modalities are reconstructed
-    n_neighbors : nearest of these whose mean is the reconstruction
+    n_references : most anchors in V from which other modalities are reconstructed
+    n_neighbors : nearest references whose mean is the reconstruction
     max_iter : iterations
     random_state : int, Generator or None
-
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality
-    objective_ : trace of the objective
-    n_iter_ : iterations done
-    maps_, functions_ : feature map and W, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> topics = rng.normal(size=(200, 4))
-    >>> X = {"image": topics @ rng.normal(size=(4, 20)), "text": topics @ rng.normal(size=(4, 9))}
-    >>> model = RUCMH(n_bits=16, n_anchors=100, random_state=0)
-    >>> model.fit(X, pairs=np.column_stack([np.arange(50), np.arange(50)])).codes_["text"].shape
-    (200, 2)
 
     References
     ----------
@@ -115,56 +98,47 @@ class RUCMH(CrossModalHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "features": number(),
+        "quantization": number(positive=True),
+        "reconstruction": number(),
+        "pairing": number(),
+        "ridge": number(positive=True),
+        "kernel": by_modality(choice("rbf", None)),
+        "n_references": integer(),
+        "n_neighbors": integer(),
+        "max_iter": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        features: float = 0.01,
-        quantization: float = 1.0,
-        reconstruction: float = 1.0,
-        pairing: float = 10.0,
-        ridge: float = 1.0,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 500,
-        n_references: int = 300,
-        n_neighbors: int = 5,
-        max_iter: int = 30,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.features = features
-        self.quantization = quantization
-        self.reconstruction = reconstruction
-        self.pairing = pairing
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.n_references = n_references
-        self.n_neighbors = n_neighbors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    features: float = 0.01
+    quantization: float = 1.0
+    reconstruction: float = 1.0
+    pairing: float = 10.0
+    ridge: float = 1.0
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 500
+    n_references: int = 300
+    n_neighbors: int = 5
+    max_iter: int = 30
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        w, steps = self._weights(), check_int(self.max_iter, "max_iter", at_least=1)
-        neighbors = check_int(self.n_neighbors, "n_neighbors", at_least=1)
         seed = root_seed(self.random_state)
         maps = self._feature_maps(data, seed)
         views = {name: self._view(name, data, maps[name], seed) for name in data.X}
         align(list(views.values()))
         trace = []
-        for step in range(1, steps + 1):
+        for step in range(1, self.max_iter + 1):
             value = 0.0
             for view in views.values():
                 others = [other for other in views.values() if other is not view]
-                update_W(view, w)  # IRLS
-                value += update_V(view, others, w, neighbors)
-                value += update_B(view, w)
+                update_W(view, self.ridge)  # IRLS
+                value += update_V(view, others, self)
+                value += update_B(view, self.quantization)
             trace.append(value)
-            report("codes", step, steps, value)
+            report("codes", step, self.max_iter, value)
         return {
             "codes_": {name: pack_signs(view.B) for name, view in views.items()},
             "maps_": maps,
@@ -173,20 +147,9 @@ class RUCMH(CrossModalHasher):
             "n_iter_": len(trace),
         }
 
-    def _weights(self) -> RUCMHWeights:
-        return RUCMHWeights(
-            check_number(self.features, "features"),
-            check_number(self.quantization, "quantization", positive=True),
-            check_number(self.reconstruction, "reconstruction"),
-            check_number(self.pairing, "pairing"),
-            check_number(self.ridge, "ridge", positive=True),
-        )
-
     def _feature_maps(self, data: Training, seed: int) -> dict[str, FeatureMap]:
         kernels = per_modality(self.kernel, data.X, "kernel")
         anchors = anchors_by_modality(self.n_anchors, data.X)
-        for kernel in kernels.values():
-            check_choice(kernel, "kernel", ("rbf", None))
         return {
             name: Linear(rows="centred unit", dtype="float64")
             if kernel is None
@@ -195,7 +158,7 @@ class RUCMH(CrossModalHasher):
         }
 
     def _view(self, name: str, data: Training, feature_map: FeatureMap, seed: int) -> RUCMHView:
-        """Whitened principal components; anchors drawn by content."""
+        """Return the initial state: whitened principal components, and anchors drawn by content."""
         X, column = data.X[name], list(data.X).index(name)
         phi = feature_map.fit_blocks(X, memory_limit=CACHE // len(data.X))
         keys = row_keys(X, seed)
@@ -204,21 +167,10 @@ class RUCMH(CrossModalHasher):
         scores = np.zeros((phi.n, data.n_bits))
         scores[:, : W.shape[1]] = phi.project(W)
         scale = np.sqrt(data.n_bits * phi.n / squared(scores))
-        anchors = order[: check_int(self.n_references, "n_references", at_least=1)]
+        anchors = order[: self.n_references]
         pairs = np.empty(0, dtype=int) if data.pairs is None else data.pairs[:, column]
         square = scale**2 * sum(squared(block) for _, block in phi)
         return RUCMHView(phi, balanced_procrustes(scores, rng), rng, anchors, float(scale), float(square), pairs)
-
-
-@dataclass(frozen=True)
-class RUCMHWeights:
-    """The trade-offs of the objective."""
-
-    features: float  # a
-    quantization: float  # b
-    reconstruction: float  # g
-    pairing: float  # h
-    ridge: float
 
 
 @dataclass
@@ -241,13 +193,12 @@ class RUCMHView:
         self.omega = np.full(len(self.V), 0.5 / np.sqrt(self.V.shape[1]))
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """X, block by block."""
         for rows, block in self.phi:
             yield rows, block * self.scale
 
 
 def align(views: list[RUCMHView]) -> None:
-    """V is free up to a rotation: the one that brings pairs together, or the sign that makes the skewness ≥ 0."""
+    """Rotate V of every modality to bring pairs together; without pairs, make its skewness ≥ 0."""
     first = views[0]
     for view in views:
         if len(view.pairs) == 0:
@@ -257,33 +208,28 @@ def align(views: list[RUCMHView]) -> None:
         view.B = sign(view.V)
 
 
-def update_W(view: RUCMHView, w: RUCMHWeights) -> None:
-    """W = (XᵀΩX + ridge I)⁻¹ XᵀΩB, then Ω = 1 / (2‖b − xW‖)."""
+def update_W(view: RUCMHView, ridge: float) -> None:
+    """Set W = (XᵀΩX + ridge I)⁻¹ XᵀΩB, then Ω = 1 / (2‖b − xW‖)."""
     d, r = view.phi.width, view.B.shape[1]
     gram, right = np.zeros((d, d)), np.zeros((d, r))
     for rows, X in view.blocks():
         weighted = X * view.omega[rows, None]
         gram += weighted.T @ X
         right += weighted.T @ view.B[rows]
-    view.W = RidgeFactor(gram, w.ridge).solve(right)
-    view.omega = 1 / (2 * residuals(view) + 1e-8)
+    view.W = RidgeFactor(gram, ridge).solve(right)
+    residuals = np.linalg.norm(view.B - view.phi.project(view.W * view.scale), axis=1)
+    view.omega = 1 / (2 * residuals + 1e-8)
 
 
-def residuals(view: RUCMHView) -> Array:
-    """‖b − xW‖ of every item."""
-    length: Array = np.linalg.norm(view.B - view.phi.project(view.W * view.scale), axis=1)
-    return length
+def update_V(view: RUCMHView, others: list[RUCMHView], w: RUCMH) -> float:
+    """Set the balanced V nearest to the pull of all terms; return the terms of the objective in V but not B.
 
-
-def update_V(view: RUCMHView, others: list[RUCMHView], w: RUCMHWeights, neighbors: int) -> float:
-    """The balanced V nearest to all that it is drawn to; returns the terms of the objective with V but without B.
-
-    As VᵀV = nI, every term but that of the pairs is linear in V; so is that of the pairs where all are paired.
+    By VᵀV = nI every term is linear in V, except that of the pairs if not all items are paired.
     """
     n = len(view.V)
     D = cross(view.phi, view.V).T * (view.scale / n)
     rebuilt = view.phi.project(np.ascontiguousarray(D.T) * view.scale)  # XDᵀ
-    means = [nearest_mean(view.V, other.V[other.anchors], neighbors) for other in others]
+    means = [nearest_mean(view.V, other.V[other.anchors], w.n_neighbors) for other in others]
     Z = w.features * rebuilt + w.quantization * view.B
     for other, mean in zip(others, means, strict=True):
         Z += w.reconstruction * mean
@@ -298,7 +244,7 @@ def update_V(view: RUCMHView, others: list[RUCMHView], w: RUCMHWeights, neighbor
 
 
 def nearest_mean(V: Array, anchors: Array, neighbors: int) -> Array:
-    """C A: the mean of the nearest anchors of every row; a sparse C, so that it says something."""
+    """Return C A, the mean of the nearest anchors of every row."""
     k = min(neighbors, len(anchors))
     half = 0.5 * np.einsum("ij,ij->i", anchors, anchors)
     out = np.empty_like(V)
@@ -308,9 +254,9 @@ def nearest_mean(V: Array, anchors: Array, neighbors: int) -> Array:
     return out
 
 
-def update_B(view: RUCMHView, w: RUCMHWeights) -> float:
-    """B = sgn(bV + ΩXW); returns the terms of the objective with B."""
+def update_B(view: RUCMHView, quantization: float) -> float:
+    """Set B = sgn(bV + ΩXW); return the terms of the objective in B."""
     projected = view.phi.project(view.W * view.scale)
-    view.B = sign(w.quantization * view.V + view.omega[:, None] * projected)
+    view.B = sign(quantization * view.V + view.omega[:, None] * projected)
     loss = float(np.linalg.norm(view.B - projected, axis=1).sum())
-    return loss + w.quantization * squared(view.B - view.V)
+    return loss + quantization * squared(view.B - view.V)

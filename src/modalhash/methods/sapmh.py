@@ -1,53 +1,55 @@
 r"""SAPMH and UAPMH: Adaptive Partial Multi-view Hashing (Zheng et al., IEEE TMM 2021).
 
-Every item has one latent row, from which the features of the views it has are rebuilt and of which its code is
-a linear function; so items with both views tie the modalities together and items with one view learn along.
-SAPMH adds that codes shall reproduce the similarity by labels, which ties the modalities even without any
-pair; UAPMH has no labels and needs pairs for that.
+Every item has one latent row, from which the features of its views are reconstructed and of which its code is a linear
+function. A pair is one item with several views; an item without a pair has one view. H has the rows of the pairs first,
+then those of the other items, modality by modality. Pairs align the modalities. In SAPMH codes also reproduce the
+similarity by labels, which aligns the modalities even without pairs; UAPMH uses no labels and needs pairs.
 
 ==================  =================================  ==================================================
 paper               here (rows are items)              is
 ==================  =================================  ==================================================
 :math:`\Phi_m`      ``view.phi`` (n_m, a)              RBF similarities to anchors, not centred
-:math:`H`           ``H`` (N, k)                       latent rows: pairs, then what is in no pair
-:math:`H^{(m)}`     ``H[view.rows]``                   those that face modality m
+:math:`H`           ``H`` (N, k)                       latent rows: pairs, then items without a pair
+:math:`H^{(m)}`     ``H[view.rows]``                   latent rows of the items of modality m
 :math:`U_m`         ``view.U`` (k, a)                  Φ ≈ H U
-:math:`\mu_m`       ``view.mu``                        1 / (2‖Φ − HU‖): norms are not squared, no weight to tune
+:math:`\mu_m`       ``view.mu``                        1 / (2‖Φ − HU‖), which makes norms unsquared
 :math:`W`           ``W`` (k, r)                       codes ≈ H W
 :math:`B`           ``B`` (N, r)                       codes, ±1
-:math:`S`           :class:`._sapmh_codes.Similarity`  2LLᵀ − o11ᵀ, raw 0/1 labels; low-rank, never N × N
+:math:`S`           :class:`Similarity`                2LLᵀ − o11ᵀ, 0/1 labels; never formed
 :math:`\theta`      ``quantization``                   ‖B − HW‖²
 :math:`\rho`        ``semantic``                       ‖rS − B(HW)ᵀ‖²
 :math:`\lambda`     ``ridge``                          ‖U‖²; in SAPMH ‖H‖², in UAPMH ‖W‖², too
 ==================  =================================  ==================================================
 
-The paper hashes an item from all its views together; across modalities an item has one view, and is encoded
-by dropping the others: b = sgn(hW) with h from its own Φ alone.
+The paper hashes an item from all its views together. For retrieval across modalities an item has one view, and
+b = sgn(hW) with h from its Φ alone.
 
-Departures. ``SAPMH(variant="authors")`` is the released code with its slips (:mod:`._sapmh_authors`), its weights
-and its random start. With them the codes never leave that start on Wiki: chance, as in the table of the AMSH
-paper. The default ``"balanced"`` takes the updates that the objective asks for, and brings all terms to one scale:
+Departures. ``SAPMH(variant="authors")`` is the released code with its errors, its weights and its random start. On Wiki
+its codes never leave that start, because labels and features contribute 1e-9 to 7e-8 to the B-step, against multipliers
+of .01 to 2; mAP is at chance, as in the table of the AMSH paper. Comments mark where it departs from the zero-gradient
+updates. The default ``"balanced"`` uses the updates derived from the objective, none of which increases it, and brings
+all terms to one scale:
 
-- λ weighs ‖H‖², too: without it H grows, U shrinks and λ comes to nothing. Together they drop latent dimensions that
-  explain less than 2λ of what is left (a nuclear norm), whatever the scale of the features.
+- λ also weights ‖H‖². Without it H grows, U shrinks and λ has no effect. Together they act as a nuclear norm, which
+  drops latent dimensions that explain less than 2λ of the residual, at any scale of the features.
 - θ and ρ are in shares of the feature term: θ‖B‖² and ρ‖rS‖² are ``quantization`` and ``semantic`` times Σ‖Φ − mean‖.
-- θ has to stay far below ρ, or it holds B at its random start, where ‖B − HW‖ is small already.
+- θ must be far below ρ; otherwise B stays at its random start, where ‖B − HW‖ is already small.
 - o is the mean of 2LLᵀ instead of 1. With ten classes nine of ten entries of S would be −1, and most bits constant.
 - B is solved bit by bit, exactly, instead of by multipliers with penalties unrelated to ρ.
-- h of a single view is drawn towards the training items' h (``encoder_ridge``): k dimensions from one view are
-  more than it can tell.
+- h of a single view is drawn towards the training items' h (``encoder_ridge``), because one view does not determine k
+  dimensions.
 
-The balanced weights were chosen on the queries of Wiki and on a quarter of those of IAPR TC-12, so what they give there
-is flattered by that choice; other data are the fairer test.
+The balanced weights were chosen on the queries of Wiki and on a quarter of those of IAPR TC-12, so results on these
+data are optimistic.
 
-In both, μ of an encoded item is that of training (the code refreshes it on the batch, and for the second view from
-the first's features), anchors are drawn per modality, and the encoder starts from b = 0 instead of random b.
+In both variants μ of an encoded item is that of training (the authors' code recomputes it on the batch, for the second
+view from the first's features), anchors are drawn per modality, and the encoder starts from b = 0 instead of random b.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -61,20 +63,15 @@ from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number, optional
 from modalhash.methods._factors import CACHE, cross
 from modalhash.methods.base import CrossModalHasher, Training
 
-# -- What SAPMH and UAPMH share: one latent row per item, seen through the views that the item has.
-#
-# A pair is one item with a row of H for all its views; what is in no pair is an item with one view. So H has
-# n_c + n_1 + n_2 rows (any number of modalities), the pairs first, and each modality knows which of them are its.
-
 PROXIMAL = 1e-6
-"""Weight of ‖H − H_old‖² and ‖W − W_old‖², as a share of the mean eigenvalue: more latent dimensions than the
-data can fill stay where they are. A proximal step still never raises the objective."""
+"""Weight of ‖H − H_old‖² and ‖W − W_old‖², as a share of the mean eigenvalue, for latent dimensions that the data do
+not determine. A proximal step never increases the objective."""
 SMALLEST = 1e-12
-"""A residual below this share of ‖Φ‖² is rounding noise."""
+"""Share of ‖Φ‖² below which a squared residual is rounding error."""
 ENCODER_ITER = 9
 
 
@@ -83,7 +80,7 @@ class PartialView:
     """State of one modality."""
 
     phi: FeatureBlocks  # Φ (n, a)
-    rows: Array  # the row of H that faces each item
+    rows: Array  # the row of H of each item
     square: float  # ‖Φ‖²
     spread: float  # ‖Φ − mean‖
     ridge: float = 0.0  # λ
@@ -93,13 +90,12 @@ class PartialView:
 
     @property
     def n(self) -> int:
-        """Items of the modality."""
         return self.phi.n
 
 
 @dataclass
 class PartialLayout:
-    """Which rows of H face which views."""
+    """Assignment of rows of H to views."""
 
     views: dict[str, PartialView]
     blocks: list[tuple[slice, list[PartialView]]]  # rows of H with the same views
@@ -110,7 +106,7 @@ class PartialLayout:
 
 @dataclass
 class PartialState:
-    """What the iterations change, beside U and μ of the views."""
+    """Variables that the iterations update, except U and μ of the views."""
 
     H: Array  # (N, k)
     B: Array  # (N, r)
@@ -118,7 +114,7 @@ class PartialState:
 
 
 def lay_out(data: Training, maps: dict[str, FeatureMap]) -> PartialLayout:
-    """Fit the feature maps and give every item its row of H."""
+    """Fit the feature maps and assign a row of H to every item."""
     n_pairs = 0 if data.pairs is None else len(data.pairs)
     views: dict[str, PartialView] = {}
     alone: list[tuple[slice, list[PartialView]]] = []
@@ -143,7 +139,7 @@ def lay_out(data: Training, maps: dict[str, FeatureMap]) -> PartialLayout:
 
 
 def shared_labels(data: Training, layout: PartialLayout, method: str) -> Array:
-    """Labels of the rows of H (N, c); the items of a pair must carry the same."""
+    """Return the labels of the rows of H (N, c); raise if items of a pair differ in labels."""
     assert data.Y is not None  # base checked
     L = np.zeros((layout.size, next(iter(data.Y.values())).shape[1]))
     seen = np.zeros(layout.size, dtype=bool)
@@ -160,7 +156,7 @@ def shared_labels(data: Training, layout: PartialLayout, method: str) -> Array:
 
 
 def update_H(layout: PartialLayout, H: Array, codes_right: Array, codes_gram: Array, ridge: float = 0.0) -> Array:
-    """H = (Σ_m μ_m Φ_m U_mᵀ + right) (Σ_m μ_m U_m U_mᵀ + gram + ridge I)⁻¹, over the views that an item has."""
+    """Return H = (Σ_m μ_m Φ_m U_mᵀ + right) (Σ_m μ_m U_m U_mᵀ + gram + ridge I)⁻¹, summed over an item's views."""
     right = codes_right.copy()
     for view in layout.views.values():
         right[view.rows] += view.mu * view.phi.project(np.ascontiguousarray(view.U.T))
@@ -173,7 +169,7 @@ def update_H(layout: PartialLayout, H: Array, codes_right: Array, codes_gram: Ar
 
 
 def update_U(view: PartialView, H: Array) -> None:
-    """U = (μ HᵀH + λI)⁻¹ μ HᵀΦ, and ‖Φ − HU‖ without that matrix."""
+    """Set U = (μ HᵀH + λI)⁻¹ μ HᵀΦ and the residual ‖Φ − HU‖."""
     faced = H[view.rows]
     gram, HtPhi = faced.T @ faced, cross(view.phi, faced).T
     view.U = RidgeFactor(view.mu * gram, view.ridge).solve(view.mu * HtPhi)
@@ -182,12 +178,12 @@ def update_U(view: PartialView, H: Array) -> None:
 
 
 def update_mu(view: PartialView) -> None:
-    """μ = 1 / (2‖Φ − HU‖): from squared to plain Frobenius norms."""
+    """Set μ = 1 / (2‖Φ − HU‖), which turns squared into unsquared Frobenius norms."""
     view.mu = 1 / (2 * view.residual)
 
 
 def encoder(view: PartialView, W: Array, theta: float, prior: Array, proximal: float) -> tuple[Array, Array]:
-    """P (a, r) and Q (r, r) of the single-view encoder: b = sgn(φP + bQ).
+    """Return P (a, r) and Q (r, r) of the single-view encoder b = sgn(φP + bQ).
 
     With one view, h = (μ φUᵀ + θ bWᵀ) M⁻¹ for M = μ UUᵀ + θ WWᵀ + prior, and b = sgn(hW).
     """
@@ -197,9 +193,9 @@ def encoder(view: PartialView, W: Array, theta: float, prior: Array, proximal: f
 
 
 def latent_prior(view: PartialView, H: Array, weight: float) -> Array:
-    """Weight times μσ² (HᵀH/n)⁻¹: an item's h is drawn towards what the training items' were.
+    """Return weight times μσ² (HᵀH/n)⁻¹, which draws an item's h towards that of the training items.
 
-    σ² is the mean squared residual of Φ; weight 1 would be the posterior mean if residuals were white.
+    σ² is the mean squared residual of Φ; weight 1 gives the posterior mean if residuals are white.
     """
     faced = H[view.rows]
     gram = faced.T @ faced / view.n
@@ -209,7 +205,7 @@ def latent_prior(view: PartialView, H: Array, weight: float) -> Array:
 
 
 def encode(phi: Array, P: Array, Q: Array) -> Array:
-    """The fixed point of y = φP + sgn(y)Q, from b = 0: random in the authors' code."""
+    """Iterate y = φP + sgn(y)Q from b = 0 and return y."""
     features: Array = phi @ P
     y = features
     for _ in range(ENCODER_ITER):
@@ -218,7 +214,7 @@ def encode(phi: Array, P: Array, Q: Array) -> Array:
 
 
 class PartialHasher(CrossModalHasher):
-    """Base of both forms; a subclass fills in the steps."""
+    """Base of SAPMH and UAPMH."""
 
     latent: int
     n_anchors: PerModality[int]
@@ -226,8 +222,6 @@ class PartialHasher(CrossModalHasher):
     bandwidth: float | str
     random_state: RandomState
 
-    objective_: Array
-    n_iter_: int
     projections_: dict[str, Array]
     feedback_: dict[str, Array]
 
@@ -235,8 +229,8 @@ class PartialHasher(CrossModalHasher):
         return encode(self.maps_[name].map(X), self.projections_[name], self.feedback_[name])
 
     def _start(self, data: Training) -> tuple[dict[str, FeatureMap], PartialLayout, PartialState, np.random.Generator]:
-        """Feature maps; H normal, B random signs, μ = 0.5, as in the authors' code; W is still to be made."""
-        k, seed = check_int(self.latent, "latent", at_least=1), root_seed(self.random_state)
+        """Return feature maps, layout and state: H normal, B random, W zero, μ = 0.5, as in the authors' code."""
+        k, seed = self.latent, root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": "float64"}
         options["paper"] = {"bandwidth": self.bandwidth}
         labels = data.Y if self.supervised else None
@@ -249,7 +243,7 @@ class PartialHasher(CrossModalHasher):
     def _iterate(
         self, step: Callable[[], float], report: Reporter, *, max_iter: int, tol: float, relative: bool
     ) -> Array:
-        """Steps until the watched value falls by less than tol, after the third at the earliest."""
+        """Call ``step`` until its value falls by less than ``tol``, at least four times; return the trace."""
         trace: list[float] = []
         for t in range(1, max_iter + 1):
             trace.append(step())
@@ -282,17 +276,13 @@ class PartialHasher(CrossModalHasher):
         }
 
 
-# -- SAPMH's codes: the updates derived by zero gradient, none of which raises the objective.
-#
-# S = 2LLᵀ − o11ᵀ over all items never exists as a matrix: SM = 2L(LᵀM) − o1(1ᵀM).
-
 CYCLES = 3
-"""Rounds over the bits in each B-step."""
+"""Passes over the bits in each B-step."""
 
 
 @dataclass(frozen=True)
 class SAPMHWeights:
-    """The trade-offs of the objective."""
+    """Weights of the objective."""
 
     theta: float  # ‖B − HW‖²
     rho: float  # ‖rS − B(HW)ᵀ‖²
@@ -300,29 +290,29 @@ class SAPMHWeights:
 
 
 class Similarity:
-    """S = 2LLᵀ − offset · 11ᵀ."""
+    """S = 2LLᵀ − offset · 11ᵀ, never formed."""
 
     def __init__(self, L: Array, offset: float | None = None) -> None:
         n, counts = len(L), L.sum(axis=0)
         self.L = L
         mean = 2 * float(counts @ counts) / n**2
-        self.offset = mean if offset is None else offset  # None: S sums to 0
+        self.offset = mean if offset is None else offset  # S sums to 0 with the mean
         gram = L.T @ L
         self.square = 4 * squared(gram) + n**2 * (self.offset**2 - 2 * self.offset * mean)  # ‖S‖²
 
     def times(self, M: Array) -> Array:
-        """S M."""
+        """Return S M."""
         product: Array = 2 * (self.L @ (self.L.T @ M)) - self.offset * M.sum(axis=0)
         return product
 
     def within(self, rows: slice, M: Array) -> Array:
-        """(S restricted to a block of rows and columns) M."""
+        """Return the product of a diagonal block of S with M."""
         product: Array = 2 * (self.L[rows] @ (self.L[rows].T @ M[rows])) - self.offset * M[rows].sum(axis=0)
         return product
 
 
 def balanced_step(layout: PartialLayout, state: PartialState, S: Similarity, w: SAPMHWeights) -> float:
-    """One round of exact (or proximal) minimisers; returns the objective, which has not risen."""
+    """Update all variables by exact (or proximal) minimisers; return the objective, which has not increased."""
     r = state.B.shape[1]
     right, gram = code_target(state.B, S, w)
     state.H = update_H(layout, state.H, right @ state.W.T, state.W @ gram @ state.W.T, w.ridge)  # step 1
@@ -340,13 +330,13 @@ def balanced_step(layout: PartialLayout, state: PartialState, S: Similarity, w: 
 
 
 def code_target(B: Array, S: Similarity, w: SAPMHWeights) -> tuple[Array, Array]:
-    """θB + ρrSB and θI + ρBᵀB: the objective is quadratic in Y = HW with these."""
+    """Return θB + ρrSB and θI + ρBᵀB, the coefficients of the objective as a quadratic in Y = HW."""
     r = B.shape[1]
     return w.theta * B + w.rho * r * S.times(B), w.theta * np.eye(r) + w.rho * (B.T @ B)
 
 
 def update_W(H: Array, right: Array, gram: Array, W: Array | None = None) -> Array:
-    """W = (HᵀH)⁻¹ Hᵀ right gram⁻¹, proximal to the W before."""
+    """Return W = (HᵀH)⁻¹ Hᵀ right gram⁻¹, proximal to the previous W."""
     HtH = H.T @ H
     step = PROXIMAL * float(np.trace(HtH)) / len(HtH)
     goal = RidgeFactor(gram, 0.0).solve(right.T @ H).T
@@ -354,10 +344,9 @@ def update_W(H: Array, right: Array, gram: Array, W: Array | None = None) -> Arr
 
 
 def update_B(B: Array, Y: Array, S: Similarity, w: SAPMHWeights) -> Array:
-    """Minimises ρ tr(BABᵀ) − 2 tr Bᵀ(θY + ρrSY) with A = YᵀY, one bit after the other, each exactly.
+    """Minimise ρ tr(BABᵀ) − 2 tr Bᵀ(θY + ρrSY) with A = YᵀY, bit by bit, each exactly.
 
-    The authors split B from a copy of it with multipliers; bit by bit there is no penalty weight, which
-    would have to be on the scale of ρA.
+    The authors use multipliers with a penalty weight, which would have to be on the scale of ρA.
     """
     D, A = w.theta * Y + w.rho * B.shape[1] * S.times(Y), w.rho * (Y.T @ Y)
     B = B.copy()
@@ -368,21 +357,16 @@ def update_B(B: Array, Y: Array, S: Similarity, w: SAPMHWeights) -> Array:
     return B
 
 
-# -- SAPMH as the authors' code has it, slips included: for comparison, not for use.
-#
-# Where it leaves the zero-gradient form is said at the line. On Wiki the codes never leave their random start:
-# what labels and features say in the B-step is 1e-9 to 7e-8, against multipliers of .01 to 2.
-
 B_PENALTY, Z_PENALTY = 0.01, 0.1
-"""e of the multiplier method: one value in the step of B, another in those of Z and G."""
+"""Penalty of the multiplier method in the step of B, and in those of Z and G."""
 
 NO_RIDGE = 1e-12
-"""The code inverts without any. A proximal share of 1e-6 alone lifts hashed codes on Wiki from .12 to .16 and more."""
+"""Proximal share for the authors' variant. 1e-6 alone would raise mAP of hashed codes on Wiki from .12 to .16."""
 
 
 @dataclass
 class Multipliers:
-    """The splitting of B: a copy Z, random at the start, and multipliers G = B − Z."""
+    """Splitting of B: a copy Z, random at the start, and multipliers G = B − Z."""
 
     Z: Array
     G: Array
@@ -391,7 +375,7 @@ class Multipliers:
 def authors_step(
     layout: PartialLayout, state: PartialState, S: Similarity, w: SAPMHWeights, split: Multipliers
 ) -> float:
-    """One round; returns the value that the code watches."""
+    """Run one round of the authors' code; return the value that it watches."""
     r, B, views = state.B.shape[1], state.B, list(layout.views.values())
     right = w.theta * B
     for rows, _ in layout.blocks:
@@ -416,7 +400,7 @@ def authors_step(
 
 
 def authors_U(view: PartialView, H: Array, n_pairs: int, first_mu: float) -> None:
-    """As ``update_U``, but items without a pair weigh as much as in the first modality."""
+    """Do ``update_U`` with the first modality's μ for items without a pair."""
     faced = H[view.rows]
     weighted = faced * np.where(view.rows < n_pairs, view.mu, first_mu)[:, None]
     view.U = RidgeFactor(faced.T @ weighted, view.ridge).solve(cross(view.phi, weighted).T)
@@ -426,7 +410,7 @@ def authors_U(view: PartialView, H: Array, n_pairs: int, first_mu: float) -> Non
 
 
 def authors_W(H: Array, B: Array, S: Similarity, w: SAPMHWeights, last_mu: float) -> Array:
-    """W with μ of the last modality where ρ belongs, which makes HW tiny, and no factor r; HᵀH has no ridge."""
+    """Return W with the last modality's μ instead of ρ, which makes HW tiny, without the factor r and the ridge."""
     right = w.theta * B + w.rho * S.times(B)
     gram = w.theta * np.eye(B.shape[1]) + last_mu * (B.T @ B)
     return RidgeFactor(H.T @ H, 0.0).solve(RidgeFactor(gram, 0.0).solve(right.T @ H).T)
@@ -436,9 +420,10 @@ DEFAULTS = {  # quantization θ, semantic ρ, ridge λ, encoder_ridge, max_iter,
     "balanced": (1e-3, 0.1, 0.01, 30.0, 50, 1e-4),
     "authors": (1e-4, 1e-6, 100.0, 0.0, 100, 1e-2),
 }
-"""The authors' are those of their MIRFlickr experiment; on NUS-WIDE they had θ 1e-7, ρ 1e-5, λ 1e-3 and k 500."""
+"""The authors' are those of their MIRFlickr experiment; for NUS-WIDE they used θ 1e-7, ρ 1e-5, λ 1e-3 and k 500."""
 
 
+@dataclass(eq=False, repr=False)
 class SAPMH(PartialHasher):
     r"""Supervised codes for paired, partly paired and unpaired items, after Zheng et al. (2021).
 
@@ -446,44 +431,28 @@ class SAPMH(PartialHasher):
         \sum_m \lVert\Phi_m - H^{(m)}U_m\rVert + \theta\lVert B - HW\rVert^2
         + \rho\lVert rS - B(HW)^T\rVert^2 + \lambda\left(\sum_m\lVert U_m\rVert^2 + \lVert H\rVert^2\right)
 
-    with B = ±1; plain norms come from the adaptive weights μ. In the default variant no step raises it.
+    with B = ±1; unsquared norms come from the adaptive weights μ. In the default variant no step increases it.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of every modality
-    variant : "balanced" (default: the objective's own updates, all terms on one scale) or "authors" (the
-        released code with its weights, slips and random start, which stays at chance on Wiki; see the
-        module)
+    variant : "balanced" or "authors" (the released code with its errors, which stays at chance on Wiki); see the module
     quantization, semantic : θ, ρ; None is 1e-3 and 0.1, in shares of the feature term, for "balanced", and the
         authors' absolute 1e-4 and 1e-6 for "authors"
-    ridge : λ; None is 0.01 for "balanced", 100 (and on U alone) for "authors" latent : k, latent dimensions; above
-    n_bits, or HW is short of rank n_anchors : anchors of the kernel, capped at the number of items; or a dict by
-    modality kernel : "paper", exp(−d²/2σ²); a name in :data:`modalhash.core.kernel_choice.KERNELS`; or "auto", chosen
-    by how well it
-        ranks held-out items; or a dict by modality
-    bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the
-        authors: 100² for their features)
-    encoder_ridge : how strongly a single view's h is drawn towards that of the training items; None is 30 for
-        "balanced" and 0 for "authors"
-    max_iter, tol : at most 50 steps, until the objective falls by less than 1e-4 of itself; "authors": 100,
-        until it falls by less than 0.01. ``tol=0`` never stops early
+    ridge : λ; None is 0.01 for "balanced", 100 (and on U alone) for "authors"
+    latent : k, latent dimensions; above n_bits, or HW does not have full rank
+    n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
+    kernel : "paper", exp(−d²/2σ²); another name in :data:`modalhash.core.kernel_choice.KERNELS`, "auto"; or by modality
+    bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the authors: 100²)
+    encoder_ridge : weight that draws h of a single view to the training items' h; None is 30, or 0 for "authors"
+    max_iter, tol : most steps, and the fall of the objective below which to stop; 0 never stops early. None is 50 and
+        a share of 1e-4 for "balanced", 100 and 0.01 (absolute) for "authors"
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; both items of a pair have the same
-    objective_ : trace of the objective ("authors": of the value that their code watches)
-    n_iter_ : steps done
-    maps_, projections_, feedback_ : kernel, P and Q of the encoder sgn(φP + bQ), by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = SAPMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.transform({"text": data.X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : the objective ("authors": the value that their code watches), one value per step
+    projections_, feedback_ : P and Q of the encoder sgn(φP + bQ), by modality
 
     References
     ----------
@@ -491,39 +460,37 @@ class SAPMH(PartialHasher):
     Retrieval. IEEE Transactions on Multimedia, 2021.
     """
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "balanced",
-        quantization: float | None = None,
-        semantic: float | None = None,
-        ridge: float | None = None,
-        latent: int = 128,
-        n_anchors: PerModality[int] = 500,
-        kernel: PerModality[str | None] = "paper",
-        bandwidth: float | str = "anchors",
-        encoder_ridge: float | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.quantization = quantization
-        self.semantic = semantic
-        self.ridge = ridge
-        self.latent = latent
-        self.n_anchors = n_anchors
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.encoder_ridge = encoder_ridge
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    _parameter_constraints: ClassVar = {
+        "variant": choice(*DEFAULTS),
+        "quantization": optional(number(positive=True)),
+        "semantic": optional(number(positive=True)),
+        "ridge": optional(number(positive=True)),
+        "latent": integer(),
+        "encoder_ridge": optional(number()),
+        "max_iter": optional(integer()),
+        "tol": optional(number()),
+    }
+
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "balanced"
+    quantization: float | None = None
+    semantic: float | None = None
+    ridge: float | None = None
+    latent: int = 128
+    n_anchors: PerModality[int] = 500
+    kernel: PerModality[str | None] = "paper"
+    bandwidth: float | str = "anchors"
+    encoder_ridge: float | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        theta, rho, ridge, encoder_ridge, max_iter, tol = self._parameters()
+        given = (self.quantization, self.semantic, self.ridge, self.encoder_ridge, self.max_iter, self.tol)
+        theta, rho, ridge, encoder_ridge, max_iter, tol = (
+            default if value is None else value for value, default in zip(given, DEFAULTS[self.variant], strict=True)
+        )
         maps, layout, state, rng = self._start(data)
         L, views = shared_labels(data, layout, "SAPMH"), layout.views.values()
         for view in views:
@@ -544,36 +511,21 @@ class SAPMH(PartialHasher):
             for view in views:
                 update_mu(view)
             step = partial(balanced_step, layout, state, S, w)  # steps 1-5
-        trace = self._iterate(step, report, max_iter=max_iter, tol=tol, relative=self.variant == "balanced")
+        trace = self._iterate(step, report, max_iter=int(max_iter), tol=tol, relative=self.variant == "balanced")
         return self._learned(maps, layout, state, w.theta, trace, encoder_ridge)
 
-    def _parameters(self) -> tuple[float, float, float, float, int, float]:
-        check_choice(self.variant, "variant", ("balanced", "authors"))
-        given = (self.quantization, self.semantic, self.ridge, self.encoder_ridge, self.max_iter, self.tol)
-        theta, rho, ridge, encoder_ridge, max_iter, tol = (
-            default if value is None else value for value, default in zip(given, DEFAULTS[self.variant], strict=True)
-        )
-        return (
-            check_number(theta, "quantization", positive=True),
-            check_number(rho, "semantic", positive=True),
-            check_number(ridge, "ridge", positive=True),
-            check_number(encoder_ridge, "encoder_ridge"),
-            check_int(max_iter, "max_iter", at_least=1),
-            check_number(tol, "tol"),
-        )
 
-
+@dataclass(eq=False, repr=False)
 class UAPMH(PartialHasher):
-    r"""Unsupervised codes for paired and partly paired items, after Zheng et al. (2021).
+    r"""Unsupervised codes for paired and partly paired items, after Zheng et al. (2021); see SAPMH.
 
     .. math::
         \sum_m \lVert\Phi_m - H^{(m)}U_m\rVert + \theta\lVert B - HW\rVert^2
         + \lambda\left(\sum_m\lVert U_m\rVert^2 + \lVert W\rVert^2\right)
 
-    with B = ±1. Only pairs tie the modalities together: without any, each finds latent dimensions of its own, in an
-    arbitrary order, and how they fall together is luck of the start, however well each is coded in itself. On Wiki
-    image-to-text mAP is then .15 to .18 where random codes have .11, but the same rankings give as much to queries
-    whose labels were shuffled; on two views of mfeat it is .12 to .24 over seeds, against .15 for shuffled labels.
+    with B = ±1. Only pairs align the modalities; without them, the latent dimensions of each are in an arbitrary order.
+    On Wiki image-to-text mAP is then .15 to .18 where random codes have .11, but queries with shuffled labels score the
+    same; on two views of mfeat it is .12 to .24 over seeds, against .15 for shuffled labels.
 
     Parameters
     ----------
@@ -582,64 +534,38 @@ class UAPMH(PartialHasher):
     latent : k, latent dimensions. More bits than dimensions add little
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     kernel : "paper", exp(−d²/2σ²); or a name in :data:`modalhash.core.kernel_choice.KERNELS`; or a dict by modality
-    bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the
-        authors: 100² for their features)
-    max_iter, tol : at most this many steps, until the objective falls by less than tol; 0 never stops early
+    bandwidth : σ² of the kernel "paper": "anchors" for the mean squared distance, or a number (the authors: 100²)
+    max_iter, tol : most steps, and the fall of the objective below which to stop; 0 never stops early
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; both items of a pair have the same
-    objective_ : trace of the objective
-    n_iter_ : steps done
-    maps_, projections_, feedback_ : kernel, P and Q of the encoder sgn(φP + bQ), by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = UAPMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, pairs="aligned")
-    >>> model.n_iter_ > 3
-    True
-
-    References
-    ----------
-    C. Zheng, L. Zhu, Z. Cheng, J. Li, A.-A. Liu. Adaptive Partial Multi-View Hashing for Efficient Social Image
-    Retrieval. IEEE Transactions on Multimedia, 2021.
+    projections_, feedback_ : P and Q of the encoder sgn(φP + bQ), by modality
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "quantization": number(positive=True),
+        "ridge": number(positive=True),
+        "latent": integer(),
+        "max_iter": integer(),
+        "tol": number(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        quantization: float = 1e-5,
-        ridge: float = 1e-3,
-        latent: int = 8,
-        n_anchors: PerModality[int] = 500,
-        kernel: PerModality[str | None] = "paper",
-        bandwidth: float | str = "anchors",
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.quantization = quantization
-        self.ridge = ridge
-        self.latent = latent
-        self.n_anchors = n_anchors
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    quantization: float = 1e-5
+    ridge: float = 1e-3
+    latent: int = 8
+    n_anchors: PerModality[int] = 500
+    kernel: PerModality[str | None] = "paper"
+    bandwidth: float | str = "anchors"
+    max_iter: int = 100
+    tol: float = 1e-3
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        theta = check_number(self.quantization, "quantization", positive=True)
-        ridge = check_number(self.ridge, "ridge", positive=True)
-        max_iter, tol = check_int(self.max_iter, "max_iter", at_least=1), check_number(self.tol, "tol")
+        theta, ridge = self.quantization, self.ridge
         maps, layout, state, _ = self._start(data)
         views = layout.views.values()
         for view in views:
@@ -660,10 +586,10 @@ class UAPMH(PartialHasher):
             features = sum(view.residual + ridge * squared(view.U) for view in views)
             return features + theta * squared(state.B - Y) + ridge * squared(state.W)
 
-        trace = self._iterate(step, report, max_iter=max_iter, tol=tol, relative=False)
+        trace = self._iterate(step, report, max_iter=self.max_iter, tol=self.tol, relative=False)
         return self._learned(maps, layout, state, theta, trace)
 
 
 def unsupervised_W(state: PartialState, theta: float, ridge: float) -> Array:
-    """W = (θHᵀH + λI)⁻¹ θHᵀB."""
+    """Return W = (θHᵀH + λI)⁻¹ θHᵀB."""
     return RidgeFactor(theta * (state.H.T @ state.H), ridge).solve(theta * (state.H.T @ state.B))

@@ -1,9 +1,9 @@
 r"""SCM: Semantic Correlation Maximization (Zhang and Li, AAAI 2014).
 
-Linear projections of both modalities are learned whose signs, multiplied, are the similarity by labels. Relaxed, that
-is canonical correlation analysis with the label similarity in the place of pairs, so that none are needed. Learned all
-at once, bits are orthogonal directions, of which the later ones mean little; learned one after the other, each is for
-what the signs of those before it have left over.
+Learns linear projections of both modalities such that products of their signs reproduce the similarity by labels.
+Relaxed, this is canonical correlation analysis with label similarity instead of pairs. Bits learned together are
+orthogonal directions, of which the later ones carry little information; bits learned sequentially each fit the residual
+of the signs before them.
 
 ==========================  ==========================  =========================================================
 paper                       here                        is
@@ -17,18 +17,18 @@ paper                       here                        is
 :math:`C_{xy}`              ``C`` (dx, dy)              c XᵀSY
 ==========================  ==========================  =========================================================
 
-The paper's sequential update with C − Xᵀsgn(Xw_x)sgn(Yw_y)ᵀY works here on L_x⁻¹CL_y⁻ᵀ, which is whitened once: a bit
-then costs one singular pair and a rank-one update instead of a generalised eigenproblem.
+The paper's sequential update with C − Xᵀsgn(Xw_x)sgn(Yw_y)ᵀY works here on the whitened L_x⁻¹CL_y⁻ᵀ, so that a bit
+costs one singular pair and a rank-one update instead of a generalised eigenproblem.
 
-Where this departs from the authors' code: the ridge is a share of the mean variance of a feature, so that units do not
-matter (theirs is 1e-6 itself); sgn(0) = −1 in the deflation (theirs: 0) and a bit is 1 where the projection is > 0
-(theirs: ≥ 0), differences at exact zero only. Bits for which there are no directions left, more than the narrower
-modality has features, are constant (theirs: rounding noise). Without pairs the bits that the sequential solver does not
-reach are orthogonal directions, since there is no CCA.
+Departures from the authors' code: the ridge is a share of the mean variance of a feature, which makes it independent of
+units (theirs is an absolute 1e-6); sgn(0) = −1 in the deflation (theirs: 0), and a bit is 1 where the projection is > 0
+(theirs: ≥ 0). Bits in excess of the features of the narrower modality are constant (theirs: rounding noise). Without
+pairs, bits that the sequential solver does not reach are orthogonal directions instead of CCA directions.
 """
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,17 +41,18 @@ from modalhash.core.linalg import CentredFeatures, leading_directions, ridged_ch
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array
-from modalhash.core.validation import check_choice, check_number
+from modalhash.core.validation import choice, number
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import CrossModalHasher, Training
 
 SOLVERS = ("sequential", "orthogonal")
 DENSE_BELOW = 64
-"""Features of the narrower modality up to which a whole SVD is as fast as the search for its leading pair."""
+"""Features of the narrower modality up to which a full SVD is as fast as computing its leading pair."""
 NOISE = 1e-8
-"""Share of the leading singular value below which a direction is rounding, which whitening has magnified."""
+"""Share of the leading singular value below which a direction is rounding error."""
 
 
+@dataclass(eq=False, repr=False)
 class SCM(CrossModalHasher):
     r"""Linear codes whose products are the similarity by labels, after Zhang and Li (2014).
 
@@ -60,36 +61,23 @@ class SCM(CrossModalHasher):
     .. math::
         \lVert \mathrm{sgn}(XW_x)\,\mathrm{sgn}(YW_y)^T - cS\rVert^2
 
-    either all bits at once without the signs (``"orthogonal"``, subject to :math:`W_x^TX^TXW_x = I` and alike for Y),
-    or bit by bit, each for what the signs of the bits before leave of cS (``"sequential"``).
+    either for all bits together without the signs (``"orthogonal"``, subject to :math:`W_x^TX^TXW_x = I` and the same
+    for Y), or bit by bit, each for the residual of the signs before it (``"sequential"``).
 
-    Pairs are optional: without them any numbers of items will do. There are no codes from labels: learned codes are
-    hashed ones.
+    Pairs are optional. Learned codes are hashed codes.
 
     Parameters
     ----------
     n_bits : length of the codes, below the number of items of each modality
     solver : "sequential" (SCM-seq, the better one) or "orthogonal" (SCM-orth)
     ridge : added to the diagonals of XᵀX and YᵀY, as a share of their means
-    random_state : int, Generator or None. Where the search for a direction starts; it ends at the same one
+    random_state : int, Generator or None, for the start of the search for a direction; it does not change the result
 
     Attributes
     ----------
-    codes_ : codes of the training items, by modality
-    objective_ : trace of the objective, after every bit
-    n_directions_ : bits that were learned from labels. Of the others, the first are canonical correlations of the
-        pairs (without pairs: orthogonal directions), and what is then left is constant
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = SCM(16, random_state=0).fit(X, {"image": Y, "text": Y})
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : the objective after every bit
+    n_directions_ : bits learned from labels. They are followed by canonical correlations of the pairs (without pairs:
+        orthogonal directions) and then by constant bits
 
     References
     ----------
@@ -97,51 +85,41 @@ class SCM(CrossModalHasher):
     """
 
     max_modalities: ClassVar[int | None] = 2
+    _parameter_constraints: ClassVar = {
+        "solver": choice(*SOLVERS),
+        "ridge": number(),
+    }
 
-    objective_: Array
-    n_directions_: int
-    maps_: dict[str, Linear]
-    functions_: dict[str, Array]
-
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        solver: str = "sequential",
-        ridge: float = 1e-6,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.solver = solver
-        self.ridge = ridge
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    solver: str = "sequential"
+    ridge: float = 1e-6
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
         labels = data.Y or {}
         if len(labels) < 2:
             raise ValueError(f"SCM learns from the similarity between modalities and needs two; got {list(labels)}")
-        solver = check_choice(self.solver, "solver", SOLVERS)
-        ridge = check_number(self.ridge, "ridge")
         rng = np.random.default_rng([root_seed(self.random_state), 0])
         maps = {name: Linear(dtype="float64").fit(X) for name, X in data.X.items()}
         Fx, Fy = (CentredFeatures(X, maps[name].mean_) for name, X in data.X.items())
         Gx, Gy = (unit_rows(L) for L in labels.values())
-        Lx, Ly = (ridged_cholesky(F.cross(F), ridge) for F in (Fx, Fy))
-        C = 2 * data.n_bits * Fx.transposed_times(Gx) @ Fy.transposed_times(Gy).T  # of S, −11ᵀ meets centred features
+        Lx, Ly = (ridged_cholesky(F.cross(F), self.ridge) for F in (Fx, Fy))
+        C = 2 * data.n_bits * Fx.transposed_times(Gx) @ Fy.transposed_times(Gy).T  # −11ᵀ of S vanishes
         report("features", 1, 1)
 
-        if solver == "sequential":
+        if self.solver == "sequential":
             Wx, Wy = sequential_directions(Fx, Fy, C, Lx, Ly, data.n_bits, rng, report)
         else:
             Wx, Wy = orthogonal_directions(C, Lx, Ly, data.n_bits)
         n_directions = Wx.shape[1]
-        if n_directions < data.n_bits and (data.pairs is not None or solver == "sequential"):
+        if n_directions < data.n_bits and (data.pairs is not None or self.solver == "sequential"):
             if data.pairs is not None:  # CCA
                 rows = dict(zip(data.X, data.pairs.T, strict=True))
                 Px, Py = (CentredFeatures(X[rows[name]], maps[name].mean_) for name, X in data.X.items())
                 C = Px.cross(Py)
             Vx, Vy = orthogonal_directions(C, Lx, Ly, data.n_bits - n_directions)
-            # strongest last: their list of canonical directions, which bits overwrite from the front, is reversed
+            # strongest last, as in the authors' code
             Wx, Wy = np.hstack([Wx, Vx[:, ::-1]]), np.hstack([Wy, Vy[:, ::-1]])
         functions = {name: padded(W, data.n_bits) for name, W in zip(data.X, (Wx, Wy), strict=True)}
         projections = {name: F.times(functions[name]) for name, F in zip(data.X, (Fx, Fy), strict=True)}
@@ -158,7 +136,7 @@ class SCM(CrossModalHasher):
 
 
 def orthogonal_directions(C: Array, Lx: Array, Ly: Array, count: int) -> tuple[Array, Array]:
-    """SCM-orth: the leading directions of C, no more than its rank."""
+    """Return the leading directions of C, at most its rank (SCM-orth)."""
     Wx, Wy, values = leading_directions(C, Lx, Ly, count)
     kept = values > NOISE * values[0]
     return Wx[:, kept], Wy[:, kept]
@@ -174,10 +152,9 @@ def sequential_directions(
     rng: np.random.Generator,
     report: Reporter,
 ) -> tuple[Array, Array]:
-    """SCM-seq: one direction after the other, each of what the signs along those before leave of C.
+    """Return directions learned sequentially, each from the residual of the signs before it (SCM-seq).
 
-    Ends early where a direction is stronger than the one before: what is left is then no longer similarity but the
-    error of the signs.
+    Stops when a direction is stronger than the one before, because the residual is then dominated by sign errors.
     """
     M = whitened(C, Lx, Ly)
     Wx, Wy = np.empty((Fx.width, count)), np.empty((Fy.width, count))
@@ -198,7 +175,7 @@ def sequential_directions(
 
 
 def leading_pair(M: Array, rng: np.random.Generator) -> tuple[Array, float, Array]:
-    """The largest singular value and its vectors; the largest entry of the first is positive."""
+    """Return the largest singular value and its vectors; the largest entry of the first is positive."""
     if min(M.shape) <= DENSE_BELOW or not M.any():  # ARPACK refuses a matrix of zeros
         U, values, Vt = np.linalg.svd(M, full_matrices=False)
     else:
@@ -209,15 +186,12 @@ def leading_pair(M: Array, rng: np.random.Generator) -> tuple[Array, float, Arra
 
 
 def padded(W: Array, count: int) -> Array:
-    """W with columns of zeros, constant bits, where there are no more directions."""
+    """Return W padded with columns of zeros (constant bits)."""
     return np.ascontiguousarray(np.pad(W, ((0, 0), (0, count - W.shape[1]))))
 
 
 def objective(Bx: Array, By: Array, Gx: Array, Gy: Array) -> Array:
-    """‖Σ b_x b_yᵀ − cS‖² after every bit, with c all bits.
-
-    ⟨b_x b_yᵀ, S⟩ is a product of the similarity with a bit, ⟨b_x b_yᵀ, d_x d_yᵀ⟩ one of the bits with each other.
-    """
+    """Return ‖Σ b_x b_yᵀ − cS‖² after every bit, where c is the number of all bits."""
     c = Bx.shape[1]
     agreement = np.einsum("ij,ij->j", Bx, similarity_times(Gx, Gy, By))
     overlap = (Bx.T @ Bx) * (By.T @ By)

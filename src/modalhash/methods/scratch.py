@@ -1,15 +1,12 @@
 r"""SCRATCH: Scalable disCRete mATrix faCtorization Hashing (Li et al., ACM MM 2018; Chen et al., TCSVT 2020).
 
-Labels and the kernel features of both modalities are factorised over one latent representation of the
-pairs, which hash functions predict from features and an orthogonal rotation brings to binary codes. No
-similarity between items is ever computed, so a sweep costs O(n).
-
-Rows are items here, so every matrix is the transpose of the paper's, except R:
+Labels and kernel features of both modalities are factorised over one latent representation of the pairs, which hash
+functions predict from features and an orthogonal rotation maps to binary codes. No similarities between items are
+computed, so a sweep costs O(n).
 
 ======================  ==========================  ================================================
-paper                   here                        is
+paper (transposed)      here (rows are items)       is
 ======================  ==========================  ================================================
-:math:`r`               ``n_bits``
 :math:`X, Y`            ``phi[name]`` (n, m)        RBF similarities to anchors, centred
 :math:`L`               ``L`` (n, c)                labels, 0/1
 :math:`V`               ``V`` (n, r)                latent representation of the pairs
@@ -23,34 +20,33 @@ paper                   here                        is
 :math:`\gamma`          ``ridge``                   of all but B and R
 ======================  ==========================  ================================================
 
-``variant="one-step"`` is the released code (SCRATCH-o). ``"two-step"`` (SCRATCH-t) is reconstructed from the
-abstract of the 2020 paper: the same factorisation without W, then ridge regression of the codes on the
-features. Departures from the authors' code: the objective that it prints leaves out the γ terms that its
-updates minimise; here they are in, and the objective falls in every sweep. Where the best R is not unique,
-the one next to the R before is taken (see :func:`rotation`). A bit is 1 where the projection is > 0 (theirs:
-≥ 0), a difference at exact zero only.
+``variant="one-step"`` is the released code (SCRATCH-o). ``"two-step"`` (SCRATCH-t) is reconstructed from the abstract
+of the 2020 paper: the same factorisation without W, then ridge regression of the codes on the features. Departures from
+the authors' code: the objective includes the γ terms that the updates minimise, so it falls in every sweep (theirs
+omits them). Where the best R is not unique, the one nearest to the previous R is taken (see :func:`rotation`). A bit is
+1 where the projection is > 0 (theirs: ≥ 0).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
-from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign
+from modalhash.core.linalg import RidgeFactor, orthogonal_procrustes, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 INITIAL = 1
-"""The random stream of the first V and R."""
+"""Random stream of the initial V and R."""
 
 
+@dataclass(eq=False, repr=False)
 class SCRATCH(PairedHasher):
     r"""Codes by discrete matrix factorisation, after Li et al. (2018).
 
@@ -73,28 +69,15 @@ class SCRATCH(PairedHasher):
     label_weight : α
     regression : μ; ridge / regression is the ridge of the hash functions
     ridge : γ
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps; there is no test of convergence
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; the same for both items of a pair
     objective_ : the objective after every sweep; in the two-step variant without the terms of W
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and hash function (m, r), the rotation included, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(3)[np.arange(60) % 3]
-    >>> X = {"image": Y @ rng.normal(size=(3, 20)), "text": Y @ rng.normal(size=(3, 9))}
-    >>> model = SCRATCH(16, n_anchors=30, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.codes_["image"].shape, model.transform({"text": X["text"][:5]})["text"].shape
-    ((60, 2), (5, 2))
+    functions_ : hash functions (m, r), the rotation included, by modality
 
     References
     ----------
@@ -105,45 +88,36 @@ class SCRATCH(PairedHasher):
     Hashing Framework for Cross-Modal Retrieval. IEEE TCSVT 30(7):2262-2275, 2020.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "variant": choice("one-step", "two-step"),
+        "reconstruction": by_modality(number()),
+        "label_weight": number(),
+        "regression": number(positive=True),
+        "ridge": number(positive=True),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "one-step",
-        reconstruction: PerModality[float] = 0.5,
-        label_weight: float = 500.0,
-        regression: float = 1000.0,
-        ridge: float = 5.0,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 500,
-        max_iter: int = 20,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.reconstruction = reconstruction
-        self.label_weight = label_weight
-        self.regression = regression
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "one-step"
+    reconstruction: PerModality[float] = 0.5
+    label_weight: float = 500.0
+    regression: float = 1000.0
+    ridge: float = 5.0
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 500
+    max_iter: int = 20
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        weights = self._weights(X)
-        one_step = check_choice(self.variant, "variant", ("one-step", "two-step")) == "one-step"
-        sweeps = check_int(self.max_iter, "max_iter", at_least=1)
+        features = per_modality(self.reconstruction, X, "reconstruction")
+        weights = SCRATCHWeights(features, self.label_weight, self.regression, self.ridge)
+        one_step = self.variant == "one-step"
         seed = root_seed(self.random_state)
-        # the authors centre the raw features first, which no distance sees
+        # the authors also centre the raw features, which changes no distance
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: np.concatenate([rows for _, rows in maps[name].fit_blocks(X[name])]) for name in X}
@@ -155,7 +129,7 @@ class SCRATCH(PairedHasher):
         R = np.linalg.svd(rng.standard_normal((n_bits, n_bits)))[0]
         W: dict[str, Array] = {}
         trace = []
-        for step in range(sweeps):
+        for step in range(self.max_iter):
             B = sign(V @ R.T)  # 1
             U = {name: Regression(V, weights.features[name], weights.ridge).fit(phi[name]) for name in phi}  # 2
             G = Regression(V, weights.labels, weights.ridge).fit(L)
@@ -164,19 +138,10 @@ class SCRATCH(PairedHasher):
             V = latent(phi, L, U, G, W, B, R, weights)  # 4
             R = rotation(B, V, R)  # 5
             trace.append(objective(phi, L, U, G, W, B, R, V, weights))
-            report("sweeps", step + 1, sweeps, trace[-1])
-        # codes are those of the last step 1, one update of V and R behind, as the authors return them
+            report("sweeps", step + 1, self.max_iter, trace[-1])
+        # as in the authors' code, B is not updated after the last V and R
         functions = {name: W[name] @ R.T if one_step else hashers[name].fit(B) for name in phi}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
-
-    def _weights(self, X: dict[str, Matrix]) -> SCRATCHWeights:
-        features = per_modality(self.reconstruction, X, "reconstruction")
-        return SCRATCHWeights(
-            features={name: check_number(value, "reconstruction") for name, value in features.items()},
-            labels=check_number(self.label_weight, "label_weight"),
-            regression=check_number(self.regression, "regression", positive=True),
-            ridge=check_number(self.ridge, "ridge", positive=True),
-        )
 
 
 @dataclass(frozen=True)
@@ -190,14 +155,13 @@ class SCRATCHWeights:
 
 
 class Regression:
-    """min κ‖T − XC‖² + γ‖C‖² for one X and any T: C = κ(κXᵀX + γI)⁻¹XᵀT. Steps 2 and 3."""
+    """Solve min κ‖T − XC‖² + γ‖C‖² for one X and any T: C = κ(κXᵀX + γI)⁻¹XᵀT (steps 2 and 3)."""
 
     def __init__(self, X: Array, weight: float, ridge: float) -> None:
         self._X, self._weight = X, weight
         self._factor = RidgeFactor(weight * (X.T @ X), ridge)
 
     def fit(self, T: Array) -> Array:
-        """C for these targets."""
         return self._factor.solve(self._weight * (self._X.T @ T))
 
 
@@ -211,7 +175,7 @@ def latent(
     R: Array,
     weights: SCRATCHWeights,
 ) -> Array:
-    """Step 4, the best V. RᵀR = I, and every W adds μI: both go into the ridge. No W in the two-step variant."""
+    """Return the best V (step 4). RᵀR = I and every W adds μI to the ridge; W is empty in the two-step variant."""
     left = weights.labels * (G @ G.T)
     right = weights.labels * (L @ G.T) + B @ R
     for name, X in phi.items():
@@ -223,10 +187,10 @@ def latent(
 
 
 def rotation(B: Array, V: Array, R: Array) -> Array:
-    """Step 5, the best rotation, and of several the one next to the R before.
+    """Return the best rotation (step 5), and of several the one nearest to the previous R.
 
-    With more bits than classes some columns of B become equal, BᵀV loses rank and its SVD is, in the authors'
-    code, rounding noise: other hash functions on every machine.
+    With more bits than classes some columns of B become equal and BᵀV loses rank. Its SVD would then depend on
+    rounding, and the hash functions on the machine, as in the authors' code.
     """
     return orthogonal_procrustes(B.T @ V, near=R)
 
@@ -242,15 +206,11 @@ def objective(
     V: Array,
     weights: SCRATCHWeights,
 ) -> float:
-    """What the class minimises, γ terms included."""
-    value = weights.labels * _square(L - V @ G) + _square(B - V @ R.T)
-    value += weights.ridge * sum(_square(M) for M in (V, G, *U.values(), *W.values()))
+    """Return the objective, including the γ terms."""
+    value = weights.labels * squared(L - V @ G) + squared(B - V @ R.T)
+    value += weights.ridge * sum(squared(M) for M in (V, G, *U.values(), *W.values()))
     for name, X in phi.items():
-        value += weights.features[name] * _square(X - V @ U[name])
+        value += weights.features[name] * squared(X - V @ U[name])
     for name in W:
-        value += weights.regression * _square(V - phi[name] @ W[name])
+        value += weights.regression * squared(V - phi[name] @ W[name])
     return value
-
-
-def _square(M: Array) -> float:
-    return float(np.vdot(M, M))

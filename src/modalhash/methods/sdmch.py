@@ -1,18 +1,17 @@
 r"""SDMCH: Supervised Discrete Manifold-embedded Cross-modal Hashing (Luo et al., IJCAI 2018). A re-implementation.
 
-Neither the authors' code nor more than the first page of the paper was at hand. That page says: the manifold of each
-modality is embedded by how close neighbours are relative to each other, labels are in the objective, and the discrete
-codes are learned by alternating steps. The equations below are reconstructed from that and from a note about the
-method; constants, the order of the steps and the hash functions are not the authors'. What they give says nothing
-certain about the authors' numbers.
+Only the first page of the paper was available, without code. It says that the manifold of each modality is embedded by
+the relative distances of neighbours, that the objective includes labels, and that discrete codes are learned by
+alternating steps. The equations below are reconstructed from that and from a note about the method; constants, the
+order of the steps and the hash functions are not the authors', and results may differ from theirs.
 
-A companion F of the codes is smooth over the neighbours' graphs of both modalities; the codes B stay near to it,
-predict the labels, and are predicted from kernel features.
+A companion F of the codes is smooth over the neighbour graphs of both modalities; the codes B stay close to it, predict
+the labels, and are predicted from kernel features.
 
 =======================  ========================  ======================================================
 symbol                   here                      is
 =======================  ========================  ======================================================
-:math:`P^t`              ``weights`` (n, k)        weights that make an item of its k nearest, sum 1
+:math:`P^t`              ``weights`` (n, k)        weights that reconstruct an item from its k nearest, sum 1
 :math:`S^t`              --                        |Pᵗ| + |Pᵗ|ᵀ
 :math:`L^t`              (n, n), CSR               Laplacian of Sᵗ
 --                       ``A`` (n, n), CSR         Σλ_t Lᵗ + αI
@@ -21,50 +20,47 @@ symbol                   here                      is
 :math:`G`                ``G`` (r, c)              from codes to labels
 :math:`\phi_t`           ``phi[name]`` (n, m)      kernel features, centred
 :math:`W_t`              ``functions_[name]``      features → codes, (m, r)
-:math:`\lambda_t`        ``manifold``
-:math:`\alpha`           ``quantization``
-:math:`\beta, \nu`       ``label_weight``, ``label_ridge``
-:math:`\mu_t, \xi`       ``function_weight``, ``ridge``
+:math:`\lambda_t, \alpha`  ``manifold``, ``quantization``
+:math:`\beta, \nu, \mu_t, \xi`  ``label_weight``, ``label_ridge``, ``function_weight``, ``ridge``
 =======================  ========================  ======================================================
 
-What the reconstruction leaves open, and what is chosen here:
+Choices where the reconstruction is open: hash functions are learned with the codes (μ > 0) or afterwards (μ = 0); the
+start is random or the signs of principal components of the kernel features (``init``); hash functions use kernel
+features, as in the note, and neighbours the features themselves; ν is multiplied by β and ξ by μ, so that G and W are
+ridge regressions.
 
-- Whether the hash functions are learned with the codes (μ > 0) or after them (μ = 0).
-- The start: signs of principal components of the kernel features, or random ones (``init``).
-- The kernel: the note has kernel features in the hash functions; neighbours are those of the features themselves.
-- ν stands inside of β and ξ inside of μ, so that G and W are ridge regressions.
-
-Every step is its exact minimiser but that of F, by conjugate gradients from the F before, and that of B, bit by bit:
-none raises the objective.
+The F-step uses conjugate gradients and the B-step optimises bit by bit; all other steps are exact minimisers. No step
+increases the objective.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
 from modalhash.core.blocks import row_slices
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, principal_directions, ridge_regression, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, choice, integer, number, per_modality
 from modalhash.methods.base import BLOCK_VALUES, PairedHasher
 from modalhash.methods.smfh import conjugate_gradients
 
 GRAM_RIDGE = 1e-3
-"""Of the local Gram matrices, as a share of their trace: singular where k neighbours lie in fewer dimensions."""
+"""Ridge of the local Gram matrices, as a share of their trace."""
 SWEEPS = 3
-"""Over the bits, in one step of B."""
+"""Sweeps over the bits in one B-step."""
 CG_ITER, CG_TOLERANCE = 500, 1e-8
 
 
+@dataclass(eq=False, repr=False)
 class SDMCH(PairedHasher):
-    r"""Discrete codes from labels and the neighbours' graphs of both modalities: a re-implementation.
+    r"""Discrete codes from labels and the neighbour graphs of both modalities: a re-implementation.
 
     Reconstructed from the first page of Luo et al. (2018) and a note (see the module); not the authors' equations.
 
@@ -80,33 +76,14 @@ class SDMCH(PairedHasher):
     quantization : α > 0, how closely codes follow their smooth companion
     label_weight : β > 0, how well codes predict the labels
     label_ridge : ν > 0
-    function_weight : μ, how closely codes follow the hash functions; or a dict by modality. At 0 these are fitted once,
-        at the end
+    function_weight : μ, how closely codes follow the hash functions (0: fitted afterwards); or a dict by modality
     n_neighbors : k of the graphs, capped at the number of other pairs
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     ridge : ξ > 0 of the hash functions
     init : "pca" or "random" codes to start from
-    max_iter : rounds
+    max_iter : most rounds
     random_state : int, Generator or None
-
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : the objective after every round
-    n_iter_ : rounds done; below ``max_iter`` where the codes came to rest
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = SDMCH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
 
     References
     ----------
@@ -114,53 +91,41 @@ class SDMCH(PairedHasher):
     Hashing. IJCAI, 2018.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "manifold": by_modality(number()),
+        "quantization": number(positive=True),
+        "label_weight": number(positive=True),
+        "label_ridge": number(positive=True),
+        "function_weight": by_modality(number()),
+        "n_neighbors": integer(),
+        "ridge": number(positive=True),
+        "init": choice("pca", "random"),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        manifold: PerModality[float] = 0.5,
-        quantization: float = 1.0,
-        label_weight: float = 100.0,
-        label_ridge: float = 1.0,
-        function_weight: PerModality[float] = 0.1,
-        n_neighbors: int = 10,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        ridge: float = 0.01,
-        init: str = "random",
-        max_iter: int = 15,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.manifold = manifold
-        self.quantization = quantization
-        self.label_weight = label_weight
-        self.label_ridge = label_ridge
-        self.function_weight = function_weight
-        self.n_neighbors = n_neighbors
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.ridge = ridge
-        self.init = init
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    manifold: PerModality[float] = 0.5
+    quantization: float = 1.0
+    label_weight: float = 100.0
+    label_ridge: float = 1.0
+    function_weight: PerModality[float] = 0.1
+    n_neighbors: int = 10
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    ridge: float = 0.01
+    init: str = "random"
+    max_iter: int = 15
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        lam, mu = self._weights("manifold", X), self._weights("function_weight", X)
-        alpha = check_number(self.quantization, "quantization", positive=True)
-        beta = check_number(self.label_weight, "label_weight", positive=True)
-        nu = check_number(self.label_ridge, "label_ridge", positive=True)
-        xi = check_number(self.ridge, "ridge", positive=True)
-        k = min(check_int(self.n_neighbors, "n_neighbors", at_least=1), len(L) - 1)
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        lam = per_modality(self.manifold, X, "manifold")
+        mu = per_modality(self.function_weight, X, "function_weight")
+        alpha, beta, nu, xi = self.quantization, self.label_weight, self.label_ridge, self.ridge
+        k = min(self.n_neighbors, len(L) - 1)
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -176,7 +141,7 @@ class SDMCH(PairedHasher):
         Y = L.astype(np.float64)
         B = F = self._start(phi, n_bits, np.random.default_rng([seed, 0]))
         trace: list[float] = []
-        for step in range(max_iter):
+        for step in range(self.max_iter):
             G = ridge_regression(B, Y, nu)  # 1.
             F = smooth(A, alpha * B, F)  # 2.
             W = {name: factors[name].solve(phi[name].T @ B) for name in X if mu[name]}  # 3.
@@ -186,27 +151,23 @@ class SDMCH(PairedHasher):
             value += beta * (squared(Y - B @ G) + nu * squared(G))
             value += sum(mu[name] * (squared(B - phi[name] @ w) + xi * squared(w)) for name, w in W.items())
             trace.append(value)
-            report("codes", step + 1, max_iter, value)
+            report("codes", step + 1, self.max_iter, value)
             if np.array_equal(B, before):
-                break  # G, F and W are functions of B: nothing moves any more
+                break  # G, F and W are functions of B: a fixed point
         functions = {name: factors[name].solve(phi[name].T @ B) for name in X}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
-    def _weights(self, parameter: str, X: dict[str, Matrix]) -> dict[str, float]:
-        given = per_modality(getattr(self, parameter), X, parameter)
-        return {name: check_number(weight, parameter) for name, weight in given.items()}
-
     def _start(self, phi: dict[str, Array], n_bits: int, rng: np.random.Generator) -> Array:
         start = rng.standard_normal((len(next(iter(phi.values()))), n_bits))
-        if check_choice(self.init, "init", ("pca", "random")) == "pca":
+        if self.init == "pca":
             both = np.hstack(list(phi.values()))
             components = both @ principal_directions(both, n_bits)
-            start[:, : components.shape[1]] = components  # random where there are not as many
+            start[:, : components.shape[1]] = components  # the rest stays random
         return sign(start)
 
 
 def laplacian(X: Matrix, k: int) -> sparse.csr_array:
-    """The Laplacian of |P| + |P|ᵀ, P the weights that make every item of its k nearest."""
+    """Return the Laplacian of |P| + |P|ᵀ, P the weights that reconstruct every item from its k nearest."""
     n = X.shape[0]
     neighbours = nearest(X, k)
     weights = np.abs(reconstruction_weights(X, neighbours))
@@ -216,10 +177,10 @@ def laplacian(X: Matrix, k: int) -> sparse.csr_array:
 
 
 def nearest(X: Matrix, k: int) -> Array:
-    """The k nearest other items of every item (n, k), by Euclidean distance.
+    """Return the k nearest other items of every item (n, k), by Euclidean distance.
 
-    In float64 and in one way for dense and CSR features: scikit-learn's search breaks ties differently in the two, and
-    among texts of few words there are many.
+    Dense and CSR features give the same result. scikit-learn's search breaks ties differently for the two, and short
+    texts have many ties.
     """
     n = X.shape[0]
     X = X.astype(np.float64)
@@ -234,7 +195,7 @@ def nearest(X: Matrix, k: int) -> Array:
 
 
 def reconstruction_weights(X: Matrix, neighbours: Array) -> Array:
-    """P (n, k): the minimiser of ‖xᵢ − Σ Pᵢⱼ xⱼ‖² with Σⱼ Pᵢⱼ = 1, as in locally linear embedding."""
+    """Return P (n, k), the minimiser of ‖xᵢ − Σ Pᵢⱼ xⱼ‖² with Σⱼ Pᵢⱼ = 1, as in locally linear embedding."""
     n, k = neighbours.shape
     P = np.empty((n, k))
     for rows in row_slices(n, max(1, BLOCK_VALUES // (k * X.shape[1]))):
@@ -244,20 +205,20 @@ def reconstruction_weights(X: Matrix, neighbours: Array) -> Array:
         offsets = others.reshape(len(own), k, -1).astype(np.float64) - own[:, None]
         gram = offsets @ offsets.transpose(0, 2, 1)
         trace = np.einsum("ijj->i", gram)
-        gram += (GRAM_RIDGE * np.where(trace > 0, trace, 1))[:, None, None] * np.eye(k)  # 0: all neighbours are copies
+        gram += (GRAM_RIDGE * np.where(trace > 0, trace, 1))[:, None, None] * np.eye(k)  # 0 if all neighbours are equal
         w = np.linalg.solve(gram, np.ones((len(own), k, 1)))[:, :, 0]
         P[rows] = w / w.sum(axis=1, keepdims=True)
     return P
 
 
 def smooth(A: sparse.csr_array, right: Array, start: Array) -> Array:
-    """A⁻¹ right for a positive definite A, preconditioned by its diagonal."""
+    """Return A⁻¹ right for a positive definite A, preconditioned by its diagonal."""
     inverse = 1 / A.diagonal()[:, None]
     return conjugate_gradients(lambda F: A @ F, right, lambda R: inverse * R, start, tol=CG_TOLERANCE, max_iter=CG_ITER)
 
 
 def update_B(B: Array, Q: Array, H: Array) -> Array:
-    """B = ±1 with a lower tr(BHBᵀ) − 2tr(BᵀQ), bit by bit: b_l = sgn(q_l − Σ_{k≠l} b_k H_kl), a few sweeps."""
+    """Lower tr(BHBᵀ) − 2tr(BᵀQ) over B = ±1, bit by bit: b_l = sgn(q_l − Σ_{k≠l} b_k H_kl)."""
     B = B.copy()
     for _ in range(SWEEPS):
         for bit in range(B.shape[1]):

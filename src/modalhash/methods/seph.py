@@ -1,8 +1,8 @@
 r"""SePH: Semantics-Preserving Hashing (Lin, Ding, Hu & Wang, CVPR 2015; IEEE Transactions on Cybernetics 2017).
 
-Two steps. The first reads the similarity by labels as a probability distribution over pairs of items, and looks for
-codes whose Hamming distances, read as another by Student's t as in t-SNE, come closest to it. The second fits, per
-modality and bit, a kernel logistic regression from features to codes; the code of a pair is the vote of its two items.
+Step 1 turns the similarity by labels into a probability distribution over pairs of items and finds codes whose Hamming
+distances, turned into a distribution by Student's t as in t-SNE, are closest to it. Step 2 fits, per modality and bit,
+a kernel logistic regression from features to codes; the two items of a pair vote on its code.
 
 ====================  =======================  ==========================================================
 paper                 here                     is
@@ -10,7 +10,7 @@ paper                 here                     is
 :math:`A_{ij}`        ``cosines`` L̃ᵢL̃ⱼᵀ        affinity by labels, rows of L̃ have length 1
 :math:`P`             ``cosines / labels``     P = A with diagonal 0, divided by its sum
 :math:`\hat H`        ``Y`` (rows, r)          relaxed codes; H = sgn(Ĥ)
-:math:`Q`             ``1 / (D Z)``            Q ∝ (1 + ‖ŷᵢ − ŷⱼ‖²/4)⁻¹, i ≠ j; D is what is inverted, Z its sum
+:math:`Q`             ``1 / (D Z)``            D = 1 + ‖ŷᵢ − ŷⱼ‖²/4, Z = Σ 1/D over i ≠ j
 :math:`\alpha`        ``quantization``         of ‖|Ĥ| − 1‖²; divided by r and n
 --                    ``w`` (rows,)            items behind each row, see below
 :math:`K, K_0`        ``K``, ``K0``            exp(−d²/s) between items and anchors, anchors and anchors
@@ -18,37 +18,49 @@ paper                 here                     is
 :math:`\lambda`       ``penalty``
 ====================  =======================  ==========================================================
 
-Step 1 costs n² per iteration, so the authors train on 5,000 items of their largest set; so does this
-(``train_items``), and the other pairs' codes are the votes of the regressions, as the authors' database codes are.
-No n × n matrix has to exist: every iteration goes through rows of it in blocks, which are kept from one iteration to
-the next as far as ``memory_limit`` allows and computed anew beyond: all 17,664 pairs of IAPR TC-12, whose 14,781 label
-rows would make a matrix of 874 MB, take half a gigabyte in all with a limit of 100 MB. With P, D and Z as above and
-ΣP = 1,
+Step 1 costs n² per iteration. As the authors for their largest data set, it uses 5,000 pairs (``train_items``); codes
+of the other pairs are the votes of the regressions. The n × n matrix is processed in blocks of rows, which are kept
+between iterations within ``memory_limit`` and recomputed beyond it: all 17,664 pairs of IAPR TC-12, whose 14,781 label
+rows would make a matrix of 874 MB, take half a gigabyte with a limit of 100 MB. With P, D and Z as above and ΣP = 1,
 
 .. math::
     KL(P\Vert Q) &= \sum P\log P + \sum P\log D + \log Z \\
     \nabla_i KL &= \sum_j (P_{ij} - Q_{ij})\,D_{ij}^{-1}(\hat y_i - \hat y_j)
 
-(t-SNE has a factor 4, which the quarter in D takes away), and since Z is a factor of one sum, one pass gives both.
+(t-SNE's factor 4 cancels with the quarter in D). One pass computes both, because Z is a factor of one sum.
 
-Where this departs from the authors' code:
+For one modality, with K the kernel features of its items and K0 those of the anchors, step 2 (shared with GSPH) is
 
-- Items with the same labels start alike (theirs: each on its own), so that step 1 runs over distinct label rows
-  weighted with the number of items that carry them: 10 rows instead of 2,173 on Wiki. They are drawn to one point
-  anyway: the objective ends as low or lower (four fifths of the training pairs, two seeds: Wiki, 16 bits .139 against
-  .146, 64 bits .071 against .077; OpenMoji .155 against .156 and .080 against .082), mAP of the fifth that was held
-  out differs by no more than another seed changes it.
-- The bandwidth s of the kernel is the same, mean squared distance over all pairs of items, computed without them.
-- The logistic regressions of all bits are solved together, see :mod:`._logistic`; same optimum.
-- Anchors are drawn, and k-means started, in each modality on its own.
-- The paper weights the vote by 1/P(bit); the code computes that and does not use it, nor does this.
+.. math:: \min_W\ \sum\log\left(1 + e^{-B\circ KW}\right) + C\,\mathrm{tr}(W^TK_0W)
+
+The second derivative of a logistic loss is at most 1/4, so M = KᵀK/4 + 2C K0 bounds every Hessian (Böhning and Lindsay,
+1988); it is constant and the same for all bits. Therefore
+
+.. math:: W \leftarrow W + M^{-1}\left(K^T(B\circ\sigma(-B\circ KW)) - 2CK_0W\right)
+
+lowers the objective by at least half of ⟨descent direction, step⟩, with one factorisation and one pass over the data
+per iteration. With Nesterov's extrapolation 20 to 40 iterations suffice, where the authors' L-BFGS, bit by bit, reaches
+its limit of 500.
+
+Departures from the authors' code:
+
+- Items with the same labels have the same start (theirs: separate starts), so that step 1 runs over distinct label rows
+  weighted with their numbers of items: 10 rows instead of 2,173 on Wiki. They converge to one point anyway: the
+  objective ends as low or lower (four fifths of the training pairs, two seeds: Wiki, 16 bits .139 against .146, 64 bits
+  .071 against .077; OpenMoji .155 against .156 and .080 against .082), and the mAP of the held-out fifth differs by no
+  more than between seeds.
+- The logistic regressions of all bits are solved together, with the same optimum.
+- Anchors are drawn, and k-means is run, in each modality separately.
+- The paper weights the vote by 1/P(bit). The authors' code computes these weights but does not use them; neither does
+  this.
 - sgn(0) = −1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -61,29 +73,22 @@ from modalhash.core.linalg import RidgeFactor, sign, squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed, row_keys
 from modalhash.core.typing import Array, Codes, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.core.validation import by_modality, check_int, check_memory, choice, integer, number
 from modalhash.methods.amsh.codes import label_patterns
 from modalhash.methods.base import BLOCK_VALUES, CrossModalHasher, PairedHasher
 
-# -- Kernel logistic regressions for all bits at once: step 2 of SePH and of GSPH, which took it from there.
-#
-# For one modality, with K the kernel features of its items and K0 those of the anchors,
-#
-# .. math:: \min_W\ \sum\log\left(1 + e^{-B\circ KW}\right) + C\,\mathrm{tr}(W^TK_0W)
-#
-# The columns of W are r separate problems over one design matrix. Their curvature depends on W and differs from bit
-# to bit, but a logistic loss never curves more than 1/4: M = KᵀK/4 + 2C K0 is above every Hessian (Böhning and
-# Lindsay, 1988), constant, and the same for all bits. So
-#
-# .. math:: W \leftarrow W + M^{-1}\left(K^T(B\circ\sigma(-B\circ KW)) - 2CK_0W\right)
-#
-# lowers the objective from any W by at least half of ⟨descent direction, step⟩, with one factorisation and one pass
-# over the data per iteration. Nesterov's extrapolation makes it fast: 20 to 40 iterations where the authors' L-BFGS,
-# bit by bit, runs into its cap of 500.
-
 
 class LogisticHasher(CrossModalHasher):
-    """Base of the methods whose hash functions are kernel logistic regressions: these, and the vote of a pair."""
+    """Base of SePH and GSPH, whose hash functions are kernel logistic regressions."""
+
+    _parameter_constraints: ClassVar = {
+        "kernel": by_modality(choice(*KERNELS, "auto")),
+        "penalty": number(positive=True),
+        "function_iter": integer(),
+        "function_tol": number(),
+        "precision": choice("float32", "float64"),
+        "memory_limit": check_memory,
+    }
 
     kernel: PerModality[str]
     n_anchors: PerModality[int]
@@ -93,25 +98,21 @@ class LogisticHasher(CrossModalHasher):
     precision: str
     memory_limit: int | str | None
     maps_: dict[str, AnchorKernel]
-    functions_: dict[str, Array]
 
     def transform_pairs(self, X: Mapping[str, Any]) -> Codes:
-        """One hashed code per pair: row k of every modality belongs together, and all fitted modalities are there."""
+        """Return one hashed code per pair; X has all fitted modalities, and row k of each is pair k."""
         projections = self.decision_function(X)
         if missing := [name for name in self.functions_ if name not in projections]:
             raise ValueError(f"X lacks {missing}; a pair has an item of every modality. For single items use transform")
         sizes = {name: len(values) for name, values in projections.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"pairs need as many items in every modality; got {sizes}")
-        return pack_signs(sum_of(list(projections.values())))
+        return pack_signs(np.add.reduce(list(projections.values())))
 
     def _kernels(
         self, X: Mapping[str, Matrix], Y: Mapping[str, Any] | None, seed: int, anchors: str = "random"
     ) -> dict[str, AnchorKernel]:
-        """Return the kernel of each modality, by default exp(−d²/v), v the mean squared distance of two items."""
-        check_choice(self.precision, "precision", ("float32", "float64"))
-        for kernel in per_modality(self.kernel, X, "kernel").values():
-            check_choice(kernel, "kernel", (*KERNELS, "auto"))
+        """Return the kernel of each modality."""
         options: dict[str, Any] = {"seed": seed, "centred": False, "dtype": self.precision}
         maps = kernel_maps(X, Y, kernel=self.kernel, n_anchors=self.n_anchors, **options)
         kernels = {name: found for name, found in maps.items() if isinstance(found, AnchorKernel)}
@@ -122,20 +123,29 @@ class LogisticHasher(CrossModalHasher):
     def _regressions(
         self, name: str, kernel: AnchorKernel, X: Matrix, B: Array, report: Reporter
     ) -> tuple[Array, list[float], Array]:
-        """W, the trace of the objective, and the projections of the items."""
-        function_iter = check_int(self.function_iter, "function_iter", at_least=1)
+        """Return W, the trace of the objective, and the projections of the items."""
         K = kernel.fit_blocks(X, memory_limit=check_memory(self.memory_limit))
         W, trace = logistic_regressions(
             K,
             kernel.map(kernel.anchors_),
             B.astype(self.precision),
-            penalty=check_number(self.penalty, "penalty", positive=True),
-            max_iter=function_iter,
-            tol=check_number(self.function_tol, "function_tol"),
-            report=lambda step, value: report(f"functions: {name}", step, function_iter, value),
+            penalty=float(self.penalty),
+            max_iter=self.function_iter,
+            tol=self.function_tol,
+            report=lambda step, value: report(f"functions: {name}", step, self.function_iter, value),
         )
         W = W.astype(self.precision)
         return W, trace, K.project(W)
+
+
+def traced(codes: list[float], steps: int, functions: dict[str, list[float]]) -> dict[str, Any]:
+    """Return ``objective_`` and ``n_iter_`` of both steps."""
+    arrays = {name: np.array(trace) for name, trace in functions.items()}
+    lengths = {name: len(trace) for name, trace in functions.items()}
+    return {
+        "objective_": {"codes": np.array(codes), "functions": arrays},
+        "n_iter_": {"codes": steps, "functions": lengths},
+    }
 
 
 def logistic_regressions(
@@ -148,9 +158,9 @@ def logistic_regressions(
     tol: float,
     report: Callable[[int, float], None] = lambda step, objective: None,
 ) -> tuple[Array, list[float]]:
-    """W (anchors, r), and the objective where each iteration started: the W returned is one step further.
+    """Return W (anchors, r) and the objective at the start of each iteration.
 
-    Ends when a step promises less than the share ``tol`` of the objective.
+    Stops when the predicted decrease is less than the share ``tol`` of the objective.
     """
     K0 = (K0 + K0.T).astype(np.float64) / 2
     factor = RidgeFactor(curvature(K, K0, penalty), 0)
@@ -172,7 +182,7 @@ def logistic_regressions(
 
 
 def extrapolate(W: Array, previous: Array, descent: Array, momentum: Array) -> tuple[Array, Array]:
-    """Nesterov's point beyond W, bit by bit; a bit whose momentum points uphill starts afresh."""
+    """Return Nesterov's extrapolation of W, bit by bit; bits whose momentum points uphill restart."""
     step = W - previous
     downhill = np.einsum("ij,ij->j", descent, step) >= 0
     momentum = np.where(downhill, momentum, 1.0)
@@ -181,10 +191,9 @@ def extrapolate(W: Array, previous: Array, descent: Array, momentum: Array) -> t
 
 
 def curvature(K: FeatureBlocks, K0: Array, penalty: float) -> Array:
-    """M = KᵀK/4 + 2C K0.
+    """Return M = KᵀK/4 + 2C K0.
 
-    KᵀK in float64: the rounding of float32 sums is larger than the smallest eigenvalues of M, and where it made
-    them too small, steps would be too long.
+    KᵀK is in float64, because rounding errors of float32 sums exceed the smallest eigenvalues of M.
     """
     M = 2 * penalty * K0
     for _, block in K:
@@ -194,13 +203,13 @@ def curvature(K: FeatureBlocks, K0: Array, penalty: float) -> Array:
 
 
 def logistic_pass(K: FeatureBlocks, B: Array, W: Array) -> tuple[Array, float]:
-    """One pass over the data: Kᵀ(B∘σ(−B∘KW)) and Σ log(1 + exp(−B∘KW))."""
+    """Return Kᵀ(B∘σ(−B∘KW)) and Σ log(1 + exp(−B∘KW)), in one pass over the data."""
     W = W.astype(K.dtype)
     total, loss = np.zeros(W.shape), 0.0
     for rows, block in K:
         margin = block @ W
         margin *= B[rows]
-        e = np.exp(-np.abs(margin))  # ≤ 1: neither sum nor quotient can overflow
+        e = np.exp(-np.abs(margin))  # ≤ 1, so that nothing overflows
         loss += float(np.log1p(e).sum(dtype=np.float64) - np.minimum(margin, 0).sum(dtype=np.float64))
         R = np.where(margin > 0, e, 1) / (1 + e)  # σ(−margin)
         R *= B[rows]
@@ -208,18 +217,14 @@ def logistic_pass(K: FeatureBlocks, B: Array, W: Array) -> tuple[Array, float]:
     return total, loss
 
 
-def sum_of(matrices: list[Array]) -> Array:
-    """Σ of one or more matrices: of projections, the vote of a pair."""
-    return np.add.reduce(matrices)
-
-
 STEP, MOMENTUM, START = 500.0, 0.5, 1e-4
-"""The authors' learning rate, constant momentum, and standard deviation of the first codes."""
+"""The authors' learning rate, constant momentum, and standard deviation of the initial codes."""
 GAIN_UP, GAIN_DOWN, MIN_GAIN = 0.2, 0.8, 0.01
 BLOCK_BYTES = 2**21
-"""Of one block of the similarity: the half dozen arrays of its size that a pass works on stay in the cache."""
+"""Size of one block of the similarity; six arrays of this size fit into the cache."""
 
 
+@dataclass(eq=False, repr=False)
 class SePH(LogisticHasher, PairedHasher):
     r"""Codes of pairs whose distances follow the similarity by labels, after Lin et al. (2015).
 
@@ -229,50 +234,30 @@ class SePH(LogisticHasher, PairedHasher):
         \sum_{i\ne j}p_{ij}\log\frac{p_{ij}}{q_{ij}} + \frac{\alpha}{rn}\lVert|\hat H| - 1\rVert^2,
         \qquad q_{ij}\propto\left(1 + \tfrac14\lVert\hat h_i - \hat h_j\rVert^2\right)^{-1},
 
-    p being the cosine of the label rows over its sum, by gradient descent with momentum and adaptive gains. Step 2
-    minimises, for every modality and every bit b of the codes y,
-
-    .. math:: \sum_i\log\left(1 + e^{-y_{ib}\,k(x_i)^Tw_b}\right) + C\,w_b^TK_0w_b.
-
-    The code of a pair is the sign of the sum of its items' projections, which is that of the product of their odds.
+    where p is the cosine of the label rows over its sum, by gradient descent with momentum and adaptive gains. Step 2
+    is kernel logistic regressions (see the module). The code of a pair is the sign of the sum of its items' projections
+    (log-odds).
 
     Parameters
     ----------
-    n_bits : length of the codes, below the number of pairs anchors : "kmeans" centres (the authors' SePH_km) or
-    "random" items (SePH_rnd) kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or
-    "auto", chosen by how well it
-        ranks held-out items; or a dict by modality
+    n_bits : length of the codes, below the number of pairs
+    anchors : "kmeans" centres (the authors' SePH_km) or "random" items (SePH_rnd)
+    kernel : "rbf-narrow", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
-    quantization : α, how closely relaxed codes come to ±1
+    quantization : α, how closely relaxed codes approach ±1
     penalty : C > 0 of the logistic regressions
-    train_items : pairs that both steps learn from, drawn by content; None for all. Step 1 takes time with the square of
-        the number of distinct label rows among them
-    unify : learned codes are the votes, made from the features of both items, as in the paper; False keeps those that
-        step 1 makes from labels, for the pairs it learned from
-    max_iter : steps of step 1. The codes are those of the lowest objective on the way
-    function_iter, function_tol : of step 2: iterations, and the share of the objective a step must promise
+    train_items : pairs that both steps learn from, drawn by content; None for all
+    unify : whether learned codes are the votes, from features, as in the paper; False keeps those from labels (step 1)
+    max_iter : steps of step 1. The codes are those of the lowest objective
+    function_iter, function_tol : of step 2: most iterations, and the least relative decrease that is predicted
     precision : "float32" or "float64", of similarities and kernel features; sums over items are float64 in both
-    memory_limit : bytes, or a text such as "2GB", for what is held from one iteration to the next; what does not fit
-        is computed anew. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for what is kept between iterations; None for no limit
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : ``{"codes": objective of step 1 before every step and after the last, "functions": {modality: trace of
-        step 2}}``
-    n_iter_ : iterations done, keyed like ``objective_``
-    maps_, functions_ : kernel and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = SePH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : ``{"codes": trace of step 1, start included, "functions": {modality: trace of step 2}}``
+    n_iter_ : iterations, with the keys of ``objective_``
 
     References
     ----------
@@ -282,49 +267,33 @@ class SePH(LogisticHasher, PairedHasher):
     Transactions on Cybernetics 47(12), 2017.
     """
 
-    objective_: dict[str, Any]
-    n_iter_: dict[str, Any]
+    _parameter_constraints: ClassVar = LogisticHasher._parameter_constraints | {
+        "anchors": choice("kmeans", "random"),
+        "quantization": number(),
+        "unify": choice(True, False),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        anchors: str = "kmeans",
-        kernel: PerModality[str] = "rbf-narrow",
-        n_anchors: PerModality[int] = 500,
-        quantization: float = 0.01,
-        penalty: float = 0.01,
-        train_items: int | None = 5000,
-        unify: bool = True,
-        max_iter: int = 100,
-        function_iter: int = 100,
-        function_tol: float = 1e-6,
-        precision: str = "float32",
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.anchors = anchors
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.quantization = quantization
-        self.penalty = penalty
-        self.train_items = train_items
-        self.unify = unify
-        self.max_iter = max_iter
-        self.function_iter = function_iter
-        self.function_tol = function_tol
-        self.precision = precision
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    anchors: str = "kmeans"
+    kernel: PerModality[str] = "rbf-narrow"
+    n_anchors: PerModality[int] = 500
+    quantization: float = 0.01
+    penalty: float = 0.01
+    train_items: int | None = 5000
+    unify: bool = True
+    max_iter: int = 100
+    function_iter: int = 100
+    function_tol: float = 1e-6
+    precision: str = "float32"
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        check_choice(self.unify, "unify", (True, False))
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
-        alpha = check_number(self.quantization, "quantization")
         seed = root_seed(self.random_state)
         chosen = self._chosen(X, n_bits, seed)
         part = {name: values[chosen] for name, values in X.items()}
@@ -336,9 +305,9 @@ class SePH(LogisticHasher, PairedHasher):
         Y, codes_trace = learn_codes(  # step 1
             similarity,
             Y,
-            alpha=alpha / (n_bits * len(chosen)),
-            max_iter=max_iter,
-            report=lambda step, value: report("codes", step, max_iter, value),
+            alpha=float(self.quantization) / (n_bits * len(chosen)),
+            max_iter=self.max_iter,
+            report=lambda step, value: report("codes", step, self.max_iter, value),
         )
         H = sign(Y)[items]
 
@@ -348,7 +317,7 @@ class SePH(LogisticHasher, PairedHasher):
         widest = max(max(values.shape[1], maps[name].width) for name, values in X.items())
         votes = np.concatenate(
             [
-                sum_of([maps[name].map(values[rows]) @ functions[name] for name, values in X.items()])
+                np.add.reduce([maps[name].map(values[rows]) @ functions[name] for name, values in X.items()])
                 for rows in row_slices(len(L), max(1, BLOCK_VALUES // widest))
             ]
         )
@@ -357,18 +326,10 @@ class SePH(LogisticHasher, PairedHasher):
         return votes, {
             "functions_": functions,
             "maps_": maps,
-            "objective_": {
-                "codes": np.array(codes_trace),
-                "functions": {name: np.array(trace) for name, trace in traces.items()},
-            },
-            "n_iter_": {
-                "codes": len(codes_trace) - 1,
-                "functions": {name: len(trace) for name, trace in traces.items()},
-            },
-        }
+        } | traced(codes_trace, len(codes_trace) - 1, traces)
 
     def _chosen(self, X: dict[str, Matrix], n_bits: int, seed: int) -> Array:
-        """Rows of the pairs to learn from, whatever order the pairs are in."""
+        """Return the rows of the pairs to learn from, independent of the order of the pairs."""
         n = next(iter(X.values())).shape[0]
         most = n if self.train_items is None else check_int(self.train_items, "train_items", at_least=n_bits + 1)
         if n <= most:
@@ -378,17 +339,17 @@ class SePH(LogisticHasher, PairedHasher):
 
 
 class LabelSimilarity:
-    """P over label patterns, of which ``w`` says how many items carry each, and what step 1 asks of it.
+    """P over label patterns with ``w`` items each.
 
-    The pairs of items behind two patterns are w_a w_b, those behind one w_a (w_a − 1). These are no distance apart:
-    they add to Z but not to the gradient, and D = 1 has no logarithm.
+    Two patterns have w_a w_b pairs of items, one pattern w_a (w_a − 1). The latter have distance 0 and D = 1, so they
+    contribute only to Z.
     """
 
     def __init__(self, patterns: Array, w: Array, precision: str, memory_limit: int | None) -> None:
         self.w = np.asarray(w, dtype=np.float64)
         self.n = float(self.w.sum())
         Lt = unit_rows(patterns).astype(precision)
-        total = squared(self.w @ Lt) - self.n  # of the cosines over i ≠ j
+        total = squared(self.w @ Lt) - self.n  # sum of the cosines over i ≠ j
         if not total > 0:
             raise ValueError("SePH: no two pairs share a label, so there is no similarity to learn from")
         self.labels = total
@@ -402,13 +363,13 @@ class LabelSimilarity:
         )
 
     def entropy(self) -> float:
-        """Σ P log P: the part of the divergence that no step changes."""
+        """Return Σ P log P, the constant part of the divergence."""
         sums = self._cosines.map(_entropies, shared=[self.w])
-        own = float(self.n * -np.log(self.labels))  # of an item with itself: cosine 1, which is not in P
+        own = float(self.n * -np.log(self.labels))  # of items with themselves, which are not in P
         return (float(self.w @ (sums[:, 0] - np.log(self.labels) * sums[:, 1])) - own) / self.labels
 
     def divergence(self, Y: Array) -> tuple[float, Array]:
-        """KL(P‖Q) less the entropy, and its gradient for one item of each pattern."""
+        """Return KL(P‖Q) less Σ P log P, and its gradient for one item of each pattern."""
         r = Y.shape[1]
         dtype = self._cosines.dtype
         size = np.einsum("ij,ij->i", Y, Y)[:, None]
@@ -425,9 +386,9 @@ class LabelSimilarity:
 
 
 def _student_sums(cosines: Array, left: Array, right: Array, weighted: Array) -> Array:
-    """For a block of rows: Σ_j of A/D and of 1/D², times (w y, w); of w/D; and of w A log D."""
+    """Return, for a block of rows, Σ_j of A/D and of 1/D², times (w y, w); of w/D; and of w A log D."""
     D = left @ right
-    np.maximum(D, 1, out=D)  # rounding: a distance is not negative
+    np.maximum(D, 1, out=D)  # rounding may give negative distances
     w = weighted[:, -1]
     work = np.log(D)
     work *= cosines
@@ -441,7 +402,7 @@ def _student_sums(cosines: Array, left: Array, right: Array, weighted: Array) ->
 
 
 def _entropies(cosines: Array, w: Array) -> Array:
-    """For a block of rows: Σ_j w A log A and Σ_j w A."""
+    """Return, for a block of rows, Σ_j w A log A and Σ_j w A."""
     logs = np.log(np.where(cosines > 0, cosines, 1)) * cosines
     return np.column_stack([logs @ w, cosines @ w])
 
@@ -454,7 +415,7 @@ def learn_codes(
     max_iter: int,
     report: Callable[[int, float], None] = lambda step, objective: None,
 ) -> tuple[Array, list[float]]:
-    """The relaxed codes of the lowest objective on the way down, and the objective at every point of it."""
+    """Return the relaxed codes with the lowest objective, and the objective before and after every step."""
     w, constant = similarity.w[:, None], similarity.entropy()
     increment, gain = np.zeros_like(Y), np.ones_like(Y)
     best, trace = Y, []
@@ -467,7 +428,7 @@ def learn_codes(
             break
         report(iteration + 1, trace[-1])
         gradient += 2 * alpha * (np.abs(Y) - 1) * np.sign(Y)
-        # the last increment went downhill: where its sign is not the gradient's, the two agree
+        # increments point downhill: they agree with a gradient of the opposite sign
         agrees = np.sign(gradient) != np.sign(increment)
         gain = np.maximum(np.where(agrees, gain + GAIN_UP, gain * GAIN_DOWN), MIN_GAIN)
         increment = MOMENTUM * increment - STEP * gain * gradient

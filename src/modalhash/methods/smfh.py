@@ -1,10 +1,10 @@
-"""SMFH: two methods of one name, both of 2016, both supervised matrix factorisations of pairs.
+r"""SMFH: two supervised matrix factorisations of pairs with the same name, both of 2016.
 
-``variant="tang"`` (:mod:`._smfh_tang`, Tang, Wang & Shao, TIP): CMFH's factorisation with a graph over the
-pairs, made of nearest neighbours in both modalities and of shared labels, that pulls linked pairs together.
-``variant="liu"`` (:mod:`._smfh_liu`, Liu, Ji, Wu & Hua, IJCAI): a non-negative factorisation with
-multiplicative updates and the label graph on a fresh sample of pairs in every sweep. Which of the two the
-AMSH paper compares with is not known; its expansion of the name fits the first.
+``variant="tang"`` (Tang, Wang & Shao, TIP): CMFH's factorisation with a graph over the pairs, of nearest neighbours in
+both modalities and of shared labels, that draws linked pairs together. Every update is an exact minimiser, so the
+objective never increases. ``variant="liu"`` (Liu, Ji, Wu & Hua, IJCAI): a non-negative factorisation with
+multiplicative updates and the label graph on a new sample of pairs in every sweep. It is not known which of the two the
+AMSH paper compares with; its expansion of the name fits the first.
 
 =================  ==================  ==================  ==================================
 here               Tang                Liu                 is
@@ -19,18 +19,46 @@ here               Tang                Liu                 is
 ``n_samples``      --                  N_s = 1000          pairs drawn in every sweep
 =================  ==================  ==================  ==================================
 
-Departures. Tang: step 2 is solved without the dense n × n matrices of the authors' code (equal to it in a
-test); an item is never its own neighbour. Liu: features below 0, on which the authors' code diverges, are
-refused, or clipped at 0 if asked. A database holds the learned codes, as in both papers; the re-packaged
-demo of Tang's code hashes it, which is ``transform``. Both threshold at the mean of the latent rows.
+===================  =====================  ===========================================================
+paper, Tang          here (rows are items)  is
+===================  =====================  ===========================================================
+:math:`X_t`          ``X[t]`` (n, d)        features, centred with the training mean
+:math:`S`            ``S`` (n, r)           latent rows; their signs are the codes
+:math:`U_t`          ``U[t]`` (r, d)        factors, X ≈ S U
+:math:`P_t`          ``P[t]`` (d, r)        projections, S ≈ X P
+:math:`\mathcal L`   ``graph``              Laplacian D − W − LLᵀ: W the k-nearest-neighbour graphs of both
+                                            modalities, LLᵀ the number of shared labels, D the degrees
+===================  =====================  ===========================================================
+
+===================  =====================  ===========================================================
+authors' code, Liu   here                   is
+===================  =====================  ===========================================================
+:math:`X_t`          ``X[t]`` (n, d)        features ≥ 0, rows of length 1, not centred
+:math:`\hat S`       ``L`` (n, c)           labels, rows of length 1; similarity is ŜŜᵀ
+:math:`V`            ``V`` (n, r)           latent rows ≥ 0, columns of length 1
+:math:`U_t`          ``U[t]`` (d, r)        factors ≥ 0, X ≈ V Uᵀ
+:math:`P_t^T`        ``P[t]`` (d, r)        projections, V ≈ X P
+:math:`N_s, \rho`    ``sample``, ``scale``  rows drawn in every sweep; ρ = N_s^(−0.1)
+===================  =====================  ===========================================================
+
+Step 2 of Tang, the Sylvester equation SA + γ𝓛S = C, splits in the eigenvectors of A = QΩQᵀ (r, r) into one system (ω_jI
++ γ𝓛)s_j = c_j per bit. Conjugate gradients solve all of them together. The preconditioner is the same matrix without W,
+inverted exactly by Woodbury's identity; because W is small compared with ω ≥ 2β, four to eight steps suffice: 3 s for
+64 bits on the 17,664 pairs of IAPR TC-12, where a sparse LU takes 156 s for a single bit.
+
+Departures. Tang: step 2 does not form the dense n × n matrices of the authors' code (a test compares them); an item is
+never its own neighbour. Liu: features below 0, on which the authors' code diverges, are refused, or clipped at 0. As
+released, only U of the first modality absorbs the scale of V, V may become negative where X P is, and the sweep before
+the one that stops is returned. Both: a database holds the learned codes, as in both papers (the re-packaged demo of
+Tang's code hashes it, which is ``transform``), and codes are thresholded at the mean of the latent rows.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -40,34 +68,13 @@ from modalhash.core.linalg import RidgeFactor, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix
-from modalhash.core.validation import check_choice, check_int, check_number
+from modalhash.core.validation import choice, integer, number, optional
 from modalhash.methods._factors import OwnSpace, Rows, cross, factor_residual, fit_rows, projection_residual, square
 from modalhash.methods.base import PairedHasher
 
-# -- SMFH-T's graph, and the Sylvester equation over it, without an n × n matrix.
-#
-# The Laplacian is :math:`\mathcal L = D - W - LL^T`: W the k-nearest-neighbour graphs of both modalities,
-# sparse; :math:`LL^T` the number of labels two items share, of rank n_classes; D the degrees of all three.
-#
-# :math:`SA + \gamma\mathcal LS = C` falls apart in the eigenvectors of A = QΩQᵀ (r, r) into one system per bit,
-#
-# .. math:: (\omega_jI + \gamma\mathcal L)\,s_j = c_j,
-#
-# solved for all bits at once by conjugate gradients. The preconditioner is the same matrix without W, a
-# diagonal minus :math:`\gamma LL^T`, inverted exactly by Woodbury: what is left for the iteration is W,
-# small beside ω ≥ 2β, and four to eight steps do: 3 s for all of 64 bits on the 17,664 pairs of IAPR TC-12.
-# A sparse LU of ωI + γ(D − W) instead fills in (31 million values) and takes 156 s for a single bit.
-
 
 class Graph:
-    """The joint Laplacian of features and labels.
-
-    Parameters
-    ----------
-    X : features of the modalities (n, d), dense or CSR. Distances do not change with centring
-    L : labels (n, c), boolean
-    n_neighbors : k
-    """
+    """Joint Laplacian of features and labels, without an n × n matrix."""
 
     def __init__(self, X: list[Matrix], L: Array, n_neighbors: int) -> None:
         self.W = sparse.csr_array(sum(neighbours(values, n_neighbors) for values in X))
@@ -75,14 +82,13 @@ class Graph:
         self.D = self.W.sum(axis=1) + self.L @ self.L.sum(axis=0)
 
     def laplacian(self, S: Array) -> Array:
-        """𝓛S."""
-        product: Array = self.D[:, None] * S - self.W @ S - self.L @ (self.L.T @ S)
-        return product
+        """Return 𝓛S."""
+        return np.asarray(self.D[:, None] * S - self.W @ S - self.L @ (self.L.T @ S))
 
     def sylvester(
         self, A: Array, C: Array, weight: float, start: Array, *, tol: float = 1e-10, max_iter: int = 500
     ) -> Array:
-        """S that solves S A + weight 𝓛S = C, for A symmetric and positive definite."""
+        """Return the solution S of S A + weight 𝓛S = C, for A symmetric and positive definite."""
         omega, Q = np.linalg.eigh(A)
         S = conjugate_gradients(
             lambda S: omega * S + weight * self.laplacian(S),
@@ -95,9 +101,9 @@ class Graph:
         return S @ Q.T
 
     def _without_neighbours(self, omega: Array, weight: float) -> Callable[[Array], Array]:
-        """R ↦ (Δ_j − γLLᵀ)⁻¹ r_j for every column j, where Δ_j = ω_jI + γD.
+        """Return the map R ↦ (Δ_j − γLLᵀ)⁻¹ r_j for every column j, where Δ_j = ω_jI + γD.
 
-        Woodbury: Δ⁻¹ + Δ⁻¹L γ(I − γLᵀΔ⁻¹L)⁻¹ LᵀΔ⁻¹, with one small (c, c) inverse per column.
+        Woodbury: Δ⁻¹ + Δ⁻¹L γ(I − γLᵀΔ⁻¹L)⁻¹ LᵀΔ⁻¹, with one (c, c) inverse per column.
         """
         L, inverse = self.L, 1 / (omega + weight * self.D[:, None])
         c = L.shape[1]
@@ -110,22 +116,21 @@ class Graph:
         def apply(R: Array) -> Array:
             Z = inverse * R
             middle = np.einsum("jab,bj->aj", inner, L.T @ Z)
-            applied: Array = Z + inverse * (L @ middle)
-            return applied
+            return np.asarray(Z + inverse * (L @ middle))
 
         return apply
 
 
 def neighbours(X: Matrix, k: int) -> sparse.csr_array:
-    """1 where either of two items is among the other's k nearest by Euclidean distance, itself apart.
+    """Return 1 where either of two items is among the other's k nearest, excluding itself.
 
-    The authors' code drops the nearest as "itself", which is another item where items are equal.
+    The authors' code drops the nearest item as itself, which is wrong if items are equal.
     """
     from sklearn.neighbors import NearestNeighbors
 
     if k >= X.shape[0]:
         raise ValueError(f"n_neighbors is {k}, but there are only {X.shape[0]} pairs: take n_neighbors < pairs")
-    # brute force works in blocks, in bounded memory; trees are slower in more than some 15 dimensions
+    # brute force has bounded memory, and trees are slower in more than about 15 dimensions
     graph = sparse.csr_array(NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors_graph())
     return graph.maximum(graph.T)
 
@@ -139,11 +144,11 @@ def conjugate_gradients(
     tol: float,
     max_iter: int,
 ) -> Array:
-    """Solve one positive definite system per column, all columns abreast."""
+    """Solve one positive definite system per column, all columns together."""
     tiny = np.finfo(np.float64).tiny
     X = start.copy()
     R = right - matrix(X)
-    size = float(np.linalg.norm(right, axis=0).max())  # of all columns: one may be rounding noise
+    size = float(np.linalg.norm(right, axis=0).max())  # over all columns, because one may be rounding error
     Z = precondition(R)
     direction, rz = Z.copy(), np.einsum("ij,ij->j", R, Z)
     for _ in range(max_iter):
@@ -159,53 +164,36 @@ def conjugate_gradients(
         direction = Z + rz / np.maximum(before, tiny) * direction
     worst = residual / max(size, tiny)
     warnings.warn(
-        f"conjugate gradients: after {max_iter} steps the latent rows are off by {worst:.1e}", UserWarning, stacklevel=2
+        f"conjugate gradients: after {max_iter} steps the relative residual is {worst:.1e}", UserWarning, stacklevel=2
     )
     return X
 
 
-# -- SMFH-T: collective factorisation with a graph of features and labels (Tang, Wang & Shao, TIP 2016).
-#
-# =======================  =====================  ====================================================
-# paper (columns)          here (rows are items)  is
-# =======================  =====================  ====================================================
-# :math:`X_t`              ``X[t]`` (n, d)        features, centred with the training mean
-# :math:`S`                ``S`` (n, r)           latent rows; their signs are the codes
-# :math:`U_t`              ``U[t]`` (r, d)        factors, X ≈ S U
-# :math:`P_t`              ``P[t]`` (d, r)        projections, S ≈ X P
-# :math:`\mathcal L`       ``graph``              Laplacian, see :mod:`._smfh_graph`
-# :math:`\alpha, 1-\alpha` ``w.balance``          weights of the two factorisations
-# :math:`\beta`            ``w.coupling``         weight of ‖S − X P‖²
-# :math:`\gamma`           ``w.graph``            weight of tr(Sᵀ𝓛S)
-# :math:`\lambda`          ``w.ridge``
-# =======================  =====================  ====================================================
-#
-# Every update is the exact minimiser of the objective in its block, so the objective never rises.
-
-
 @dataclass(frozen=True)
-class TangWeights:
-    """The trade-offs of the objective."""
+class SMFHWeights:
+    """Weights of both objectives, named as the parameters; the last two are Liu's."""
 
-    balance: tuple[float, float]  # α, 1 − α
-    coupling: float  # β
-    graph: float  # γ
-    ridge: float  # λ
+    balance: tuple[float, float]
+    coupling: float
+    graph: float
+    ridge: float
+    orthogonality: float = 0.0
+    smoothness: float = 0.0
 
 
 @dataclass
 class TangState:
-    """The unknowns, and what of the data the updates need."""
+    """Variables of Tang's objective, and products of the data."""
 
     X: list[Rows]
     graph: Graph
     S: Array
     P: list[Array]
-    w: TangWeights
+    w: SMFHWeights
     U: list[Array] = field(init=False)
     XtS: list[Array] = field(init=False)
     grams: list[Array] = field(init=False)
-    ridges: list[RidgeFactor] = field(init=False)  # (XᵀX + (λ/β)I)⁻¹: constant, factored once
+    ridges: list[RidgeFactor] = field(init=False)  # (XᵀX + (λ/β)I)⁻¹
 
     def __post_init__(self) -> None:
         self.grams = [X.gram() for X in self.X]
@@ -214,7 +202,7 @@ class TangState:
 
 
 def learn_tang(state: TangState, *, max_iter: int, tol: float, report: Callable[[int, float], None]) -> list[float]:
-    """Sweep until the objective falls by less than ``tol``; its trace."""
+    """Sweep until the objective falls by less than ``tol``; return its trace."""
     trace: list[float] = []
     for sweep in range(1, max_iter + 1):
         update_U_tang(state)  # step 1
@@ -228,7 +216,7 @@ def learn_tang(state: TangState, *, max_iter: int, tol: float, report: Callable[
 
 
 def update_U_tang(state: TangState) -> None:
-    """U_t = (SᵀS + (λ/α_t)I)⁻¹ SᵀX_t."""
+    """Set U_t = (SᵀS + (λ/α_t)I)⁻¹ SᵀX_t."""
     StS = state.S.T @ state.S
     state.U = [
         RidgeFactor(StS, state.w.ridge / alpha).solve(XtS.T)
@@ -237,7 +225,7 @@ def update_U_tang(state: TangState) -> None:
 
 
 def update_S(state: TangState) -> None:
-    """S A + γ𝓛S = C with A = Σ α_tU_tU_tᵀ + (2β + λ)I and C = Σ X_t(α_tU_tᵀ + βP_t)."""
+    """Solve S A + γ𝓛S = C with A = Σ α_tU_tU_tᵀ + (2β + λ)I and C = Σ X_t(α_tU_tᵀ + βP_t)."""
     w = state.w
     A = (2 * w.coupling + w.ridge) * np.eye(state.S.shape[1])
     C = np.zeros_like(state.S)
@@ -249,12 +237,12 @@ def update_S(state: TangState) -> None:
 
 
 def update_P_tang(state: TangState) -> None:
-    """P_t = (X_tᵀX_t + (λ/β)I)⁻¹ X_tᵀS."""
+    """Set P_t = (X_tᵀX_t + (λ/β)I)⁻¹ X_tᵀS."""
     state.P = [ridge.solve(XtS) for ridge, XtS in zip(state.ridges, state.XtS, strict=True)]
 
 
 def objective(state: TangState) -> float:
-    """Σ α_t‖X_t − SU_t‖² + β‖S − X_tP_t‖² + λ(‖U_t‖² + ‖P_t‖²), + γ tr(Sᵀ𝓛S) + λ‖S‖²."""
+    """Return Σ α_t‖X_t − SU_t‖² + β‖S − X_tP_t‖² + λ(‖U_t‖² + ‖P_t‖²), plus γ tr(Sᵀ𝓛S) + λ‖S‖²."""
     w, S = state.w, state.S
     StS = S.T @ S
     value = w.graph * float(np.vdot(S, state.graph.laplacian(S))) + w.ridge * float(np.trace(StS))
@@ -264,57 +252,23 @@ def objective(state: TangState) -> float:
     return value
 
 
-# -- SMFH-L: non-negative collective factorisation with a label graph (Liu, Ji, Wu & Hua, IJCAI 2016).
-#
-# =========================  =====================  ====================================================
-# authors' code              here                   is
-# =========================  =====================  ====================================================
-# :math:`X_t`                ``X[t]`` (n, d)        features ≥ 0, rows of length 1, not centred
-# :math:`\hat S`             ``L`` (n, c)           labels, rows of length 1; similarity is ŜŜᵀ
-# :math:`V`                  ``V`` (n, r)           latent rows ≥ 0, columns of length 1
-# :math:`U_t`                ``U[t]`` (d, r)        factors ≥ 0, X ≈ V Uᵀ
-# :math:`P_t^T`              ``P[t]`` (d, r)        projections, V ≈ X P
-# :math:`\lambda, 1-\lambda` ``w.balance``          weights of the two factorisations
-# :math:`\mu`                ``w.coupling``         weight of ‖V − X P‖²
-# :math:`\alpha`             ``w.graph``            weight of tr(Vᵀ(D − ŜŜᵀ)V), on a sample of rows
-# :math:`\gamma`             ``w.ridge``            of P
-# :math:`\gamma_1`           ``w.orthogonality``    weight of ‖VᵀV − I‖²
-# :math:`\eta`               ``w.smoothness``       weight of the label graph over X P
-# :math:`N_s, \rho`          ``sample``, ``scale``  rows drawn in every sweep; ρ = N_s^(−0.1)
-# =========================  =====================  ====================================================
-#
-# Kept as released: only U of the first modality takes up the scale of V; V may turn negative where X P does;
-# the sweep before the one that stops is returned. Features below 0 make it diverge and never get here.
-
 FIRST_STOP = 6
-"""The stop rules are not looked at before this sweep."""
+"""First sweep at which the stopping rules apply."""
 SMALL_GRAPH = 100.0
 """The authors stop when ‖Vₛᵀ(D − ŜŜᵀ)Vₛ‖ is below this."""
 TINY = 1e-10
 
 
-@dataclass(frozen=True)
-class LiuWeights:
-    """The trade-offs of the objective."""
-
-    balance: tuple[float, float]  # λ, 1 − λ
-    coupling: float  # μ
-    graph: float  # α
-    ridge: float  # γ
-    orthogonality: float  # γ1
-    smoothness: float  # η
-
-
 @dataclass
 class LiuState:
-    """The unknowns, and what of the data the updates need."""
+    """Variables of Liu's objective, and products of the data."""
 
     X: list[Rows]
     L: Array
     V: Array
     U: list[Array]
     P: list[Array]
-    w: LiuWeights
+    w: SMFHWeights
     grams: list[Array] = field(init=False)
     XtV: list[Array] = field(init=False)
 
@@ -333,7 +287,7 @@ def learn_liu(
     tol: float,
     report: Callable[[int, float], None],
 ) -> tuple[Array, list[Array], list[float]]:
-    """V and P of the sweep before a stop rule fires, and the objective's trace up to there."""
+    """Return V and P of the sweep before the one that stops, and the objective's trace up to it."""
     trace: list[float] = []
     best = state.V, state.P
     for sweep in range(1, max_iter + 1):
@@ -352,7 +306,7 @@ def learn_liu(
 
 
 def update_V(state: LiuState, sample: Array) -> None:
-    """V ← V ∘ numerator / denominator, the label graph acting on the sampled rows."""
+    """Set V ← V ∘ numerator / denominator; the label graph acts on the sampled rows."""
     V, w = state.V, state.w
     numerator = 4 * w.orthogonality * V
     inner = 4 * w.orthogonality * (V.T @ V) + 2 * w.coupling * np.eye(V.shape[1])
@@ -367,14 +321,14 @@ def update_V(state: LiuState, sample: Array) -> None:
 
 
 def update_U_liu(state: LiuState) -> None:
-    """U_t ← U_t ∘ (X_tᵀV) / (U_tVᵀV)."""
+    """Set U_t ← U_t ∘ (X_tᵀV) / (U_tVᵀV)."""
     VtV = state.V.T @ state.V
     state.XtV = [cross(X, state.V) for X in state.X]
     state.U = [U * (XtV / np.maximum(U @ VtV, TINY)) for U, XtV in zip(state.U, state.XtV, strict=True)]
 
 
 def normalise(state: LiuState) -> None:
-    """Columns of V to length 1; the first U takes up their lengths, the second does not (as released)."""
+    """Scale the columns of V to length 1; only the first U absorbs their lengths, as released."""
     lengths = np.maximum(np.linalg.norm(state.V, axis=0), 1e-15)
     state.V = state.V / lengths
     state.XtV = [XtV / lengths for XtV in state.XtV]
@@ -382,7 +336,7 @@ def normalise(state: LiuState) -> None:
 
 
 def update_P_liu(state: LiuState, sample: Array) -> None:
-    """P_t = (X_tᵀX_t + ηρ X_sᵀL̂X_s + γI)⁻¹ X_tᵀV with L̂ = I − D^{-1/2}ŜŜᵀD^{-1/2}."""
+    """Set P_t = (X_tᵀX_t + ηρ X_sᵀL̂X_s + γI)⁻¹ X_tᵀV with L̂ = I − D^{-1/2}ŜŜᵀD^{-1/2}."""
     L, scale = state.L[sample], state.w.smoothness * len(sample) ** -0.1
     half = L / np.sqrt(degrees(L))[:, None]
     P = []
@@ -394,7 +348,7 @@ def update_P_liu(state: LiuState, sample: Array) -> None:
 
 
 def watched(state: LiuState, sample: Array) -> tuple[float, float]:
-    """The objective in unsquared norms that the authors watch, and its graph term alone."""
+    """Return the objective in unsquared norms, which the authors watch, and its graph term."""
     w, L, V = state.w, state.L[sample], state.V[sample]
     LtV = L.T @ V
     graph = float(np.linalg.norm(V.T @ (degrees(L)[:, None] * V) - LtV.T @ LtV))
@@ -406,18 +360,18 @@ def watched(state: LiuState, sample: Array) -> tuple[float, float]:
 
 
 def degrees(L: Array) -> Array:
-    """Row sums of ŜŜᵀ."""
-    total: Array = L @ L.sum(axis=0)
-    return total
+    """Return the row sums of ŜŜᵀ."""
+    return np.asarray(L @ L.sum(axis=0))
 
 
 DEFAULTS: dict[str, dict[str, float]] = {
     "tang": {"coupling": 100.0, "graph": 1.0, "ridge": 0.01, "tol": 1.0, "max_iter": 500},
     "liu": {"coupling": 40.0, "graph": 2.0, "ridge": 1e-4, "tol": 0.1, "max_iter": 50},
 }
-"""What the authors' codes use; Tang's has no cap on the sweeps (10 on Wiki, 44 on IAPR TC-12)."""
+"""Values of the authors' codes; Tang's has no limit on the sweeps (10 on Wiki, 44 on IAPR TC-12)."""
 
 
+@dataclass(eq=False, repr=False)
 class SMFH(PairedHasher):
     r"""Codes from a joint factorisation of paired modalities and their labels, after Tang or Liu et al. (2016).
 
@@ -439,33 +393,22 @@ class SMFH(PairedHasher):
     ----------
     n_bits : length of the codes, below the number of pairs
     variant : "tang" or "liu"
-    balance : share of the first modality's factorisation, between 0 and 1, both excluded
-    coupling, graph, ridge : weights, see the table above; None is the variant's own
+    balance : share of the first modality's factorisation, > 0 and < 1
+    coupling, graph, ridge : weights, see the table of the module; None is the variant's default
     n_neighbors : "tang" only
-    orthogonality, smoothness, n_samples : "liu" only; all pairs are taken where they are fewer than n_samples.
-        Its authors advise coupling=100, graph=10 for many features, and 5000 to 10000 samples for large data
+    orthogonality, smoothness, n_samples : "liu" only; n_samples is capped at the number of pairs. Its authors advise
+        coupling=100, graph=10 for many features, and 5000 to 10000 samples for large data
     negative : "liu" only: "error" refuses features below 0, "clip" sets them to 0, in queries too
-    max_iter : sweeps at most; None is 500 for "tang", 50 for "liu"
-    tol : stop when the objective falls by less than this ("liu": not before sweep 6, then also when the graph
-        term is small); 0 never stops early, None is 1 for "tang", 0.1 for "liu", as in the authors' codes
+    max_iter : most sweeps; None is 500 for "tang", 50 for "liu"
+    tol : stop when the objective falls by less than this ("liu": not before sweep 6, then also when the graph term is
+        small); 0 never stops early, None is 1 for "tang", 0.1 for "liu", as in the authors' codes
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality
     objective_ : one value per sweep: the objective above for "tang", its unsquared norms for "liu"
-    n_iter_ : sweeps done
-    maps_, projections_, thresholds_ : feature map and P by modality; mean of the latent rows
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(3, dtype=int)[rng.integers(3, size=200)]
-    >>> X = {"image": Y @ rng.normal(size=(3, 20)), "text": Y @ rng.normal(size=(3, 9))}
-    >>> model = SMFH(n_bits=16, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    projections_ : P, by modality
+    thresholds_ : mean of the latent rows
 
     References
     ----------
@@ -474,55 +417,51 @@ class SMFH(PairedHasher):
     H. Liu, R. Ji, Y. Wu, G. Hua. Supervised Matrix Factorization for Cross-Modality Hashing. IJCAI 2016.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    projections_: dict[str, Array]
-    thresholds_: Array
+    _parameter_constraints: ClassVar = {
+        "variant": choice(*DEFAULTS),
+        "balance": number(positive=True),
+        "coupling": optional(number(positive=True)),
+        "graph": optional(number()),
+        "ridge": optional(number(positive=True)),
+        "n_neighbors": integer(),
+        "orthogonality": number(),
+        "smoothness": number(),
+        "n_samples": integer(),
+        "negative": choice("error", "clip"),
+        "max_iter": optional(integer()),
+        "tol": optional(number()),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        variant: str = "tang",
-        balance: float = 0.5,
-        coupling: float | None = None,
-        graph: float | None = None,
-        ridge: float | None = None,
-        n_neighbors: int = 5,
-        orthogonality: float = 1e-4,
-        smoothness: float = 1e-3,
-        n_samples: int = 1000,
-        negative: str = "error",
-        max_iter: int | None = None,
-        tol: float | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.variant = variant
-        self.balance = balance
-        self.coupling = coupling
-        self.graph = graph
-        self.ridge = ridge
-        self.n_neighbors = n_neighbors
-        self.orthogonality = orthogonality
-        self.smoothness = smoothness
-        self.n_samples = n_samples
-        self.negative = negative
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    variant: str = "tang"
+    balance: float = 0.5
+    coupling: float | None = None
+    graph: float | None = None
+    ridge: float | None = None
+    n_neighbors: int = 5
+    orthogonality: float = 1e-4
+    smoothness: float = 1e-3
+    n_samples: int = 1000
+    negative: str = "error"
+    max_iter: int | None = None
+    tol: float | None = None
+    random_state: RandomState = None
+
+    projections_: dict[str, Array] = field(init=False)
+    thresholds_: Array = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        check_choice(self.variant, "variant", tuple(DEFAULTS))
-        max_iter, tol = check_int(self._value("max_iter"), "max_iter", at_least=1), self._number("tol")
+        if self.balance >= 1:
+            raise ValueError(f"balance is {self.balance}; expected a number between 0 and 1 (exclusive)")
+        max_iter = int(self._value("max_iter"))
         rng = np.random.default_rng([root_seed(self.random_state), 0])
         options = {
             "max_iter": max_iter,
-            "tol": tol,
+            "tol": self._value("tol"),
             "report": lambda *done: report("sweeps", done[0], max_iter, done[1]),
         }
         maps, latent, P, trace = (self._tang if self.variant == "tang" else self._liu)(X, L, n_bits, rng, options)
@@ -545,42 +484,30 @@ class SMFH(PairedHasher):
     def _tang(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = TangWeights(
-            self._balance(), self._number("coupling", True), self._number("graph"), self._number("ridge", True)
-        )
-        graph = Graph(list(X.values()), L, check_int(self.n_neighbors, "n_neighbors", at_least=1))
+        graph = Graph(list(X.values()), L, self.n_neighbors)
         maps = {name: Linear(dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
         spaces = [OwnSpace.of(values) for values in phi]
         S = rng.random((len(L), n_bits))
         P = [space.enter(rng.random((values.width, n_bits))) for space, values in zip(spaces, phi, strict=True)]
-        state = TangState([space.rows for space in spaces], graph, S, P, w)
+        state = TangState([space.rows for space in spaces], graph, S, P, self._weights())
         trace = learn_tang(state, **options)
         return maps, state.S, [space.leave(P) for space, P in zip(spaces, state.P, strict=True)], trace
 
     def _liu(
         self, X: dict[str, Matrix], L: Array, n_bits: int, rng: np.random.Generator, options: dict[str, Any]
     ) -> tuple[dict[str, Linear], Array, list[Array], list[float]]:
-        w = LiuWeights(
-            self._balance(),
-            self._number("coupling", True),
-            self._number("graph"),
-            self._number("ridge", True),
-            self._number("orthogonality"),
-            self._number("smoothness"),
-        )
-        n_samples = min(check_int(self.n_samples, "n_samples", at_least=1), len(L))
+        n_samples = min(self.n_samples, len(L))
         X = self._non_negative(X)
         maps = {name: Linear(rows="unit", centred=False, dtype="float64") for name in X}
         phi = [fit_rows(maps[name], values) for name, values in X.items()]
         V = rng.random((len(L), n_bits))
         U, P = ([rng.random((values.width, n_bits)) for values in phi] for _ in range(2))
-        state = LiuState(phi, unit_rows(L), V, U, P, w)
+        state = LiuState(phi, unit_rows(L), V, U, P, self._weights())
         V, P, trace = learn_liu(state, n_samples, rng, **options)
         return maps, V, P, trace
 
     def _non_negative(self, X: dict[str, Matrix]) -> dict[str, Matrix]:
-        check_choice(self.negative, "negative", ("error", "clip"))
         if self.negative == "clip":
             return {name: clipped(values) for name, values in X.items()}
         for name, values in X.items():
@@ -591,20 +518,16 @@ class SMFH(PairedHasher):
                 )
         return X
 
-    def _value(self, name: str) -> Any:
-        value = getattr(self, name)
-        return DEFAULTS[self.variant][name] if value is None and name in DEFAULTS[self.variant] else value
+    def _weights(self) -> SMFHWeights:
+        coupling, graph, ridge = map(self._value, ("coupling", "graph", "ridge"))
+        balance = self.balance, 1 - self.balance
+        return SMFHWeights(balance, coupling, graph, ridge, self.orthogonality, self.smoothness)
 
-    def _number(self, name: str, positive: bool = False) -> float:
-        return check_number(self._value(name), name, positive=positive)
-
-    def _balance(self) -> tuple[float, float]:
-        balance = check_number(self.balance, "balance", positive=True)
-        if balance >= 1:
-            raise ValueError(f"balance is {balance}; expected a number between 0 and 1, the first modality's share")
-        return balance, 1 - balance
+    def _value(self, name: str) -> float:
+        """Return the parameter, or the variant's default where it is None."""
+        value: float | None = getattr(self, name)
+        return DEFAULTS[self.variant][name] if value is None else value
 
 
 def clipped(X: Matrix) -> Matrix:
-    """Features below 0 set to 0."""
     return X.maximum(0) if sparse.issparse(X) else np.maximum(X, 0)

@@ -1,8 +1,8 @@
 r"""SRLCH: Subspace Relation Learning for Cross-modal Hashing (Liu et al., DASFAA 2018).
 
-The codes of the pairs are regressed on their labels and, weakly, on the kernel features of both
-modalities. All three regressions go *to* the codes, so that every step, the discrete one too, has a closed
-form and the regressions on features are the hash functions.
+The codes of the pairs are regressed on their labels and, weakly, on the kernel features of both modalities. All three
+regressions have the codes as targets, so that every step, including the discrete one, has a closed form and the
+regressions on features are the hash functions.
 
 ============================  =========================  ==================================================
 paper                         here                       is
@@ -18,36 +18,35 @@ paper                         here                       is
 :math:`\sigma`                ``sigma``                  exp(−d² / 2σ²) between rows of length 1
 ============================  =========================  ==================================================
 
-Where this departs from the authors' code: sgn(0) = −1 (theirs lets 0 through), and the sweeps end once
-no bit changes (all later ones would repeat the same values). As in their code, the hash functions are those
-of the last sweep, fitted to the codes before its B-step.
+Departures from the authors' code: sgn(0) = −1 (theirs keeps 0), and the sweeps stop once no bit changes. As in their
+code, the hash functions are those of the last sweep, fitted to the codes before its B-step.
 
-The codes are a random projection of the labels, refined: they vary with the seed, and nothing keeps bits
-balanced, so that each sweep pulls a bit further to the side where most items already are. With few sweeps that
-does no harm; with many the queries' bits end up nearly constant. On IAPR TC-12 at 32 bits an image query's mean bit
-is about ±.32 after 5 sweeps and ±.82 after 50, and learned text→image mAP is .42 after 5, .44 after 10 and .39
-after 50. The authors' code falls likewise. The default is the 10 of their demo.
+The codes are a refined random projection of the labels: they vary with the seed, and no term balances the bits, which
+become more unbalanced with every sweep. After many sweeps the bits of queries are nearly constant. On IAPR TC-12 at 32
+bits an image query's mean bit is about ±.32 after 5 sweeps and ±.82 after 50, and learned text→image mAP is .42 after
+5, .44 after 10 and .39 after 50. The authors' code degrades in the same way. The default is the 10 of their demo.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import RidgeFactor, sign, squared
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, optional, per_modality
 from modalhash.methods.base import PairedHasher
 
 WEIGHTS, RIDGES = (0.1, 1e-5), (0.01, 0.1)
 """μ and (α, β) of the authors' code for the first modality (image) and the second (text)."""
 
 
+@dataclass(eq=False, repr=False)
 class SRLCH(PairedHasher):
     r"""Codes of pairs regressed on labels and on features, after Liu et al. (2018).
 
@@ -57,7 +56,7 @@ class SRLCH(PairedHasher):
         \lVert B - YW\rVert^2 + \lambda\lVert W\rVert^2
         + \sum_{m\in\{v,t\}} \mu_m\left(\lVert B - \phi_m P_m\rVert^2 + \alpha_m\lVert P_m\rVert^2\right)
 
-    subject to B = ±1. The order of the modalities matters: the second hardly takes part by default.
+    subject to B = ±1. The order of the modalities matters: by default the second has hardly any weight.
 
     Parameters
     ----------
@@ -65,31 +64,12 @@ class SRLCH(PairedHasher):
     feature_weight : μ, or a dict by modality; None is 0.1 for the first modality and 1e-5 for the second
     feature_ridge : α, or a dict by modality; None is 0.01 for the first modality and 0.1 for the second
     label_ridge : λ
-    kernel : "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows that are centred and of length 1; a
-        name in :data:`modalhash.core.kernel_choice.KERNELS`; or "auto", chosen by how well it ranks held-out items; or
-        a dict by modality
+    kernel : "paper", :math:`\exp(-\lVert x - a\rVert^2/2\sigma^2)` between rows that are centred and of length 1;
+        another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     sigma : width of the kernel "paper"
-    n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality. The authors
-        take 5000 on NUS-WIDE
-    max_iter : sweeps at most. The authors' demo has 10; by data set they note 5 (Wiki) to 50 (MIRFlickr)
+    n_anchors : most anchors of the kernel; or a dict by modality. The authors take 5000 on NUS-WIDE
+    max_iter : most sweeps. The authors' demo has 10; by data set they recommend 5 (Wiki) to 50 (MIRFlickr)
     random_state : int, Generator or None
-
-    Attributes
-    ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : trace of the objective, one value per sweep
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and P, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = SRLCH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
 
     References
     ----------
@@ -97,33 +77,24 @@ class SRLCH(PairedHasher):
     DASFAA 2018, LNCS 10828. doi:10.1007/978-3-319-91458-9_37
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": optional(by_modality(number())),
+        "feature_ridge": optional(by_modality(number())),
+        "label_ridge": number(),
+        "sigma": number(positive=True),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] | None = None,
-        feature_ridge: PerModality[float] | None = None,
-        label_ridge: float = 0.1,
-        kernel: PerModality[str | None] = "paper",
-        sigma: float = 0.6,
-        n_anchors: PerModality[int] = 500,
-        max_iter: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.feature_ridge = feature_ridge
-        self.label_ridge = label_ridge
-        self.kernel = kernel
-        self.sigma = sigma
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] | None = None
+    feature_ridge: PerModality[float] | None = None
+    label_ridge: float = 0.1
+    kernel: PerModality[str | None] = "paper"
+    sigma: float = 0.6
+    n_anchors: PerModality[int] = 500
+    max_iter: int = 10
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
@@ -131,12 +102,9 @@ class SRLCH(PairedHasher):
         assert L is not None  # base checked
         mu = by_position(self.feature_weight, X, "feature_weight", WEIGHTS)
         alpha = by_position(self.feature_ridge, X, "feature_ridge", RIDGES)
-        lam = check_number(self.label_ridge, "label_ridge")
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
-        seed = root_seed(self.random_state)
-        sigma = check_number(self.sigma, "sigma", positive=True)
+        lam, seed = self.label_ridge, root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "centred": False, "bias": True, "dtype": "float64"}
-        options["paper"] = {"bandwidth": sigma**2, "rows": "centred unit"}
+        options["paper"] = {"bandwidth": float(self.sigma) ** 2, "rows": "centred unit"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
         phi = {name: maps[name].fit_blocks(X[name]).whole() for name in X}
         Y = L.astype(np.float64)
@@ -146,14 +114,14 @@ class SRLCH(PairedHasher):
 
         B = sign(np.random.default_rng([seed, 0]).standard_normal((len(Y), n_bits)))
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P = {name: to_P[name].solve(F.T @ B) for name, F in phi.items()}  # 1. P_v, P_t
             W = to_W.solve(Y.T @ B)  # 2. W
             fits = [(1.0, Y @ W), *((mu[name], F @ P[name]) for name, F in phi.items())]
             before, B = B, update_B(fits)  # 3. B
             penalty = lam * squared(W) + sum(mu[name] * alpha[name] * squared(P[name]) for name in phi)
             trace.append(sum(weight * squared(B - fit) for weight, fit in fits) + penalty)
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
             if np.array_equal(B, before):
                 break
         functions = {name: np.ascontiguousarray(values) for name, values in P.items()}
@@ -161,7 +129,7 @@ class SRLCH(PairedHasher):
 
 
 def update_B(fits: list[tuple[float, Array]]) -> Array:
-    """The codes nearest to all weighted fits: sgn(YW + μ_v V P_v + μ_t T P_t)."""
+    """Return the codes nearest to all weighted fits, sgn(YW + μ_v V P_v + μ_t T P_t)."""
     (weight, fit), *others = fits
     total = weight * fit
     for weight, fit in others:
@@ -172,6 +140,6 @@ def update_B(fits: list[tuple[float, Array]]) -> Array:
 def by_position(
     value: PerModality[float] | None, X: dict[str, Matrix], parameter: str, default: tuple[float, float]
 ) -> dict[str, float]:
-    """Numbers by modality; None is the default of the first and of the second."""
+    """Return numbers by modality; None is the default of the first and second modality."""
     chosen = dict(zip(X, default, strict=True)) if value is None else value
-    return {name: check_number(number, parameter) for name, number in per_modality(chosen, X, parameter).items()}
+    return per_modality(chosen, X, parameter)

@@ -1,10 +1,9 @@
 r"""TECH: Two-stEp Cross-modal Hashing (Chen et al., ACM Multimedia 2019). A re-implementation.
 
-Neither the authors' code nor the full text of the paper was at hand. Its abstract says: the codes are learned first,
-from labels, with correlations of labels and similarities in the original space; the hash functions second, and they
-keep the similarity, too; all is discrete and scalable. The equations below are reconstructed from that, from the code
-of FCMH, of the same group, for the correlations, and from ALECH, a later method, for the second step. What they give
-says nothing certain about the authors' numbers.
+Neither the authors' code nor the full text of the paper was available. According to the abstract, codes are learned
+first, from labels, their correlations and similarities in the original space, and hash functions second, preserving the
+similarity as well. The equations below are reconstructed from that, from the code of FCMH, of the same group, for the
+correlations, and from ALECH, a later method, for step 2; results may differ from the authors'.
 
 =======================  =======================  ======================================================
 symbol                   here                     is
@@ -20,29 +19,23 @@ symbol                   here                     is
 :math:`P`                ``P`` (r, c)             prototypes of the classes
 :math:`\phi_t, U_t`      ``phi``, ``U`` (r, m)    kernel features, centred, and their reconstruction φ ≈ VU
 :math:`F_t`              ``functions_[name]``     features → codes, (m, r)
-:math:`\alpha`           ``similarity``
-:math:`\beta, \gamma`    ``correlation``, ``prototype_ridge``
-:math:`\eta`             ``feature_weight``
-:math:`\lambda, \xi`     ``code_weight``, ``ridge``
+:math:`\alpha, \eta`     ``similarity``, ``feature_weight``
+:math:`\beta, \gamma, \lambda, \xi`  ``correlation``, ``prototype_ridge``, ``code_weight``, ``ridge``
 =======================  =======================  ======================================================
 
-What the reconstruction leaves open, and what is chosen here:
-
-- How step 1 preserves similarities in the original space. Here V reconstructs the kernel features with weight η, as in
-  BATCH, of the same group. The default, 0, leaves the term out.
-- As in FCMH, the V-step leaves out the part of the class term in ‖vᵢ‖²: what no step raises, and what ``objective_``
-  has, is the objective without that part.
-- γ stands inside of β, so that P is one quotient.
-- The start is random. sgn(0) = −1.
+Choices where the reconstruction is open: in step 1 V reconstructs the kernel features with weight η, as in BATCH, of
+the same group (0 by default); γ is multiplied by β, so that P is one quotient; the start is random; sgn(0) = −1. As in
+FCMH, the V-step omits the part of the class term in ‖vᵢ‖²; no step increases the objective without that part, which is
+``objective_``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import (
     RidgeFactor,
@@ -56,16 +49,17 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number
+from modalhash.core.validation import integer, number
 from modalhash.methods._labels import similarity_times, squared_similarity
 from modalhash.methods.base import PairedHasher
 from modalhash.methods.fcmh import column_cosines
 
 
+@dataclass(eq=False, repr=False)
 class TECH(PairedHasher):
-    r"""Codes from labels and their correlations, then functions that keep the similarity: a re-implementation.
+    r"""Codes from labels and their correlations, functions that preserve similarity: a re-implementation.
 
-    Reconstructed from the abstract of Chen et al. (2019) and from methods around it (see the module); not the authors'
+    Reconstructed from the abstract of Chen et al. (2019) and related methods (see the module); not the authors'
     equations. Step 1 minimises
 
     .. math::
@@ -81,34 +75,20 @@ class TECH(PairedHasher):
     Parameters
     ----------
     n_bits : length of the codes, below the number of pairs
-    similarity : α, similarity by labels. It grows with the number of pairs and far outweighs the rest
+    similarity : α, similarity by labels. Its term grows with the number of pairs and far outweighs the rest
     correlation : β, correlations of labels
     prototype_ridge : γ > 0
-    feature_weight : η, reconstruction of the features in step 1; 0 leaves it out
-    code_weight : λ of step 2, how closely functions follow the codes beside the similarity
+    feature_weight : η, reconstruction of the features in step 1; 0 omits it
+    code_weight : λ of step 2, how closely functions follow the codes, relative to the similarity
     ridge : ξ > 0 of step 2
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps of step 1
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : the objective of step 1 after every sweep, less Σ C_kj ‖L_ik v_i‖², which the V-step leaves out
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and F, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = TECH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
+    objective_ : the objective of step 1 after every sweep, less Σ C_kj ‖L_ik v_i‖², which the V-step omits
 
     References
     ----------
@@ -116,45 +96,33 @@ class TECH(PairedHasher):
     Correlations and Preserving Similarity in Both Steps. ACM Multimedia, 2019. doi:10.1145/3343031.3350862
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "similarity": number(),
+        "correlation": number(),
+        "prototype_ridge": number(positive=True),
+        "feature_weight": number(),
+        "code_weight": number(),
+        "ridge": number(positive=True),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        similarity: float = 0.1,
-        correlation: float = 1e-3,
-        prototype_ridge: float = 0.1,
-        feature_weight: float = 0.0,
-        code_weight: float = 1e4,
-        ridge: float = 0.01,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        max_iter: int = 10,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.similarity = similarity
-        self.correlation = correlation
-        self.prototype_ridge = prototype_ridge
-        self.feature_weight = feature_weight
-        self.code_weight = code_weight
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    similarity: float = 0.1
+    correlation: float = 1e-3
+    prototype_ridge: float = 0.1
+    feature_weight: float = 0.0
+    code_weight: float = 1e4
+    ridge: float = 0.01
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    max_iter: int = 10
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        eta = check_number(self.feature_weight, "feature_weight")
-        lam, xi = check_number(self.code_weight, "code_weight"), check_number(self.ridge, "ridge", positive=True)
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -163,30 +131,30 @@ class TECH(PairedHasher):
 
         problem = TECHCodes(
             L.astype(np.float64),
-            list(phi.values()) if eta else [],
-            alpha=check_number(self.similarity, "similarity"),
-            beta=check_number(self.correlation, "correlation"),
-            gamma=check_number(self.prototype_ridge, "prototype_ridge", positive=True),
-            eta=eta,
+            list(phi.values()) if self.feature_weight else [],
+            alpha=self.similarity,
+            beta=self.correlation,
+            gamma=self.prototype_ridge,
+            eta=self.feature_weight,
         )
         rng = np.random.default_rng([seed, 0])
         V = balanced_procrustes(rng.standard_normal((len(L), n_bits)), rng)
         B, R = sign(V), np.eye(n_bits)
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             P, U = problem.update_P(V), problem.update_U(V)  # 1.
             V = balanced_procrustes(problem.pull_of_V(B, R, P, U), rng)  # 2.
             B = sign(problem.pull_of_B(V, R))  # 3.
             R = orthogonal_procrustes(V.T @ B, near=R)  # 4.
             trace.append(problem.objective(V, B, R, P, U))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
-        functions = {name: hash_functions(F, B, problem.G, lam, xi) for name, F in phi.items()}
+        functions = {name: hash_functions(F, B, problem.G, self.code_weight, self.ridge) for name, F in phi.items()}
         return B, {"functions_": functions, "maps_": maps, "objective_": np.array(trace), "n_iter_": len(trace)}
 
 
 class TECHCodes:
-    """Step 1: what its sweeps need of labels and features."""
+    """Updates and objective of step 1."""
 
     def __init__(self, L: Array, targets: list[Array], *, alpha: float, beta: float, gamma: float, eta: float) -> None:
         self.L, self.G, self.targets = L, unit_rows(L), targets
@@ -195,33 +163,33 @@ class TECHCodes:
         self.D = self.C.sum(axis=0)
 
     def update_P(self, V: Array) -> Array:
-        """P = VᵀLC (nD + γI)⁻¹."""
+        """Return P = VᵀLC (nD + γI)⁻¹."""
         P: Array = (V.T @ self.L) @ self.C / (len(V) * self.D + self.gamma)
         return P
 
     def update_U(self, V: Array) -> list[Array]:
-        """U = (VᵀV + I)⁻¹ Vᵀφ."""
+        """Return U = (VᵀV + I)⁻¹ Vᵀφ of every modality."""
         return [ridge_regression(V, F, 1.0) for F in self.targets]
 
     def similarity_pull(self, X: Array) -> Array:
-        """αrSX."""
+        """Return αrSX."""
         return self.alpha * X.shape[1] * similarity_times(self.G, self.G, X)
 
     def pull_of_V(self, B: Array, R: Array, P: Array, U: list[Array]) -> Array:
-        """BRᵀ + αrSB + βLCPᵀ + ηΣφUᵀ."""
+        """Return BRᵀ + αrSB + βLCPᵀ + ηΣφUᵀ."""
         pull = B @ R.T + self.similarity_pull(B) + self.beta * (self.L @ (self.C @ P.T))
         for F, u in zip(self.targets, U, strict=True):
             pull += self.eta * (F @ u.T)
         return pull
 
     def pull_of_B(self, V: Array, R: Array) -> Array:
-        """VR + αrSV."""
+        """Return VR + αrSV."""
         return V @ R + self.similarity_pull(V)
 
     def objective(self, V: Array, B: Array, R: Array, P: Array, U: list[Array]) -> float:
-        """The objective for feasible V, from products of r and c columns, less the part that the V-step leaves out.
+        """Return the objective for feasible V, without the part that the V-step omits.
 
-        By VᵀV = nI, ‖VBᵀ − rS‖² = n‖B‖² − 2r⟨SV, B⟩ + r²‖S‖², and labels being 0 or 1,
+        By VᵀV = nI, ‖VBᵀ − rS‖² = n‖B‖² − 2r⟨SV, B⟩ + r²‖S‖², and because labels are 0 or 1,
         Σ C_kj‖L_ik v_i − p_j‖² = Σ C_kj‖L_ik v_i‖² − 2⟨VᵀLC, P⟩ + n Σ D_j‖p_j‖².
         """
         n, r = B.shape
@@ -233,7 +201,7 @@ class TECHCodes:
 
 
 def hash_functions(F: Array, B: Array, G: Array, lam: float, xi: float) -> Array:
-    """Step 2: (φᵀφ + ξI)⁻¹ φᵀ(rSB + λB) (BᵀB + λI)⁻¹."""
+    """Return (φᵀφ + ξI)⁻¹ φᵀ(rSB + λB) (BᵀB + λI)⁻¹ (step 2)."""
     targets = F.T @ (B.shape[1] * similarity_times(G, G, B) + lam * B)
     codes = RidgeFactor(B.T @ B, lam)
     return np.ascontiguousarray(codes.solve(RidgeFactor(F.T @ F, xi).solve(targets).T).T)

@@ -1,7 +1,8 @@
 r"""UCCH: Unsupervised Contrastive Cross-modal Hashing (Hu et al., IEEE TPAMI 2023), on features.
 
-No labels. A network for each modality; what both say of a pair has to single that pair out among all others: against a
-memory of one binary code per training pair, and, across the modalities, against the other pairs of the batch.
+Unsupervised. A network for each modality is trained so that its outputs identify a pair among all others: with a
+contrastive loss against a memory of one code per training pair, and, across modalities, with a ranking loss against the
+other pairs of the batch.
 
 ========================  =======================  ====================================================
 authors' code             here                     is
@@ -9,26 +10,26 @@ authors' code             here                     is
 ``image_model``, …        ``networks_[name]``      layers d → hidden (→ hidden) → r, ReLU between them
 ``images_outputs``, …     ``outputs`` (b, r) each  tanh of the last layer, at length 1
 ``memory``                ``memory`` (n, r)        running mean of a pair's outputs, at length 1
-``K``                     ``n_negatives``          other codes that a pair is told from
+``K``                     ``n_negatives``          other codes in the contrastive loss of a pair
 ``T``                     ``temperature``
-``momentum``              ``momentum``             share of the memory that an update leaves
+``momentum``              ``momentum``             share of the memory that an update keeps
 ``margin``, ``shift``     ``margin``, ``shift``    of the ranking loss
-``alpha``                 ``contrast_weight``      of the contrast beside the ranking loss
+``alpha``                 ``contrast_weight``      weight of the contrast against the ranking loss
 ========================  =======================  ====================================================
 
-Where this departs from the authors' code: hidden layers have 1,024 units, theirs 8,192 (67 million weights in the
-second layer of the image network); features are centred and brought to one scale, so that the learning rate suits
-features of any magnitude; the K codes that are drawn at random are drawn once per batch, not once per pair: the same
-expectation, and a product of two matrices in the place of b × K codes copied; of the epochs the last is kept, theirs
-the one with the best mAP **by labels** on 2,000 training pairs, which an unsupervised method does not have; sgn(0) =
-−1. ``shift``, ``contrast_weight`` and ``max_epochs`` are those of the command in their README. The learned code of a
-pair is the sign of the mean of both outputs after training, which is what the memory is the running mean of.
+Departures from the authors' code: hidden layers have 1,024 units (theirs 8,192, with 67 million weights in the second
+layer of the image network); features are centred and scaled, so that the learning rate suits any magnitude; the K
+random codes are drawn once per batch instead of once per pair, which has the same expectation and needs one matrix
+product instead of b × K copied codes; the last epoch is kept (theirs the one with the best mAP by labels on 2,000
+training pairs, which an unsupervised method does not have); sgn(0) = −1. ``shift``, ``contrast_weight`` and
+``max_epochs`` are those of the command in their README. The learned code of a pair is the sign of the mean of both
+outputs after training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -42,23 +43,24 @@ from modalhash.core.linalg import squared, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, optional, per_modality
 from modalhash.methods._deep import repeatable
 from modalhash.methods.base import PairedHasher
 
 DEPTHS = (2, 1)
-"""Hidden layers of the authors' networks, for the first modality (image) and the second (text)."""
+"""Numbers of hidden layers of the authors' networks, for the first modality (image) and the second (text)."""
 WEIGHT_DECAY, LARGEST_GRADIENT = 1e-6, 1.0
 WARM_UP = 1
-"""Epochs in which the codes of the batch itself take the place of the memory, which is random until then."""
+"""Epochs in which the codes of the batch replace the memory, which is random at the start."""
 SLOWER_AFTER = (30, 60, 90, 120)
-"""Epochs after which the learning rate falls to a tenth."""
+"""Epochs after which the learning rate is divided by 10."""
 BLOCK_VALUES = 2**22
-"""Feature values looked at together."""
+"""Feature values per block."""
 
 
+@dataclass(eq=False, repr=False)
 class UCCH(PairedHasher):
-    r"""Networks that tell every pair from all others, without labels, after Hu et al. (2023); extra ``torch``.
+    r"""Contrastive networks without labels, after Hu et al. (2023); training needs the extra ``torch``.
 
     Minimises αL_c + (1 − α)L_r over mini-batches of pairs. With h and g the outputs of a pair's two items, b its code
     in the memory and b' those of the others,
@@ -70,8 +72,8 @@ class UCCH(PairedHasher):
     .. math::
         L_r = 2m - 2h_i^Tg_i + \log\sum_j e^{s_{ij}} + \log\sum_j e^{s_{ji}},
 
-    where s_ij = h_iᵀg_j, less ``shift`` where it lies below h_iᵀg_i by more than the margin m: all other pairs of the
-    batch push, those that are told apart already less.
+    where s_ij = h_iᵀg_j, less ``shift`` where it is below h_iᵀg_i by more than the margin m, which reduces the weight
+    of pairs that are already separated.
 
     Parameters
     ----------
@@ -81,30 +83,17 @@ class UCCH(PairedHasher):
     contrast_weight : α, from 0 to 1
     n_negatives : K, codes of other pairs that are drawn for a batch
     temperature : T > 0
-    momentum : share of the memory that an update leaves, from 0 to 1
+    momentum : share of the memory that an update keeps, from 0 to 1
     margin, shift : of the ranking loss
-    learning_rate : of Adam; a tenth of it after 30, 60, 90 and 120 epochs
-    batch_size : pairs in a batch, at least 2; what is left of an epoch is left out
-    max_epochs : times that the pairs are gone through
-    random_state : int, Generator or None. The same seed gives the same codes: torch works in one thread meanwhile
+    learning_rate : of Adam; divided by 10 after 30, 60, 90 and 120 epochs
+    batch_size : pairs in a batch, at least 2; an incomplete last batch is dropped
+    max_epochs : epochs
+    random_state : int, Generator or None. The same seed gives the same codes because torch uses one thread
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    objective_ : mean loss of every epoch. It may rise when the memory takes over, after the first
-    n_iter_ : epochs done
+    objective_ : mean loss of every epoch. It may increase after the first, when the memory comes into use
     networks_ : weights ``W1``, ``b1``, … by modality
-    maps_ : the centred features that the networks read, by modality
-    n_features_in_ : features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Z = rng.normal(size=(200, 4))
-    >>> X = {name: Z @ rng.normal(size=(4, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = UCCH(16, hidden=32, max_epochs=2, random_state=0).fit(X, pairs="aligned")  # doctest: +SKIP
-    >>> model.transform({"text": X["text"][:5]})["text"].shape  # doctest: +SKIP
-    (5, 2)
 
     References
     ----------
@@ -113,56 +102,46 @@ class UCCH(PairedHasher):
     """
 
     supervised: ClassVar[bool] = False
+    _parameter_constraints: ClassVar = {
+        "hidden": integer(),
+        "depth": optional(by_modality(integer(0))),
+        "contrast_weight": number(at_most=1),
+        "n_negatives": integer(),
+        "temperature": number(positive=True),
+        "momentum": number(at_most=1),
+        "margin": number(),
+        "shift": number(),
+        "learning_rate": number(positive=True),
+        "batch_size": integer(2),
+        "max_epochs": integer(),
+    }
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, Linear]
-    networks_: dict[str, dict[str, Array]]
+    n_bits: int = 64
+    _: KW_ONLY
+    hidden: int = 1024
+    depth: PerModality[int] | None = None
+    contrast_weight: float = 0.7
+    n_negatives: int = 4096
+    temperature: float = 0.9
+    momentum: float = 0.4
+    margin: float = 0.2
+    shift: float = 0.1
+    learning_rate: float = 1e-4
+    batch_size: int = 256
+    max_epochs: int = 20
+    random_state: RandomState = None
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        hidden: int = 1024,
-        depth: PerModality[int] | None = None,
-        contrast_weight: float = 0.7,
-        n_negatives: int = 4096,
-        temperature: float = 0.9,
-        momentum: float = 0.4,
-        margin: float = 0.2,
-        shift: float = 0.1,
-        learning_rate: float = 1e-4,
-        batch_size: int = 256,
-        max_epochs: int = 20,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.hidden = hidden
-        self.depth = depth
-        self.contrast_weight = contrast_weight
-        self.n_negatives = n_negatives
-        self.temperature = temperature
-        self.momentum = momentum
-        self.margin = margin
-        self.shift = shift
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.random_state = random_state
+    networks_: dict[str, dict[str, Array]] = field(init=False)
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         loss = Loss(
-            alpha=_share(self.contrast_weight, "contrast_weight"),
-            tau=check_number(self.temperature, "temperature", positive=True) * float(np.sqrt(n_bits)),
-            margin=check_number(self.margin, "margin"),
-            shift=check_number(self.shift, "shift"),
+            alpha=float(self.contrast_weight),
+            tau=float(self.temperature * np.sqrt(n_bits)),
+            margin=float(self.margin),
+            shift=float(self.shift),
         )
-        K, momentum = check_int(self.n_negatives, "n_negatives", at_least=1), _share(self.momentum, "momentum")
-        rate = check_number(self.learning_rate, "learning_rate", positive=True)
-        batch_size = check_int(self.batch_size, "batch_size", at_least=2)
-        max_epochs = check_int(self.max_epochs, "max_epochs", at_least=1)
         widths = self._widths(X, n_bits)
         torch = require("torch", extra="torch", why="Learning UCCH")
         seed = root_seed(self.random_state)
@@ -173,23 +152,23 @@ class UCCH(PairedHasher):
         memory = torch.from_numpy(rng.choice(np.array([-1, 1], dtype=np.float32), (n, n_bits)))
         networks = {name: [torch.from_numpy(W) for W in draw_layers(widths[name], rng)] for name in X}
         weights = [W.requires_grad_() for layers in networks.values() for W in layers]
-        optimizer = torch.optim.Adam(weights, lr=rate, weight_decay=WEIGHT_DECAY)
+        optimizer = torch.optim.Adam(weights, lr=float(self.learning_rate), weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, SLOWER_AFTER, gamma=0.1)
         report("features", 1, 1)
 
         trace: list[float] = []
         with repeatable(torch, seed):
-            for epoch in range(max_epochs):
+            for epoch in range(self.max_epochs):
                 losses = []
-                for batch in batches(n, batch_size, rng):
+                for batch in batches(n, self.batch_size, rng):
                     inputs = {name: torch.from_numpy(maps[name].map(X[name][batch]) / scales[name]) for name in X}
                     h, g = (outputs(torch, networks[name], inputs[name]) for name in X)
                     if epoch < WARM_UP:
                         own, others = (h + g).detach(), None
                         memory[batch] = updated(torch, memory[batch], h, g, 0.0)
                     else:
-                        own, others = memory[batch], memory[rng.integers(n, size=K)]
-                        memory[batch] = updated(torch, memory[batch], h, g, momentum)
+                        own, others = memory[batch], memory[rng.integers(n, size=self.n_negatives)]
+                        memory[batch] = updated(torch, memory[batch], h, g, float(self.momentum))
                     value = loss(torch, h, g, own, others)
                     optimizer.zero_grad()
                     value.backward()
@@ -198,7 +177,7 @@ class UCCH(PairedHasher):
                     losses.append(value.item())
                 schedule.step()
                 trace.append(float(np.mean(losses)))
-                report("epochs", epoch + 1, max_epochs, trace[-1])
+                report("epochs", epoch + 1, self.max_epochs, trace[-1])
 
         learned = {
             "maps_": maps,
@@ -211,16 +190,12 @@ class UCCH(PairedHasher):
         return np.add.reduce([model._project_blocks(name, values) for name, values in X.items()]), learned
 
     def _widths(self, X: dict[str, Matrix], n_bits: int) -> dict[str, list[int]]:
-        """Features, hidden units and bits: the widths of the layers of every modality."""
-        hidden = check_int(self.hidden, "hidden", at_least=1)
+        """Return the widths of the layers, from features to bits, by modality."""
         depths = per_modality(dict(zip(X, DEPTHS, strict=True)) if self.depth is None else self.depth, X, "depth")
-        return {
-            name: [X[name].shape[1], *[hidden] * check_int(depth, "depth", at_least=0), n_bits]
-            for name, depth in depths.items()
-        }
+        return {name: [X[name].shape[1], *[self.hidden] * depth, n_bits] for name, depth in depths.items()}
 
     def _project(self, name: str, X: Matrix) -> Array:
-        """The outputs of the network, without torch: tanh, at length 1."""
+        """Return the outputs of the network, computed without torch."""
         network, out = self.networks_[name], self.maps_[name].map(X)
         depth = len(network) // 2
         for layer in range(1, depth + 1):
@@ -235,7 +210,7 @@ class UCCH(PairedHasher):
 
 @dataclass(frozen=True)
 class Loss:
-    """αL_c + (1 − α)L_r of a batch: the outputs h and g (b, r) of the two items of every pair."""
+    """αL_c + (1 − α)L_r for the outputs h and g (b, r) of the pairs of a batch."""
 
     alpha: float
     tau: float
@@ -243,13 +218,13 @@ class Loss:
     shift: float
 
     def __call__(self, torch: Any, h: Any, g: Any, own: Any, others: Any | None) -> Any:
-        """Return the loss; codes are the signs of ``own`` (b, r) and ``others`` (K, r), None: the rest of the batch."""
+        """Return the loss for the signs of ``own`` (b, r) and ``others`` (K, r); None is the rest of the batch."""
         own, others = binary(torch, own), None if others is None else binary(torch, others)
         contrast = self.contrast(torch, h, own, others) + self.contrast(torch, g, own, others)
         return self.alpha * contrast + (1 - self.alpha) * (self.ranking(h @ g.T) + self.ranking(g @ h.T))
 
     def contrast(self, torch: Any, h: Any, own: Any, others: Any | None) -> Any:
-        """−log of the share that the own code has in Σ exp(bᵀh / τ) over own and other codes."""
+        """Return −log of the own code's share in Σ exp(bᵀh / τ) over own and other codes."""
         entropy = torch.nn.functional.cross_entropy
         if others is None:
             return entropy(h @ own.T / self.tau, torch.arange(len(h)))
@@ -257,32 +232,32 @@ class Loss:
         return entropy(scores / self.tau, torch.zeros(len(h), dtype=torch.int64))
 
     def ranking(self, scores: Any) -> Any:
-        """The mean over rows of m − s_ii + log Σ_j exp(s_ij), s_ij less the shift where it is m below s_ii or more."""
+        """Return the mean over rows of m − s_ii + log Σ_j exp(s_ij), with shifted s_ij."""
         own = scores.diagonal()
         apart = scores < own[:, None].detach() - self.margin
         return (self.margin - own + (scores - self.shift * apart).logsumexp(dim=1)).mean()
 
 
 def outputs(torch: Any, layers: Sequence[Any], x: Any) -> Any:
-    """What a network, W1, b1, W2, b2, …, says of items: tanh of the last layer, at length 1."""
+    """Return the outputs of the network W1, b1, W2, b2, …: tanh of the last layer, at length 1."""
     for W, b in zip(layers[:-2:2], layers[1:-2:2], strict=True):
         x = torch.relu(x @ W + b)
     return torch.nn.functional.normalize(torch.tanh(x @ layers[-2] + layers[-1]))
 
 
 def updated(torch: Any, memory: Any, h: Any, g: Any, momentum: float) -> Any:
-    """The memory of a batch after it was seen: unit(m · memory + (1 − m) · unit(h + g))."""
+    """Return the updated memory of a batch, unit(m · memory + (1 − m) · unit(h + g))."""
     unit = torch.nn.functional.normalize
     return unit(momentum * memory + (1 - momentum) * unit((h + g).detach()))
 
 
 def binary(torch: Any, x: Any) -> Any:
-    """±1, never 0."""
+    """Return signs, −1 for 0."""
     return torch.where(x > 0, 1.0, -1.0)
 
 
 def draw_layers(widths: list[int], rng: np.random.Generator) -> list[Array]:
-    """W1, b1, W2, b2, …, each uniform within ±1/√(width that comes in), which is what torch starts from."""
+    """Return W1, b1, W2, b2, …, uniform within ±1/√(input width), torch's default."""
     layers = []
     for n_in, n_out in pairwise(widths):
         limit = 1 / np.sqrt(n_in)
@@ -291,27 +266,21 @@ def draw_layers(widths: list[int], rng: np.random.Generator) -> list[Array]:
 
 
 def plain(layers: Sequence[Any], scale: float) -> dict[str, Array]:
-    """The layers as arrays by name; the first reads features of their own scale."""
+    """Return the layers as arrays by name, with the scale of the features in the first."""
     arrays = [np.array(W.detach().numpy()) for W in layers]
     arrays[0] /= np.float32(scale)
     return {f"{'Wb'[k % 2]}{k // 2 + 1}": W for k, W in enumerate(arrays)}
 
 
 def root_mean_square(feature_map: Linear, X: Matrix) -> float:
-    """Of all mapped features of all items."""
+    """Return the root mean square of all mapped features."""
     size = max(1, BLOCK_VALUES // X.shape[1])
     total = sum(squared(feature_map.map(X[rows]).astype(np.float64)) for rows in row_slices(X.shape[0], size))
     return float(np.sqrt(total / (X.shape[0] * X.shape[1])))
 
 
 def batches(n: int, size: int, rng: np.random.Generator) -> Iterator[Array]:
-    """Rows in random order, ``size`` at a time; what is left is left out, unless it is all there is."""
+    """Yield rows in random order, ``size`` at a time; an incomplete batch is dropped unless it is the only one."""
     order, size = rng.permutation(n), min(size, n)
     for first in range(0, n - size + 1, size):
         yield order[first : first + size]
-
-
-def _share(value: float, name: str) -> float:
-    if check_number(value, name) > 1:
-        raise ValueError(f"{name} is {value}; expected a share from 0 to 1")
-    return float(value)

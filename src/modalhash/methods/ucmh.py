@@ -1,12 +1,12 @@
 r"""UCMH: Unpaired Cross-Modal Hashing with matrix factorization (Gao et al., Neurocomputing 2020). A re-implementation.
 
-Each modality is factorised with latent rows of its own, whose signs are the codes; a graph over the items of all
-modalities, made from labels, draws the latent rows of items that share labels together, within and between
-modalities. Linear projections learned along with them carry new items into the latent space.
+Each modality is factorised with its own latent rows, whose signs are the codes. A label graph over the items of all
+modalities draws latent rows of items with common labels together, within and between modalities. Linear projections,
+learned jointly, map new items to the latent space.
 
-**Re-implementation.** Neither code nor full text of the authors was at hand. The equations are a reconstruction from
-how others describe the method (a factorisation per modality, Laplacians from labels) and from the conventions of its
-family (CMFH, SMFH). Numbers obtained here say nothing certain about the original.
+Neither the authors' code nor the full text of the paper was available. The equations are reconstructed from
+descriptions by others (a factorisation per modality, Laplacians from labels) and from the conventions of the family
+(CMFH, SMFH); results may differ from the authors'.
 
 =====================  ==========================  =========================================================
 reconstruction         here (rows are items)       is
@@ -17,24 +17,21 @@ reconstruction         here (rows are items)       is
 :math:`W_i`            ``W`` (d, r)                projections, V ≈ X W
 :math:`\tilde L_i`     ``Lt`` (n, c)               labels, rows of length 1, divided by the root of their degree
 :math:`I - \tilde L\tilde L^T`  never formed       normalised Laplacian over all items of all modalities
-:math:`T`              ``T`` (c, r)                Σ L̃ᵀV: all that one modality needs to know of the others
-:math:`\alpha_i`       ``feature_weight``
-:math:`\mu`            ``coupling``                of V to the projections
-:math:`\gamma`         ``graph_weight``
-:math:`\epsilon`       ``ridge``
+:math:`T`              ``T`` (c, r)                Σ L̃ᵀV, the only coupling of the modalities
+:math:`\alpha_i, \mu, \gamma, \epsilon`  ``feature_weight``, ``coupling``, ``graph_weight``, ``ridge``
 =====================  ==========================  =========================================================
 
-What the reconstruction leaves open, and the choice: the Laplacian is the normalised one, so that γ need not grow with
-the number of items (degrees do); with it every V-step is one small linear system, common to all items. α and ε are
-the habits of the family. μ, γ and the start are the best of twelve combinations (μ of 1, 10, 100, γ of 1e3, 1e4) on
-500 items held out of the training parts of Wiki and IAPR TC-12: mean mAP .43, against .35 to .42 for the others. That
-γ has to be that large was seen before, on the query parts of both: with γ of 1 labels hardly had an effect.
+Choices where the reconstruction is open: the Laplacian is normalised, so that γ does not depend on the number of items
+and every V-step is one small linear system, common to all items. α and ε are conventions of the family. μ, γ and the
+start are the best of twelve combinations (μ of 1, 10, 100, γ of 1e3, 1e4) on 500 items held out of the training parts
+of Wiki and IAPR TC-12: mean mAP .43, against .35 to .42 for the others. That γ must be this large was first seen on the
+query parts of both: with γ = 1 labels hardly had an effect.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -47,19 +44,19 @@ from modalhash.core.linalg import RidgeFactor, principal_directions, unit_rows
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_choice, check_int, check_memory, check_number, per_modality
+from modalhash.core.validation import by_modality, check_memory, choice, integer, number, per_modality
 from modalhash.methods._factors import cross, factor_residual, projection_residual, square
 from modalhash.methods.base import CrossModalHasher, Training
 
 PCA_SAMPLE = 2000
-"""Items from which the directions of a PCA start are taken."""
+"""Most items from which the directions of a PCA start are computed."""
 SPARSE_BELOW = 0.15
 """Share of ones below which labels are stored as CSR."""
 
 
 @dataclass(frozen=True)
 class UCMHWeights:
-    """The trade-offs common to all modalities."""
+    """Weights that all modalities share."""
 
     coupling: float  # μ
     graph: float  # γ
@@ -68,7 +65,7 @@ class UCMHWeights:
 
 @dataclass
 class UCMHView:
-    """The state of one modality; U and W are the best ones for V whenever a V-step begins."""
+    """State of one modality; U and W are optimal for V when a V-step starts."""
 
     X: FeatureBlocks
     Lt: Matrix
@@ -84,19 +81,19 @@ class UCMHView:
         self.refresh()
 
     def refresh(self) -> None:
-        """The products of V that all else is made of."""
+        """Recompute the products of V."""
         self.XtV, self.VtV = cross(self.X, self.V), self.V.T @ self.V
 
     def update_UW(self) -> None:
-        """Steps 1 and 2: two ridge regressions."""
+        """Solve two ridge regressions (steps 1 and 2)."""
         self.U = RidgeFactor(self.VtV, self.weights.ridge / self.alpha).solve(self.XtV.T)
         self.W = self._factor.solve(self.XtV)
 
     def update_V(self, T: Array) -> None:
-        """Step 3: the minimiser of the objective with −‖Σ L̃ᵀV‖² replaced by its tangent at the old V.
+        """Minimise the objective with −‖Σ L̃ᵀV‖² replaced by its tangent at the old V (step 3).
 
-        That part is concave and lies below its tangent: the objective falls, without the Sylvester equation that the
-        exact step would be.
+        That part is concave and below its tangent, so the objective falls; the exact step would be a Sylvester
+        equation.
         """
         weights, r = self.weights, self.V.shape[1]
         right = self.X.project(self.alpha * (self.U.T + weights.coupling * self.W)) + weights.graph * (self.Lt @ T)
@@ -105,6 +102,7 @@ class UCMHView:
         self.refresh()
 
 
+@dataclass(eq=False, repr=False)
 class UCMH(CrossModalHasher):
     r"""Codes from a factorisation per modality and a graph of labels, after Gao et al. (2020). A re-implementation.
 
@@ -113,7 +111,7 @@ class UCMH(CrossModalHasher):
         + \gamma\,\mathrm{tr}\left(V^T(I - \tilde L\tilde L^T)V\right)
         + \epsilon\sum_i\lVert U_i\rVert^2 + \lVert V_i\rVert^2 + \lVert W_i\rVert^2
 
-    with V and L̃ the rows of all modalities. Reconstructed from descriptions of the method: see the module.
+    with V and L̃ the rows of all modalities. Projections of new items need no threshold, because features are centred.
 
     Parameters
     ----------
@@ -122,31 +120,18 @@ class UCMH(CrossModalHasher):
     coupling : μ > 0, how closely V follows the projections
     graph_weight : γ, how strongly labels draw items together
     ridge : ε > 0
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, "auto", chosen by how well it ranks
-        held-out items, or None for the features themselves, centred and of length 1; or a dict by modality
+    kernel : "rbf", None for the features themselves, centred and of length 1, another name in
+        :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of items; or a dict by modality
     init : "random" start of V, or "pca" of the features
-    max_iter : sweeps at most
+    max_iter : most sweeps
     tol : stop when the objective falls by less than this share; 0 never stops early
-    memory_limit : bytes, or a text such as "2GB", for kernel features held during the fit; what does not
-        fit is computed anew in every sweep. None for no limit
+    memory_limit : bytes, or a text such as "2GB", for kernel features kept in memory; None for no limit
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality: the signs of V − its mean
-    objective_ : trace of the objective, one value per sweep; it never rises
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and W, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> from modalhash.data import generate
-    >>> data = generate(n_items=200, seed=0)
-    >>> model = UCMH(n_bits=16, n_anchors=100, random_state=0).fit(data.X, data.Y)
-    >>> model.codes_["image"].shape, model.transform({"text": data.X["text"][:5]})["text"].shape
-    ((200, 2), (5, 2))
+    codes_ : signs of V less its mean, by modality
 
     References
     ----------
@@ -154,42 +139,32 @@ class UCMH(CrossModalHasher):
     Neurocomputing 418, 2020.
     """
 
-    objective_: Array
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "feature_weight": by_modality(number(positive=True)),
+        "coupling": number(positive=True),
+        "graph_weight": number(),
+        "ridge": number(positive=True),
+        "init": choice("random", "pca"),
+        "max_iter": integer(),
+        "tol": number(),
+        "memory_limit": check_memory,
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        feature_weight: PerModality[float] = 0.5,
-        coupling: float = 100.0,
-        graph_weight: float = 1e4,
-        ridge: float = 0.01,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 500,
-        init: str = "random",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        memory_limit: int | str | None = "2GB",
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.feature_weight = feature_weight
-        self.coupling = coupling
-        self.graph_weight = graph_weight
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.memory_limit = memory_limit
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    feature_weight: PerModality[float] = 0.5
+    coupling: float = 100.0
+    graph_weight: float = 1e4
+    ridge: float = 0.01
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 500
+    init: str = "random"
+    max_iter: int = 100
+    tol: float = 1e-4
+    memory_limit: int | str | None = "2GB"
+    random_state: RandomState = None
 
     def _fit(self, data: Training, report: Reporter) -> dict[str, Any]:
-        max_iter, tol = check_int(self.max_iter, "max_iter", at_least=1), check_number(self.tol, "tol")
         seed = root_seed(self.random_state)
         maps = kernel_maps(
             data.X,
@@ -204,15 +179,15 @@ class UCMH(CrossModalHasher):
         report("features", 1, 1)
 
         trace: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             for view in views.values():
                 view.update_UW()  # 1., 2.
-            T = semantic_sum(views)  # of the old V for every modality: one tangent for the whole
+            T = semantic_sum(views)  # of the old V of every modality
             for view in views.values():
                 view.update_V(T)  # 3.
             trace.append(objective(views))
-            report("codes", sweep + 1, max_iter, trace[-1])
-            if tol > 0 and sweep and trace[-2] - trace[-1] < tol * abs(trace[-2]):
+            report("codes", sweep + 1, self.max_iter, trace[-1])
+            if self.tol > 0 and sweep and trace[-2] - trace[-1] < self.tol * abs(trace[-2]):
                 break
 
         for view in views.values():
@@ -225,25 +200,16 @@ class UCMH(CrossModalHasher):
             "n_iter_": len(trace),
         }
 
-    def _project(self, name: str, X: Matrix) -> Array:
-        # features are centred, so that XW has mean 0 where V − mean has: no threshold is needed
-        return self.maps_[name].map(X) @ self.functions_[name]
-
     def _views(self, data: Training, maps: dict[str, FeatureMap], seed: int) -> dict[str, UCMHView]:
-        check_choice(self.init, "init", ("random", "pca"))
         alpha = per_modality(self.feature_weight, data.X, "feature_weight")
-        weights = UCMHWeights(
-            coupling=check_number(self.coupling, "coupling", positive=True),
-            graph=check_number(self.graph_weight, "graph_weight"),
-            ridge=check_number(self.ridge, "ridge", positive=True),
-        )
+        weights = UCMHWeights(self.coupling, self.graph_weight, self.ridge)
         memory = check_memory(self.memory_limit)
         share = None if memory is None else memory // len(maps)
         views = {}
         for i, (name, Lt) in enumerate(graph_labels(data.Y or {}).items()):
             phi = maps[name].fit_blocks(data.X[name], memory_limit=share)
             V = self._initial(phi, data.n_bits, np.random.default_rng([seed, i]))
-            views[name] = UCMHView(phi, Lt, V, check_number(alpha[name], "feature_weight", positive=True), weights)
+            views[name] = UCMHView(phi, Lt, V, alpha[name], weights)
         return views
 
     def _initial(self, phi: FeatureBlocks, n_bits: int, rng: np.random.Generator) -> Array:
@@ -251,12 +217,12 @@ class UCMH(CrossModalHasher):
             return rng.standard_normal((phi.n, n_bits))
         sample = rng.choice(phi.n, size=min(phi.n, PCA_SAMPLE), replace=False)
         V = phi.project(principal_directions(phi.take(sample), n_bits))
-        missing = n_bits - V.shape[1]  # more bits than directions: the rest starts as noise
+        missing = n_bits - V.shape[1]  # more bits than directions
         return np.hstack([V, V.std() * rng.standard_normal((phi.n, missing))]) if missing else V
 
 
 def graph_labels(Y: dict[str, Array]) -> dict[str, Matrix]:
-    """L̃: unit label rows over the root of their degree, the sum of their similarities to all; CSR where sparse."""
+    """Return L̃: unit label rows divided by the root of their degree; CSR if sparse."""
     unit = {name: unit_rows(L) for name, L in Y.items()}
     total = np.add.reduce([rows.sum(axis=0) for rows in unit.values()])
     scaled = {name: rows / np.sqrt(rows @ total)[:, None] for name, rows in unit.items()}
@@ -264,12 +230,12 @@ def graph_labels(Y: dict[str, Array]) -> dict[str, Matrix]:
 
 
 def semantic_sum(views: dict[str, UCMHView]) -> Array:
-    """T = Σ L̃ᵀV."""
+    """Return T = Σ L̃ᵀV."""
     return np.add.reduce([view.Lt.T @ view.V for view in views.values()])
 
 
 def objective(views: dict[str, UCMHView]) -> float:
-    """The objective, from products that are there already."""
+    """Return the objective, from the products that the views hold."""
     total, graph = 0.0, 0.0
     for view in views.values():
         weights, graph = view.weights, view.weights.graph

@@ -1,48 +1,38 @@
 r"""WASH: Weakly-supervised enhAnced Semantic-aware Hashing (Zhang et al., IEEE TKDE 2023).
 
-For labels some of which are wrong. The labels of the pairs are a low-rank part, which the features of both modalities
-predict, and sparse noise; a balanced, uncorrelated latent representation V reconstructs the features and the factors
-of the low-rank part, and its products with the codes B reproduce the similarity by labels *less their noise*.
-
-Rows are items here, so every matrix is the transpose of the paper's:
+For partly wrong labels. The labels of the pairs are decomposed into a low-rank part, which the features of both
+modalities predict, and sparse noise. A balanced, uncorrelated latent representation V reconstructs the features and the
+factors of the low-rank part, and its products with the codes B reproduce the similarity by denoised labels.
 
 ========================  =========================  =====================================================
-paper                     here                       is
+paper (transposed)        here (rows are items)      is
 ========================  =========================  =====================================================
-:math:`B`                 ``B`` (n, r)               codes of the pairs, ±1
-:math:`V`                 ``V`` (n, r)               latent representation, VᵀV = nI, Vᵀ1 = 0
-:math:`Y`                 ``Y`` (n, c)               labels as given, 0/1
-:math:`S, G`              ``S`` (c, c), ``G`` (n, c) factors of the low-rank part of the labels: Y ≈ GS + E
-:math:`E`                 ``E`` (n, c)               noise of the labels
-:math:`Y_n`               ``Yn`` (n, c)              rows of Y − E, of length 1; D = YnYnᵀ is never formed
-:math:`X_0, W_0`          ``G``, ``W[0]`` (r, c)     reconstruction G ≈ VW
+:math:`B`                 ``B`` (n, r)               codes of the pairs, ±1 :math:`V`                 ``V`` (n, r)
+latent representation, VᵀV = nI, Vᵀ1 = 0 :math:`Y`                 ``Y`` (n, c)               labels as given, 0/1
+:math:`S, G`              ``S`` (c, c), ``G`` (n, c) factors of the low-rank part of the labels: Y ≈ GS + E :math:`E`
+``E`` (n, c)               noise of the labels :math:`Y_n`               ``Yn`` (n, c)              rows of Y − E, of
+length 1; D = YnYnᵀ is never formed :math:`X_0, W_0`          ``G``, ``W[0]`` (r, c)     reconstruction G ≈ VW
 :math:`X_i, W_i`          ``phi``, ``W[i]`` (r, m)   kernel features, centred, and their reconstruction φ ≈ VW
-:math:`P_i`               ``P`` (m, c)               from features to the low-rank part: φP ≈ GS
-:math:`F_1, \rho`         ``F`` (n, c), ``rho``      multiplier and penalty of the constraint Y = GS + E
---                        ``functions_[name]``       features → codes, (m, r)
-:math:`\beta`             ``noise``
-:math:`\gamma`            ``reconstruction``
-:math:`\mu`               ``prediction``
-:math:`\phi`              ``quantization``
-:math:`\lambda`           ``regularization``
-:math:`\eta_0`            ``label_weight``
-:math:`\eta_1, \eta_2`    ``feature_weight``
+:math:`P_i`               ``P`` (m, c)               from features to the low-rank part: φP ≈ GS :math:`F_1, \rho`
+``F`` (n, c), ``rho``      multiplier and penalty of the constraint Y = GS + E --
+``functions_[name]``       features → codes, (m, r) :math:`\beta, \gamma, \mu, \phi, \lambda`  ``noise``,
+``reconstruction``, ``prediction``, ``quantization``, ``regularization`` :math:`\eta_0, \eta_i`    ``label_weight``,
+``feature_weight``
 ========================  =========================  =====================================================
 
-Where this departs from the authors' code: the V-step, as in :mod:`modalhash.methods.batch`; sgn(0) = −1; a pair of
-whose labels nothing is left (a zero row of Y − E) resembles no other, where theirs divides by 0; principal
-directions come from at most 10,000 pairs, theirs needs as many; missing ones start random. G starts as Y itself: theirs
-starts as Y along all its c principal directions, a rotation, which every step carries along and no code can see. As
-theirs, Yn lags one sweep behind E, and the codes returned are those before the last V-step.
+Departures from the authors' code: the V-step, as in :mod:`modalhash.methods.batch`; sgn(0) = −1; a zero row of Y − E is
+similar to no pair (theirs divides by 0); principal directions come from at most 10,000 pairs (theirs needs that many),
+and missing ones start random; G starts as Y, theirs as Y in its c principal directions, a rotation that does not change
+the codes. As in their code, Yn is one sweep behind E, and the codes returned are those before the last V-step.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from modalhash.core.features import FeatureMap
 from modalhash.core.kernel_choice import kernel_maps
 from modalhash.core.linalg import (
     RidgeFactor,
@@ -56,19 +46,20 @@ from modalhash.core.linalg import (
 from modalhash.core.progress import Reporter
 from modalhash.core.randomness import RandomState, root_seed
 from modalhash.core.typing import Array, Matrix, PerModality
-from modalhash.core.validation import check_int, check_number, per_modality
+from modalhash.core.validation import by_modality, integer, number, per_modality
 from modalhash.methods.base import PairedHasher
 
 START_ROWS = 10_000
-"""Pairs of which the principal directions that V starts from are found."""
+"""Most pairs from which the principal directions for the start of V are computed."""
 FACTOR_RIDGE = 1e-8
-"""Of S and G, in the authors' code: keeps their steps solvable."""
+"""Ridge of S and G, as in the authors' code, which keeps their steps solvable."""
 PENALTY, PENALTY_GROWTH, MAX_PENALTY = 1.0, 1.3, 1e4
-"""ρ in the first sweep, its growth with every sweep, and its limit."""
+"""ρ in the first sweep, its growth factor per sweep, and its limit."""
 
 
+@dataclass(eq=False, repr=False)
 class WASH(PairedHasher):
-    r"""Codes of pairs some of whose labels are wrong, after Zhang et al. (2023).
+    r"""Codes of pairs from partly wrong labels, after Zhang et al. (2023).
 
     Minimises
 
@@ -77,8 +68,8 @@ class WASH(PairedHasher):
         + \mu\sum_i\lVert \phi_iP_i - GS\rVert^2 + \varphi\lVert B - V\rVert^2 + \lVert VB^T - rD\rVert^2
         + \lambda\sum_i\left(\lVert W_i\rVert^2 + \lVert P_i\rVert^2\right)
 
-    subject to Y = GS + E, B = ±1, VᵀV = nI, Vᵀ1 = 0, where D has the cosines between rows of Y − E. The constraint
-    on Y is approached by an augmented Lagrangian, whose penalty grows with every sweep.
+    subject to Y = GS + E, B = ±1, VᵀV = nI, Vᵀ1 = 0, where D has the cosines between rows of Y − E. An
+    augmented Lagrangian, whose penalty grows with every sweep, enforces the constraint on Y.
 
     Parameters
     ----------
@@ -90,35 +81,18 @@ class WASH(PairedHasher):
     regularization : λ > 0, of W and P
     label_weight : η0, of the label factors in the reconstruction
     feature_weight : η1 and η2, of the features in the reconstruction; or a dict by modality
-    ridge : of the hash functions
-    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS`, or "auto", chosen by how well it ranks
-        held-out items; or a dict by modality
+    ridge : of the hash functions; or a dict by modality
+    kernel : "rbf", another name in :data:`modalhash.core.kernel_choice.KERNELS` or "auto"; or a dict by modality
     n_anchors : anchors of the kernel, capped at the number of pairs; or a dict by modality
     max_iter : sweeps
     random_state : int, Generator or None
 
     Attributes
     ----------
-    codes_ : learned codes of the training items, by modality; one code per pair
-    noise_ : which labels are doubted: a dict of three arrays with an entry per given label, ``"pair"`` (row of the
-        pair), ``"class"`` (column of the label) and ``"doubt"``, E there. It orders labels, the likeliest mistakes
-        last, and is no probability: right labels that the features say little about have some, too
-    objective_ : trace of the objective, one value per sweep. It need not fall: D changes with E
-    residual_ : trace of ‖Y − GS − E‖ / ‖Y‖, how far the constraint is from being met
-    n_iter_ : sweeps done
-    maps_, functions_ : feature map and hash functions, by modality
-    classes_, n_features_in_ : label columns; features by modality
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = np.eye(4, dtype=int)[rng.integers(4, size=200)]
-    >>> X = {name: Y @ rng.normal(size=(4, d)) + rng.normal(size=(200, d)) for name, d in (("image", 9), ("text", 6))}
-    >>> model = WASH(16, n_anchors=100, random_state=0).fit(X, {"image": Y, "text": Y}, pairs="aligned")
-    >>> model.transform({"text": X["text"][:5]})["text"].shape
-    (5, 2)
-    >>> model.noise_["doubt"].shape
-    (200,)
+    noise_ : one entry per given label: ``"pair"`` (row of the pair), ``"class"`` (column of the label) and ``"doubt"``
+        (E there), which ranks labels, the likeliest mistakes last, but is not a probability
+    objective_ : the objective, one value per sweep. It need not fall, because D changes with E
+    residual_ : ‖Y − GS − E‖ / ‖Y‖, the violation of the constraint, one value per sweep
 
     References
     ----------
@@ -126,54 +100,42 @@ class WASH(PairedHasher):
     IEEE Transactions on Knowledge and Data Engineering 35(6):6475-6488, 2023.
     """
 
-    objective_: Array
-    residual_: Array
-    noise_: dict[str, Array]
-    n_iter_: int
-    maps_: dict[str, FeatureMap]
-    functions_: dict[str, Array]
+    _parameter_constraints: ClassVar = {
+        "noise": number(),
+        "reconstruction": number(),
+        "prediction": number(),
+        "quantization": number(),
+        "regularization": number(positive=True),
+        "label_weight": number(),
+        "feature_weight": by_modality(number()),
+        "ridge": by_modality(number()),
+        "max_iter": integer(),
+    }
 
-    def __init__(
-        self,
-        n_bits: int = 64,
-        *,
-        noise: float = 5e-3,
-        reconstruction: float = 1e-2,
-        prediction: float = 0.1,
-        quantization: float = 1e-3,
-        regularization: float = 1e-4,
-        label_weight: float = 0.9,
-        feature_weight: PerModality[float] = 0.05,
-        ridge: PerModality[float] = 1e-3,
-        kernel: PerModality[str | None] = "rbf",
-        n_anchors: PerModality[int] = 1000,
-        max_iter: int = 8,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_bits = n_bits
-        self.noise = noise
-        self.reconstruction = reconstruction
-        self.prediction = prediction
-        self.quantization = quantization
-        self.regularization = regularization
-        self.label_weight = label_weight
-        self.feature_weight = feature_weight
-        self.ridge = ridge
-        self.kernel = kernel
-        self.n_anchors = n_anchors
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_bits: int = 64
+    _: KW_ONLY
+    noise: float = 5e-3
+    reconstruction: float = 1e-2
+    prediction: float = 0.1
+    quantization: float = 1e-3
+    regularization: float = 1e-4
+    label_weight: float = 0.9
+    feature_weight: PerModality[float] = 0.05
+    ridge: PerModality[float] = 1e-3
+    kernel: PerModality[str | None] = "rbf"
+    n_anchors: PerModality[int] = 1000
+    max_iter: int = 8
+    random_state: RandomState = None
 
     def _fit_pairs(
         self, X: dict[str, Matrix], L: Array | None, n_bits: int, report: Reporter
     ) -> tuple[Array, dict[str, Any]]:
         assert L is not None  # base checked
-        beta, mu = check_number(self.noise, "noise"), check_number(self.prediction, "prediction")
-        omega = check_number(self.quantization, "quantization")  # φ; phi are the features
-        lam = check_number(self.regularization, "regularization", positive=True)
-        weights = self._weights(X)
-        ridge = {name: check_number(xi, "ridge") for name, xi in per_modality(self.ridge, X, "ridge").items()}
-        max_iter = check_int(self.max_iter, "max_iter", at_least=1)
+        beta, mu, lam = self.noise, self.prediction, self.regularization
+        omega = self.quantization  # φ in the paper; phi are the features
+        etas = [self.label_weight, *per_modality(self.feature_weight, X, "feature_weight").values()]
+        weights = [self.reconstruction * eta for eta in etas]  # γη of the label factors, then of every modality
+        ridge = per_modality(self.ridge, X, "ridge")
         seed = root_seed(self.random_state)
         options: dict[str, Any] = {"seed": seed, "dtype": "float64"}
         maps = kernel_maps(X, dict.fromkeys(X, L), kernel=self.kernel, n_anchors=self.n_anchors, **options)
@@ -190,7 +152,7 @@ class WASH(PairedHasher):
         predicted = [K @ p for K, p in zip(features, update_P(Y, features, to_P, mu), strict=True)]
         trace: list[float] = []
         residual: list[float] = []
-        for sweep in range(max_iter):
+        for sweep in range(self.max_iter):
             B = sign(pull(V, Yn, omega))  # 1.
             W = update_W(V, [G, *features], weights, lam)  # 2.
             T = rho / 2 * (Y - E + F / rho) + mu * sum(predicted)
@@ -210,7 +172,7 @@ class WASH(PairedHasher):
             fitted += sum(eta * squared(K) for eta, K in zip(weights, [G, *features], strict=True))
             trace.append(beta * float(np.abs(E).sum()) + fitted + of_codes(V, B, W, Yn, drawn, omega, weights, lam))
             residual.append(np.sqrt(squared(unmet) / squared(Y)))
-            report("codes", sweep + 1, max_iter, trace[-1])
+            report("codes", sweep + 1, self.max_iter, trace[-1])
 
         return B, {
             "functions_": {name: ridge_regression(K, B, ridge[name]) for name, K in phi.items()},
@@ -221,18 +183,9 @@ class WASH(PairedHasher):
             "n_iter_": len(trace),
         }
 
-    def _weights(self, X: dict[str, Matrix]) -> list[float]:
-        """γη of the label factors, then of every modality."""
-        gamma, eta_0 = (
-            check_number(self.reconstruction, "reconstruction"),
-            check_number(self.label_weight, "label_weight"),
-        )
-        others = per_modality(self.feature_weight, X, "feature_weight").values()
-        return [gamma * eta_0, *(gamma * check_number(eta, "feature_weight") for eta in others)]
-
 
 def start(features: list[Array], n_bits: int, rng: np.random.Generator) -> Array:
-    """The mean over the modalities of their features along principal directions; random where there are too few."""
+    """Return the mean over modalities of features along principal directions, padded with random columns."""
     V = np.zeros((len(features[0]), n_bits))
     for K in features:
         rows = rng.permutation(len(K))[:START_ROWS]
@@ -242,38 +195,38 @@ def start(features: list[Array], n_bits: int, rng: np.random.Generator) -> Array
 
 
 def pull(X: Array, Yn: Array, omega: float) -> Array:
-    """The pull rDX + φX, with D = YnYnᵀ in two thin products: what B does to V and V to B."""
+    """Return rDX + φX with D = YnYnᵀ, the pull of B on V and of V on B."""
     return X.shape[1] * (Yn @ (Yn.T @ X)) + omega * X
 
 
 def update_W(V: Array, targets: list[Array], weights: list[float], lam: float) -> list[Array]:
-    """W = γη (γη VᵀV + λI)⁻¹ VᵀX for every target X, label factors first."""
+    """Return W = γη (γη VᵀV + λI)⁻¹ VᵀX for every target X, label factors first."""
     VtV = V.T @ V
     return [RidgeFactor(eta * VtV, lam).solve(eta * (V.T @ X)) for X, eta in zip(targets, weights, strict=True)]
 
 
 def update_S(T: Array, G: Array, weight: float) -> Array:
-    """S = (w GᵀG + 1e-8 I)⁻¹ GᵀT, with T what GS should be times its weights, and w their sum."""
+    """Return S = (w GᵀG + 1e-8 I)⁻¹ GᵀT, with T the weighted sum of the targets of GS, and w the sum of weights."""
     return RidgeFactor(weight * (G.T @ G), FACTOR_RIDGE).solve(G.T @ T)
 
 
 def update_G(T: Array, S: Array, VW: Array, weight: float, eta: float) -> Array:
-    """G = (TSᵀ + γη0 VW0) (w SSᵀ + (γη0 + 1e-8) I)⁻¹."""
+    """Return G = (TSᵀ + γη0 VW0) (w SSᵀ + (γη0 + 1e-8) I)⁻¹."""
     return RidgeFactor(weight * (S @ S.T), eta + FACTOR_RIDGE).solve((T @ S.T + eta * VW).T).T
 
 
 def update_P(GS: Array, features: list[Array], factors: list[RidgeFactor], mu: float) -> list[Array]:
-    """P = μ (μ φᵀφ + λI)⁻¹ φᵀGS for every modality."""
+    """Return P = μ (μ φᵀφ + λI)⁻¹ φᵀGS for every modality."""
     return [factor.solve(mu * (K.T @ GS)) for K, factor in zip(features, factors, strict=True)]
 
 
 def soft_threshold(X: Array, cut: float) -> Array:
-    """Return X moved towards 0 by ``cut``, and 0 where it is nearer: the minimum of cut‖E‖₁ + ½‖E − X‖²."""
+    """Return the minimiser of cut‖E‖₁ + ½‖E − X‖²."""
     return np.asarray(np.sign(X) * np.maximum(np.abs(X) - cut, 0.0))
 
 
 def reconstruction_pull(targets: list[Array], W: list[Array], weights: list[float]) -> Array:
-    """Σ γη X Wᵀ: where the reconstructions draw V."""
+    """Return Σ γη X Wᵀ, the pull of the reconstructions on V."""
     total = np.zeros((len(targets[0]), len(W[0])))
     for X, w, eta in zip(targets, W, weights, strict=True):
         total += eta * (X @ w.T)
@@ -283,7 +236,7 @@ def reconstruction_pull(targets: list[Array], W: list[Array], weights: list[floa
 def of_codes(
     V: Array, B: Array, W: list[Array], Yn: Array, drawn: Array, omega: float, weights: list[float], lam: float
 ) -> float:
-    """What V, B and W have part in, for feasible V, less Σ γη‖X‖²; ``drawn`` is Σ γη X Wᵀ.
+    """Return the terms in V, B and W, for feasible V, less Σ γη‖X‖²; ``drawn`` is Σ γη X Wᵀ.
 
     By VᵀV = nI, ‖VBᵀ − rD‖² = n²r − 2r⟨YnᵀV, YnᵀB⟩ + r²‖D‖² and ‖X − VW‖² = ‖X‖² − 2⟨XWᵀ, V⟩ + n‖W‖².
     """
@@ -294,6 +247,6 @@ def of_codes(
 
 
 def doubts(L: Array, E: Array) -> dict[str, Array]:
-    """The noise of every given label, in the order of rows: as many entries as there are labels."""
+    """Return the noise of every given label, in the order of rows."""
     pairs, classes = np.nonzero(L)
     return {"pair": pairs, "class": classes, "doubt": E[pairs, classes].astype(np.float32)}
