@@ -109,8 +109,8 @@ def encode_source(
         "part_size": part_size,
     }
     _claim(folder, note)
-    run = _Run(folder, Reporter(callback), count_inputs(sources, coder.reads))
-    parts = run.missing(list_parts(sources, coder.reads, fields=fields, root=base, size=part_size, table=table))
+    run = _Run(folder, Reporter(callback), count_inputs(sources, coder.input_kinds))
+    parts = run.missing(list_parts(sources, coder.input_kinds, fields=fields, root=base, size=part_size, table=table))
     first = next(parts, None)
     if first is not None:
         if scheduler is None and workers is None and run.total < PROCESSES_FROM:

@@ -97,14 +97,14 @@ class _TarSample:
 
 
 def tar_items(
-    where: str, reads: Mapping[str, str], fields: Mapping[str, str] | None = None
+    where: str, input_kinds: Mapping[str, str], fields: Mapping[str, str] | None = None
 ) -> Iterator[Item | Problem]:
     """Yield the pictures and texts of a tar, with their bytes or words, and what is wrong with others.
 
     Parameters
     ----------
     where : location of a tar that is not compressed
-    reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
+    input_kinds : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
     fields : what the JSON objects call ``labels``, ``split`` and ``text``
     """
     tar, seen = base_name(where), set()
@@ -112,7 +112,7 @@ def tar_items(
         if isinstance(sample, Problem):
             yield sample
             continue
-        for entry in _sample_items(sample, tar, where, reads, fields or {}):
+        for entry in _sample_items(sample, tar, where, input_kinds, fields or {}):
             if isinstance(entry, Item):
                 if entry.key in seen:
                     reason = f"the id {entry.id!r} is in this tar already; the first one is taken"
@@ -189,13 +189,13 @@ def decode_text(data: bytes) -> str:
 
 
 def _sample_items(
-    sample: _TarSample, tar: str, where: str, reads: Mapping[str, str], fields: Mapping[str, str]
+    sample: _TarSample, tar: str, where: str, input_kinds: Mapping[str, str], fields: Mapping[str, str]
 ) -> Iterator[Item | Problem]:
     if sample.is_photos:
         for name, data in sample.pictures.items():
             labels = archive_labels(tar, name, FolderLabels())
             item = Item("image", f"{tar}/{name}", uri=_uri(where, name), labels=labels, source=tar)
-            yield data if isinstance(data, Problem) else _filled(item, data, reads)
+            yield data if isinstance(data, Problem) else _filled(item, data, input_kinds)
         return
     id = f"{tar}/{sample.key}"
     try:
@@ -215,7 +215,7 @@ def _sample_items(
         elif wrong is not None:
             yield item.problem(wrong.code, f"its fields: {wrong}")
         else:
-            yield _filled(item, data, reads)
+            yield _filled(item, data, input_kinds)
 
 
 def _uri(where: str, name: str) -> str:
@@ -223,10 +223,10 @@ def _uri(where: str, name: str) -> str:
     return f"tar://{name}::{where}" if is_remote(where) else str(ArchiveMember(Path(where), name))
 
 
-def _filled(item: Item, data: bytes, reads: Mapping[str, str]) -> Item | Problem:
+def _filled(item: Item, data: bytes, input_kinds: Mapping[str, str]) -> Item | Problem:
     """Return the item with its content, or what is wrong with it."""
-    if reads.get(item.modality) != item.modality:
-        return item.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(item.modality, reads))
+    if input_kinds.get(item.modality) != item.modality:
+        return item.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(item.modality, input_kinds))
     if item.modality == "text":
         try:
             text = decode_text(data)
@@ -304,8 +304,8 @@ class InputPart:
     @cached_property
     def file_name(self) -> str:
         """The name of its file: its number, and a digest of its inputs, so that other inputs have another name."""
-        told = [self.root, self.tar_bytes, [_described(entry) for entry in self.entries]]
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode("ascii")).hexdigest()
+        described = [self.root, self.tar_bytes, [_described(entry) for entry in self.entries]]
+        digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode("ascii")).hexdigest()
         return f"part-{self.number:06d}-{digest[:12]}.parquet"
 
 
@@ -347,7 +347,7 @@ def _source(where: str) -> BulkSource:
     return BulkSource(kind, where)
 
 
-def count_inputs(sources: Iterable[BulkSource], reads: Mapping[str, str]) -> int:
+def count_inputs(sources: Iterable[BulkSource], input_kinds: Mapping[str, str]) -> int:
     """Return how many inputs there are, for a progress bar: of tars a guess from their size."""
     total = 0
     for source in sources:
@@ -356,7 +356,7 @@ def count_inputs(sources: Iterable[BulkSource], reads: Mapping[str, str]) -> int
         elif source.kind == "archive":
             total += count_items([Path(source.where)])
         elif source.kind == "folder":
-            total += sum(1 for _ in _folder_paths(source.where, reads))
+            total += sum(1 for _ in _folder_paths(source.where, input_kinds))
         else:
             with local_copy(source.where) as path:
                 if source.kind == "manifest":
@@ -368,7 +368,7 @@ def count_inputs(sources: Iterable[BulkSource], reads: Mapping[str, str]) -> int
 
 def list_parts(
     sources: Iterable[BulkSource],
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     *,
     fields: Mapping[str, str] | None = None,
     root: str | None = None,
@@ -380,7 +380,7 @@ def list_parts(
     Parameters
     ----------
     sources : as :func:`open_sources` returns them
-    reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
+    input_kinds : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
     fields : what manifests and lists call things
     root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
     size : inputs of a part
@@ -394,7 +394,7 @@ def list_parts(
             number += 1
             continue
         base = source.where if source.kind in ("folder", "archive") else root or parent(source.where)
-        entries = _entries(source, reads, fields, seen, table)
+        entries = _entries(source, input_kinds, fields, seen, table)
         while some := tuple(islice(entries, size)):
             yield InputPart(number, location(base), some)
             number += 1
@@ -402,14 +402,14 @@ def list_parts(
 
 def _entries(
     source: BulkSource,
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     fields: Mapping[str, str] | None,
     seen: Seen,
     table: TableFormat | None,
 ) -> Iterator[Item | Problem]:
     """Yield items and problems in the order of the inputs."""
     problems: list[Problem] = []
-    with _items(source, reads, fields, problems.append, table) as items:
+    with _items(source, input_kinds, fields, problems.append, table) as items:
         storable = (item for item in items if is_storable(item, problems.append))
         for item in drop_duplicates(storable, problems.append, seen):
             yield from problems
@@ -421,16 +421,16 @@ def _entries(
 @contextmanager
 def _items(
     source: BulkSource,
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     fields: Mapping[str, str] | None,
     report: Any,
     table: TableFormat | None,
 ) -> Iterator[Any]:
     if source.kind == "folder":
-        yield _folder_items(source.where, reads)
+        yield _folder_items(source.where, input_kinds)
         return
     if source.kind == "archive":
-        yield archive_items(Path(source.where), reads, report, FolderLabels())
+        yield archive_items(Path(source.where), input_kinds, report, FolderLabels())
         return
     with local_copy(source.where) as path:
         if source.kind == "manifest":
@@ -439,21 +439,21 @@ def _items(
         else:
             fields = usual_fields(dict.fromkeys(_parquet(path).schema_arrow.names, ""), fields)
             lines = _list_rows(path, source.where, fields)
-        yield parse_items(lines, reads, report, base=None, fields=fields, source=path.name)
+        yield parse_items(lines, input_kinds, report, base=None, fields=fields, source=path.name)
 
 
-def _folder_items(folder: str, reads: Mapping[str, str]) -> Iterator[Item]:
+def _folder_items(folder: str, input_kinds: Mapping[str, str]) -> Iterator[Item]:
     """Yield the pictures and texts of a folder; the names of its subfolders are the labels."""
     name, names = base_name(folder), FolderLabels()
-    for relative in _folder_paths(folder, reads):
+    for relative in _folder_paths(folder, input_kinds):
         labels = names.of(relative.split("/")[:-1])
         modality = "text" if relative.lower().endswith(TEXT_SUFFIX) else "image"
         yield Item(modality, f"{name}/{relative}", uri=relative, labels=labels, source=name)
 
 
-def _folder_paths(folder: str, reads: Mapping[str, str]) -> Iterator[str]:
-    wanted = set(PICTURE_SUFFIXES) if reads.get("image") == "image" else set()
-    wanted |= {TEXT_SUFFIX} if reads.get("text") == "text" else set()
+def _folder_paths(folder: str, input_kinds: Mapping[str, str]) -> Iterator[str]:
+    wanted = set(PICTURE_SUFFIXES) if input_kinds.get("image") == "image" else set()
+    wanted |= {TEXT_SUFFIX} if input_kinds.get("text") == "text" else set()
     if not wanted:
         raise ValueError(f"{folder} is a folder, and there is no encoder that reads pictures for 'image' or texts")
     if is_remote(folder):

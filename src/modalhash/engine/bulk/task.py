@@ -58,7 +58,7 @@ class Coder:
     refinement: Refinement
 
     @property
-    def reads(self) -> dict[str, str]:
+    def input_kinds(self) -> dict[str, str]:
         """What an item of each modality is."""
         return {modality: encoder.reads for modality, encoder in self.encoders.items()}
 
@@ -82,7 +82,7 @@ def encode_part(coder: Coder, part: InputPart, out: str, fields: Mapping[str, st
     rows: list[CodeRow] = []
     coding = {modality: _Coding(coder, modality, rows) for modality in coder.encoders}
     with threadpool_limits(1):
-        for item, content in _contents(part, coder.reads, fields):
+        for item, content in _contents(part, coder.input_kinds, fields):
             if isinstance(content, Problem):
                 rows.append(CodeRow(item, content))
                 continue
@@ -166,18 +166,18 @@ def _check_sight(part: InputPart, out: str) -> None:
 
 
 def _contents(
-    part: InputPart, reads: Mapping[str, str], fields: Mapping[str, str] | None
+    part: InputPart, input_kinds: Mapping[str, str], fields: Mapping[str, str] | None
 ) -> Iterator[tuple[Item | None, Any]]:
     """Yield items with what their encoder takes, or with what is wrong with them."""
     if part.tar_bytes is not None:
-        for entry in tar_items(part.root, reads, fields):
+        for entry in tar_items(part.root, input_kinds, fields):
             yield (None, entry) if isinstance(entry, Problem) else (entry, entry.content)
         return
     entries = iter(part.entries)
     read = _read_remote if is_remote(part.root) else _read_local
     while some := list(islice(entries, READ_TOGETHER)):
         located = [_located(entry, part.root) for entry in some]
-        yield from read(located, reads)
+        yield from read(located, input_kinds)
 
 
 def _located(entry: Item | Problem, root: str) -> tuple[Item | None, Any]:
@@ -201,7 +201,9 @@ def _located(entry: Item | Problem, root: str) -> tuple[Item | None, Any]:
         return entry, entry.problem(ProblemCode.MISSING_FILE, f"{entry.uri!r} is no path: {error}")
 
 
-def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]) -> Iterator[tuple[Item | None, Any]]:
+def _read_local(
+    located: list[tuple[Item | None, Any]], input_kinds: Mapping[str, str]
+) -> Iterator[tuple[Item | None, Any]]:
     for item, content in located:
         if item is not None and isinstance(content, ArchiveMember):
             item = replace(item, path=content, uri=None)
@@ -214,7 +216,7 @@ def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]
                 yield item, item.problem(ProblemCode.NOT_A_FILE, "a folder; expected a file")
             elif not content.is_file():
                 yield item, item.problem(ProblemCode.MISSING_FILE, "no such file")
-            elif reads[item.modality] == "image":
+            elif input_kinds[item.modality] == "image":
                 yield item, content
             else:
                 with content.open("rb") as file:
@@ -223,7 +225,9 @@ def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]
             yield item, item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
 
 
-def _read_remote(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]) -> Iterator[tuple[Item | None, Any]]:
+def _read_remote(
+    located: list[tuple[Item | None, Any]], input_kinds: Mapping[str, str]
+) -> Iterator[tuple[Item | None, Any]]:
     wanted = [row for row, (item, one) in enumerate(located) if item and item.text is None and isinstance(one, str)]
     contents = dict(zip(wanted, read_files([located[row][1] for row in wanted], MAX_MEMBER_BYTES), strict=True))
     for row, (item, given) in enumerate(located):
@@ -241,7 +245,7 @@ def _read_remote(located: list[tuple[Item | None, Any]], reads: Mapping[str, str
             raise content
         elif len(content) > MAX_MEMBER_BYTES:
             yield item, item.problem(ProblemCode.UNREADABLE, too_large(len(content), MAX_MEMBER_BYTES))
-        elif reads[item.modality] == "image":
+        elif input_kinds[item.modality] == "image":
             yield item, content
         else:
             yield _with_text(item, content)

@@ -325,6 +325,6 @@ def drop_duplicates(items: Iterable[Item], report: OnProblem, seen: Seen | None 
             yield item
 
 
-def unknown_modality(modality: str, reads: Mapping[str, str]) -> str:
+def unknown_modality(modality: str, input_kinds: Mapping[str, str]) -> str:
     """Say that there is no such modality, and which there are."""
-    return f"unknown modality {modality!r}; expected one of {', '.join(map(repr, reads))}"
+    return f"unknown modality {modality!r}; expected one of {', '.join(map(repr, input_kinds))}"

@@ -37,7 +37,7 @@ class BadLineError(ValueError):
 
 def parse_items(
     lines: Iterable[tuple[int | None, Mapping[str, Any]]],
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     report: OnProblem,
     *,
     base: Path | None,
@@ -49,7 +49,7 @@ def parse_items(
     Parameters
     ----------
     lines : numbers (or None) and fields
-    reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
+    input_kinds : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
     report : called with a :class:`Problem` for every item that is left out
     base : paths are taken relative to it; None leaves them as they are given, as ``uri``, for whoever reads them
     fields : what the lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``
@@ -63,7 +63,7 @@ def parse_items(
         try:
             given = line.get(names["id"])
             id = None if _is_empty(given) else _to_text(given, "id")
-            contents = _parse_contents(line, names["modality"], columns, reads)
+            contents = _parse_contents(line, names["modality"], columns, input_kinds)
             common = parse_common(line, names, known)
         except BadLineError as error:
             report(Problem(str(error), number, source, id=id, code=error.code))
@@ -125,7 +125,7 @@ def parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[s
 
 
 def _parse_contents(
-    line: Mapping[str, Any], modality: str, columns: Mapping[str, str], reads: Mapping[str, str]
+    line: Mapping[str, Any], modality: str, columns: Mapping[str, str], input_kinds: Mapping[str, str]
 ) -> dict[str, tuple[str, Any]]:
     """Return what the line holds, by modality: ("text", …), ("path", …) or ("data", …)."""
     if columns:
@@ -133,14 +133,14 @@ def _parse_contents(
         if not chosen:
             expected = " or ".join(map(repr, columns.values()))
             raise BadLineError(ProblemCode.EMPTY, f"nothing in {expected}; the fields are {', '.join(line)}")
-        kinds = {name: _FIELD_READ[_reads(name, reads)] for name in chosen}
+        kinds = {name: _FIELD_READ[_input_kind(name, input_kinds)] for name in chosen}
         kinds = {
             name: "data" if kind == "path" and isinstance(chosen[name], bytes) else kind for name, kind in kinds.items()
         }
         return {name: _checked(kinds[name], value) for name, value in chosen.items()}
     given = line.get(modality)
     name = None if _is_empty(given) else _to_text(given, "modality")
-    wanted = None if name is None else _FIELD_READ[_reads(name, reads)]
+    wanted = None if name is None else _FIELD_READ[_input_kind(name, input_kinds)]
     contents = {key: line[key] for key in _CONTENTS if not _is_empty(line.get(key))}
     if not contents:
         if empty := [key for key in _CONTENTS if key in line]:
@@ -149,7 +149,7 @@ def _parse_contents(
         raise BadLineError(ProblemCode.MALFORMED, f"neither 'path' nor 'text'; the fields are {', '.join(line)}")
     if wanted is None:
         for key in contents:
-            _reads(_CONTENTS[key], reads)
+            _input_kind(_CONTENTS[key], input_kinds)
         return {_CONTENTS[key]: _checked(key, value) for key, value in contents.items()}
     own = [(key, value) for key, value in contents.items() if (key == "text") == (wanted == "text")]
     if len(contents) != 1 or not own:
@@ -167,13 +167,13 @@ def _checked(kind: str, value: Any) -> tuple[str, Any]:
     return kind, bytes(value)
 
 
-def _reads(modality: str, reads: Mapping[str, str]) -> str:
-    if modality not in reads:
-        raise BadLineError(ProblemCode.UNKNOWN_MODALITY, unknown_modality(modality, reads))
-    if reads[modality] == "array":
+def _input_kind(modality: str, input_kinds: Mapping[str, str]) -> str:
+    if modality not in input_kinds:
+        raise BadLineError(ProblemCode.UNKNOWN_MODALITY, unknown_modality(modality, input_kinds))
+    if input_kinds[modality] == "array":
         reason = f"{modality!r} was trained on given features, not on files or texts: add a Dataset with them"
         raise BadLineError(ProblemCode.NEEDS_FEATURES, reason)
-    return reads[modality]
+    return input_kinds[modality]
 
 
 def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Problem:
@@ -220,19 +220,19 @@ def locate(value: str, base: Path) -> Path | ArchiveMember:
 
 
 def given_items(
-    source: Iterable[Any], reads: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
+    source: Iterable[Any], input_kinds: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
     """Yield items as they are, and mappings of fields as items, with paths relative to the working directory."""
     for one in source:
         if is_frame(one):
-            yield from _frame_items(one, reads, report, fields)
+            yield from _frame_items(one, input_kinds, report, fields)
         elif isinstance(one, Mapping):
-            yield from parse_items([(None, one)], reads, report, base=Path.cwd(), fields=fields)
+            yield from parse_items([(None, one)], input_kinds, report, base=Path.cwd(), fields=fields)
         elif not isinstance(one, Item):
             expected = "dicts such as {'text': …} or {'path': …}, or a frame"
             raise TypeError(f"items: got {type(one).__name__}; expected {expected}")
-        elif one.modality not in reads:
-            report(one.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(one.modality, reads)))
+        elif one.modality not in input_kinds:
+            report(one.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(one.modality, input_kinds)))
         elif not one.id:
             report(one.problem(ProblemCode.MALFORMED, "the id is empty"))
         else:
@@ -240,7 +240,7 @@ def given_items(
 
 
 def _frame_items(
-    native: Any, reads: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
+    native: Any, input_kinds: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
     """Yield the usable items of a frame; problems name its rows."""
     frame = Frame(native, "the source")
@@ -252,7 +252,7 @@ def _frame_items(
         def numbered(problem: Problem, number: int = number) -> None:
             report(replace(problem, reason=f"{frame.row(number)}: {problem.reason}"))
 
-        for item in parse_items([(None, row)], reads, numbered, base=Path.cwd(), fields=fields):
+        for item in parse_items([(None, row)], input_kinds, numbered, base=Path.cwd(), fields=fields):
             times = made[item.key] = made.get(item.key, 0) + 1
             own = not _is_empty(row.get(fields.get("id", "id"))) or item.path is not None
             yield item if own or times == 1 else replace(item, id=f"{item.id}-{times}")
@@ -262,7 +262,7 @@ def _frame_items(
 
 
 def manifest_items(
-    manifest: Path, reads: Mapping[str, str], report: OnProblem, how: ReadOptions, *, names: Sequence[str] = ()
+    manifest: Path, input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions, *, names: Sequence[str] = ()
 ) -> Iterator[Item]:
     """Yield the usable items of a manifest; paths in it are relative to its folder.
 
@@ -278,7 +278,7 @@ def manifest_items(
     base = None if names else manifest.parent
     if names and not set(fields) - set(LINE_FIELDS):
         lines = ((number, _with_path(line, names)) for number, line in lines)
-    yield from parse_items(lines, reads, report, base=base, fields=fields, source=manifest.name)
+    yield from parse_items(lines, input_kinds, report, base=base, fields=fields, source=manifest.name)
 
 
 def _with_path(line: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -139,13 +139,13 @@ def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> 
 
 
 def picture_items(
-    folder: Path, reads: Mapping[str, str], names: FolderLabels, *, only: Container[Path] | None = None
+    folder: Path, input_kinds: Mapping[str, str], names: FolderLabels, *, only: Container[Path] | None = None
 ) -> Iterator[Item]:
     """Yield the pictures of a folder, or some; names of its subfolders are labels, as far as they say something.
 
     Of the folder ``photos``, ``boats/red/1.jpg`` is ``photos/boats/red/1.jpg`` with the labels boats and red.
     """
-    if reads.get("image") != "image":
+    if input_kinds.get("image") != "image":
         raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
     name = folder.resolve().name
     for path in picture_files(folder):
@@ -156,13 +156,15 @@ def picture_items(
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
 
 
-def archive_items(archive: Path, reads: Mapping[str, str], report: OnProblem, names: FolderLabels) -> Iterator[Item]:
+def archive_items(
+    archive: Path, input_kinds: Mapping[str, str], report: OnProblem, names: FolderLabels
+) -> Iterator[Item]:
     """Yield the pictures of a zip or tar as those of a folder, to be read where they lie.
 
     Of the archive ``photos.zip``, ``boats/red/1.jpg`` is ``photos.zip/boats/red/1.jpg`` with the labels boats and red.
     Packing the folder ``photos`` as ``photos.zip`` puts that folder into it, which is then no label.
     """
-    if reads.get("image") != "image":
+    if input_kinds.get("image") != "image":
         raise ValueError(f"{archive} has pictures, and there is no encoder that reads pictures for 'image'")
     where, n_pictures, beside = archive.resolve(), 0, 0
     for entry in _reported_entries(archive, report):

@@ -95,10 +95,12 @@ class Photos:
         for row, item in enumerate(self._items[source]):
             yield self._taken.get(_PhotoPlace(source, row), item)
 
-    def take(self, table: Path, reads: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
+    def take(self, table: Path, input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
         """Merge the rows of a table that are about photos, and yield its other items; ``how.note`` gets the numbers."""
         n_rows = n_met = n_several = n_named = 0
-        for _, line in groupby(manifest_items(table, reads, report, how, names=NAMES), key=lambda item: item.line):
+        for _, line in groupby(
+            manifest_items(table, input_kinds, report, how, names=NAMES), key=lambda item: item.line
+        ):
             items = list(line)
             n_rows += 1
             named = next((item for item in items if item.modality == "image" and item.uri is not None), None)
@@ -309,7 +311,7 @@ def choose_encoders(
 
 def read_batches(
     source: Any,
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     report: OnProblem,
     how: ReadOptions | None = None,
     *,
@@ -319,13 +321,13 @@ def read_batches(
     how = how or ReadOptions()
     if hasattr(source, "modalities"):
         for modality in source.modalities:
-            yield from _dataset_batches(source, modality, reads, report, size)
+            yield from _dataset_batches(source, modality, input_kinds, report, size)
         return
     items: Iterator[Item]
     if _is_paths(source):
-        items = _path_items(source, reads, report, how)
+        items = _path_items(source, input_kinds, report, how)
     else:
-        items = given_items(source, reads, report, how.fields)
+        items = given_items(source, input_kinds, report, how.fields)
     waiting: dict[str, list[Item]] = {}
     for item in drop_duplicates((item for item in items if is_storable(item, report)), report):
         waiting.setdefault(item.modality, []).append(item)
@@ -335,22 +337,28 @@ def read_batches(
         yield _batch(modality, rest, how)
 
 
-def _path_items(paths: list[Path], reads: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
+def _path_items(
+    paths: list[Path], input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions
+) -> Iterator[Item]:
     """Yield the items of manifests, folders and archives in order; rows about photos of the others are merged."""
     names = FolderLabels(every=how.every_folder)
 
     def pictures(path: Path) -> Iterator[Item]:
-        return picture_items(path, reads, names) if path.is_dir() else archive_items(path, reads, report, names)
+        return (
+            picture_items(path, input_kinds, names)
+            if path.is_dir()
+            else archive_items(path, input_kinds, report, names)
+        )
 
     tables = [path for path in paths if not path.is_dir() and not is_archive(path)]
     if tables and len(tables) < len(paths):
         photos = Photos({path: list(pictures(path)) for path in paths if path not in tables})
-        rows = {path: list(photos.take(path, reads, report, how)) for path in tables}
+        rows = {path: list(photos.take(path, input_kinds, report, how)) for path in tables}
         for path in paths:
             yield from rows[path] if path in rows else photos.items(path)
     else:
         for path in paths:
-            yield from manifest_items(path, reads, report, how) if tables else pictures(path)
+            yield from manifest_items(path, input_kinds, report, how) if tables else pictures(path)
     if text := names.note():
         how.note(text)
 
@@ -368,23 +376,23 @@ def _is_paths(source: Any) -> bool:
 
 
 def _dataset_batches(
-    dataset: Dataset, modality: str, reads: Mapping[str, str], report: OnProblem, size: int | None
+    dataset: Dataset, modality: str, input_kinds: Mapping[str, str], report: OnProblem, size: int | None
 ) -> Iterator[ItemBatch]:
     ids = [str(id) for id in dataset.ids[modality].tolist()]
-    if modality not in reads:
-        reason = unknown_modality(modality, reads)
+    if modality not in input_kinds:
+        reason = unknown_modality(modality, input_kinds)
         for id in ids:
             report(Problem(reason, modality=modality, id=id, code=ProblemCode.UNKNOWN_MODALITY))
         return
     raw = dataset.raw.get(modality)
     contents: Any
-    if reads[modality] == "array":
+    if input_kinds[modality] == "array":
         if modality not in dataset.features:
             raise ValueError(f"data set {dataset.name!r}: {modality!r} has no features, which its encoder takes")
         contents = dataset.features[modality]
     elif raw is None:
         raise ValueError(f"data set {dataset.name!r}: {modality!r} has no raw items, which its encoder takes")
-    elif reads[modality] == "text":
+    elif input_kinds[modality] == "text":
         contents = raw.tolist()
     else:
         contents = [_base_folder(dataset) / path for path in raw.tolist()]
@@ -400,7 +408,7 @@ def _dataset_batches(
                 modality,
                 ids[row],
                 text=str(raw[row]) if raw is not None and modality == "text" else None,
-                path=contents[row] if reads[modality] == "image" else None,
+                path=contents[row] if input_kinds[modality] == "image" else None,
                 uri=str(raw[row]) if raw is not None and modality != "text" else None,
                 labels=() if labels is None else tuple(map(str, names[labels[row]])),
                 training=training is None or bool(training[row]),
@@ -411,7 +419,7 @@ def _dataset_batches(
         ]
         batch = ItemBatch(modality, items, contents[rows.start : rows.stop])
         columns = None if origin is None else origin.columns
-        finite = _report_features_that_are_none(batch, columns, report)
+        finite = _report_non_finite_features(batch, columns, report)
         usable = [row for row, item in enumerate(items) if row in finite and is_storable(item, report)]
         if len(usable) < len(items):
             batch = ItemBatch(modality, [items[row] for row in usable], batch.contents_of(usable))
@@ -419,9 +427,7 @@ def _dataset_batches(
             yield batch
 
 
-def _report_features_that_are_none(
-    batch: ItemBatch, columns: Sequence[str] | None, report: OnProblem
-) -> Container[int]:
+def _report_non_finite_features(batch: ItemBatch, columns: Sequence[str] | None, report: OnProblem) -> Container[int]:
     """Report the items with features that are NaN or infinite, by the name of the first; return the other rows."""
     values = batch.contents
     rows = range(len(batch.items))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from modalhash.encoders import Encoder
 
 FILE = "features.sqlite"
-AT_ONCE = 500
-"""Rows that one statement looks up."""
+KEYS_PER_QUERY = 500
+"""Keys looked up by one SQL statement."""
 
 
 class FeatureCache:
@@ -48,8 +48,8 @@ class FeatureCache:
             return found
         try:
             with self._open() as database:
-                for start in range(0, len(keys), AT_ONCE):
-                    some = keys[start : start + AT_ONCE]
+                for start in range(0, len(keys), KEYS_PER_QUERY):
+                    some = keys[start : start + KEYS_PER_QUERY]
                     marks = ",".join("?" * len(some))
                     rows = database.execute(f"SELECT key, row FROM feature WHERE key IN ({marks})", some)
                     found.update((key, np.frombuffer(row, np.float32)) for key, row in rows)

@@ -243,8 +243,8 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
     in_space = {**encoders, **({} if words is None else {"text": words})}
     try:
         refinement = load_refinement(folder, config["refinement"], model, in_space)
-        told = config.get("confidence")
-        confidence = None if told is None else load_confidence(folder, told)
+        saved = config.get("confidence")
+        confidence = None if saved is None else load_confidence(folder, saved)
     except (RefinementError, ConfidenceError) as error:
         raise EngineError(f"{folder} cannot be used: {error}. Copy it anew, or train anew") from error
     return EngineFiles(config, model, encoders, refinement, confidence, words)

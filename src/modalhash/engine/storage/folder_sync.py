@@ -265,10 +265,10 @@ class FolderSync:
 
     def _changed_items(self, path: str, keys: list[Key]) -> list[Item]:
         """Return the items of a file to be encoded again; labels and other fields stay, but not the text in it."""
-        reads, store = self._engine.reads, self._engine.store
+        input_kinds, store = self._engine.reads, self._engine.store
         items = []
         for record in store.records(list(store.numbers(keys).values())).values():
-            if reads[record.modality] == "image":
+            if input_kinds[record.modality] == "image":
                 extra = {name: value for name, value in record.extra.items() if name != PICTURE_TEXT}
                 items.append(Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=extra))
         return items

@@ -99,8 +99,8 @@ def _reached(facts: dict[str, Any], owner: SnapshotOwner, store: Store) -> Revis
         if any(items[number] != digest for number, digest in _digests(store, list(items)).items()):
             return None
         last = _last_removals(store, revision)
-        told = None if witnesses["removals"] is None else list(map(int, witnesses["removals"]))
-        return revision if last is None or told is None or last == told else None
+        recorded = None if witnesses["removals"] is None else list(map(int, witnesses["removals"]))
+        return revision if last is None or recorded is None or last == recorded else None
     except (LookupError, TypeError, ValueError):
         return None
 

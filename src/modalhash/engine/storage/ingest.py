@@ -155,10 +155,10 @@ class Ingester:
         opened = open_source(source, fields=fields, table=table)
         progress, total = Reporter(callback), count_items(opened)
         how = ReadOptions(fields, table, self.every_folder, self.exif, self.note)
-        reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        input_kinds = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
         size = BATCH_SIZE if self.text_reader is None else TEXT_BATCH_SIZE
-        for batch in read_batches(opened, reads, self.report, how, size=size):
+        for batch in read_batches(opened, input_kinds, self.report, how, size=size):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))

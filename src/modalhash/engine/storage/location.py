@@ -169,8 +169,8 @@ def drop_leftover(scratch: Path, place: StoreLocation) -> bool:
     ``place`` is that of the engine which lies there, or is made there now.
     """
     try:
-        noted = _unfinished_location(scratch, place.database)
-        return noted.schema in (None, place.schema) or noted.drop(str(noted.schema)) is not False
+        unfinished = _unfinished_location(scratch, place.database)
+        return unfinished.schema in (None, place.schema) or unfinished.drop(str(unfinished.schema)) is not False
     except (EngineError, StoreError):  # out of reach: it may be there
         return False
 

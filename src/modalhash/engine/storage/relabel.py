@@ -96,8 +96,10 @@ class LabelCoder:
             by_width.setdefault(len(records[row].refinement or b""), []).append(row)
         for some in by_width.values():  # modalities have vectors of different widths
             vectors = np.stack([np.frombuffer(records[row].refinement or b"", dtype=np.int8) for row in some])
-            told = np.array([before[row].kind == "learned" for row in some])
-            changed = self.refinement.relabelled(vectors, self._matrix(records, some), self._matrix(before, some), told)
+            learned_before = np.array([before[row].kind == "learned" for row in some])
+            changed = self.refinement.relabelled(
+                vectors, self._matrix(records, some), self._matrix(before, some), learned_before
+            )
             for row, vector in zip(some, changed, strict=True):
                 learned[row] = replace(learned[row], refinement=vector.tobytes())
         return learned

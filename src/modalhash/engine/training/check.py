@@ -339,8 +339,8 @@ def check_sources(
         return SourceCheck(_files(source, table), problems=tuple(problems), error=error, details=details)
 
     hasher = read.hasher
-    told = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
-    doubts = [Remark("warning", text, 1, True) for text in told] + [Remark("note", text, 1, False) for text in notes]
+    warned = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
+    doubts = [Remark("warning", text, 1, True) for text in warned] + [Remark("note", text, 1, False) for text in notes]
 
     def refusal(read: ReadItems) -> Exception | None:
         try:

@@ -198,8 +198,8 @@ def train_engine(
                 vectors = learned.refinement.vectors(modality, part.features)
                 for from_labels in (False, True):
                     rows = np.flatnonzero([(kinds[row] == "learned") == from_labels for row in training[modality]])
-                    told = learned.training_posteriors(modality, labels=from_labels)[rows]
-                    vectors[training[modality][rows], : told.shape[1]] = told
+                    posteriors = learned.training_posteriors(modality, labels=from_labels)[rows]
+                    vectors[training[modality][rows], : posteriors.shape[1]] = posteriors
                 _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
                 if modality == reader.pictures:
                     more["examples"] = suggest_words(learned.refinement, vectors, _label_counts(part.items))
@@ -343,9 +343,9 @@ def _read_all(
 
     ``every`` makes training items of all, whatever their field ``split`` says.
     """
-    reads = {modality: encoder.reads for modality, encoder in encoders.items()}
+    input_kinds = {modality: encoder.reads for modality, encoder in encoders.items()}
     batches = []
-    for batch in read_batches(source, reads, report, how):
+    for batch in read_batches(source, input_kinds, report, how):
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
         if limit is not None:
