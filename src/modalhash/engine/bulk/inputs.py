@@ -1,8 +1,7 @@
-"""What is to be encoded, in parts: the inputs of folders, manifests, lists and archives, at paths or fsspec URLs.
+"""Inputs of bulk encoding, in parts: from folders, manifests, Parquet lists and archives, at paths or fsspec URLs.
 
-A part is what one task encodes and one file holds. The same sources give the same parts, so that a run can go on where
-another one was stopped. Lists are read here and their contents where the part is encoded; a tar is a part by itself,
-and all of it is read there.
+A part is encoded by one task into one file. The same sources give the same parts, so that an interrupted run can be
+resumed. Lists are read here, and their files where the part is encoded; a tar is one part.
 """
 
 from __future__ import annotations
@@ -67,18 +66,11 @@ from modalhash.engine.items.urls import (
     size_of,
 )
 
-# -- Samples of a tar as WebDataset has them: files that are named alike up to the first dot are one sample.
-#
-# ``000017.jpg`` and ``000017.txt`` are a picture and a text of one id; ``000017.cls`` is a label, ``000017.json`` an
-# object with labels and other fields. A picture without any of these is what it is in an archive of photos: its whole
-# name is its id, and its folders are its labels. Nothing is unpacked: members are read one after the other, and what
-# they are called leads nowhere.
-
 MAX_TEXT_BYTES = 2**20
 _MODALITIES = {**{suffix.removeprefix("."): "image" for suffix in PICTURE_SUFFIXES}, "txt": "text"}
 _FIELDS = ("cls", "json")
 _MAX_PICTURES = 16
-"""Of a sample in memory before they are known to be photos: all may be called ``trip.1.jpg``, ``trip.2.jpg`` …"""
+"""Pictures of a sample held in memory before they are taken for photos (``trip.1.jpg``, ``trip.2.jpg`` …)."""
 _CONTENTS = ("path", "text", "data", "image")
 
 
@@ -86,26 +78,31 @@ _CONTENTS = ("path", "text", "data", "image")
 class _TarSample:
     key: str
     files: dict[str, bytes | Problem] = field(default_factory=dict)
-    """By what follows the first dot."""
+    """By suffix after the first dot."""
     pictures: dict[str, bytes | Problem] = field(default_factory=dict)
-    """By their names."""
+    """By name."""
 
     @property
     def is_photos(self) -> bool:
-        """Whether there is no text, label or field among the files, so that its pictures are photos."""
+        """True if there are only pictures, without text, label or fields."""
         return bool(self.pictures) and not {"txt", *_FIELDS} & self.files.keys()
 
 
 def tar_items(
     where: str, input_kinds: Mapping[str, str], fields: Mapping[str, str] | None = None
 ) -> Iterator[Item | Problem]:
-    """Yield the pictures and texts of a tar, with their bytes or words, and what is wrong with others.
+    """Yield the pictures and texts of a WebDataset tar with their contents, and problems.
+
+    Files with the same name up to the first dot are one sample: ``000017.jpg`` and ``000017.txt`` are a picture and a
+    text with one id, ``000017.cls`` is a label, ``000017.json`` an object with labels and other fields. A picture
+    without any of these is a photo with its name as id and its folders as labels. Members are read in sequence and
+    never unpacked.
 
     Parameters
     ----------
-    where : location of a tar that is not compressed
-    input_kinds : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
-    fields : what the JSON objects call ``labels``, ``split`` and ``text``
+    where : location of an uncompressed tar
+    input_kinds : ``"text"``, ``"image"`` or ``"array"`` by modality
+    fields : names of ``labels``, ``split`` and ``text`` in the JSON objects
     """
     tar, seen = base_name(where), set()
     for sample in _samples(where):
@@ -123,7 +120,7 @@ def tar_items(
 
 
 def _samples(where: str) -> Iterator[_TarSample | Problem]:
-    """Yield samples, and what is wrong with the tar itself."""
+    """Yield samples, and problems of the tar itself."""
     name = base_name(where)
     with opened(where) as file:
         sample: _TarSample | None = None
@@ -146,7 +143,7 @@ def _samples(where: str) -> Iterator[_TarSample | Problem]:
                     sample.files[ending.lower()] = content
                 if is_picture(inner):
                     sample.pictures[inner] = content
-        except (ArchiveError, tarfile.TarError) as error:  # what goes wrong with the storage is no fault of the tar
+        except (ArchiveError, tarfile.TarError) as error:  # storage errors raise
             damage = getattr(error, "reason", str(error))
         if sample is not None:
             yield sample
@@ -155,7 +152,7 @@ def _samples(where: str) -> Iterator[_TarSample | Problem]:
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Return a member's name up to the first dot of its last part, and what follows that dot."""
+    """Split a member name at the first dot of its last part."""
     folder, slash, last = name.rpartition("/")
     stem, _, ending = last.partition(".")
     return f"{folder}{slash}{stem}", ending
@@ -179,7 +176,7 @@ def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo, source: str) -> 
 
 
 def decode_text(data: bytes) -> str:
-    """Return the text of a file; ValueError if it is not one."""
+    """Decode UTF-8 text; ValueError if it is too long or not UTF-8."""
     if len(data) > MAX_TEXT_BYTES:
         raise ValueError(f"more than the limit of {MAX_TEXT_BYTES:,} bytes for a text")
     try:
@@ -219,12 +216,12 @@ def _sample_items(
 
 
 def _uri(where: str, name: str) -> str:
-    """Return where a member is: a URL that fsspec can open if the tar is at one."""
+    """Return the URI of a member, which fsspec can open if the tar is at a URL."""
     return f"tar://{name}::{where}" if is_remote(where) else str(ArchiveMember(Path(where), name))
 
 
 def _filled(item: Item, data: bytes, input_kinds: Mapping[str, str]) -> Item | Problem:
-    """Return the item with its content, or what is wrong with it."""
+    """Return the item with its content, or a problem."""
     if input_kinds.get(item.modality) != item.modality:
         return item.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(item.modality, input_kinds))
     if item.modality == "text":
@@ -242,7 +239,7 @@ def _filled(item: Item, data: bytes, input_kinds: Mapping[str, str]) -> Item | P
 
 
 def _fields_of(sample: _TarSample, fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields of a sample's JSON object, and labels and other fields as all of its items have them."""
+    """Return the JSON object of a sample, and the fields that its items share."""
     line: dict[str, Any] = {}
     written = sample.files.get("json")
     if isinstance(written, bytes):
@@ -267,50 +264,48 @@ def _fields_of(sample: _TarSample, fields: Mapping[str, str]) -> tuple[dict[str,
 
 TEXT_SUFFIX = ".txt"
 PART_SIZE = 2048
-"""Inputs of a part, except for a tar's."""
+"""Inputs per part, except for tars."""
 BYTES_PER_INPUT = 100_000
-"""What an input of a tar is taken to have, to tell how long it will take."""
+"""Assumed size of an input of a tar, for the progress bar."""
 _LIST_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class BulkSource:
-    """One place where inputs are."""
+    """A source of inputs."""
 
     kind: str
     """``"folder"``, ``"manifest"``, ``"list"`` (Parquet), ``"tar"`` or ``"archive"`` (zip, or a compressed tar)."""
     where: str
-    """Its location."""
 
 
 @dataclass(frozen=True)
 class InputPart:
-    """What one task encodes into one file."""
+    """Inputs that one task encodes into one file."""
 
     number: int
     root: str
-    """The location of the folder that paths are relative to and must lie in; of an archive, its own."""
+    """Location of the folder that contains all paths; of an archive, its own."""
     entries: tuple[Item | Problem, ...] = ()
-    """Inputs in order: items whose ``uri`` is a path as given, or whose file lies in an archive, and what is wrong with
-    others."""
+    """Items in order, with an unresolved ``uri`` or an archive member, and problems."""
     tar_bytes: int | None = None
-    """The size of the tar, if it is one: then there are no entries yet."""
+    """Size of a tar, which has no entries until it is encoded."""
 
     @property
     def n_inputs(self) -> int:
-        """The number of inputs; of a tar, a guess from its size."""
+        """Number of inputs, estimated from the size of a tar."""
         return len(self.entries) if self.tar_bytes is None else max(1, self.tar_bytes // BYTES_PER_INPUT)
 
     @cached_property
     def file_name(self) -> str:
-        """The name of its file: its number, and a digest of its inputs, so that other inputs have another name."""
+        """File name with the number of the part and a digest of its inputs."""
         described = [self.root, self.tar_bytes, [_described(entry) for entry in self.entries]]
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode("ascii")).hexdigest()
         return f"part-{self.number:06d}-{digest[:12]}.parquet"
 
 
 def open_sources(given: Any) -> list[BulkSource]:
-    """Return the sources behind paths, URLs and patterns with ``*``; an error says what may be given."""
+    """Return the sources of paths, URLs and patterns with ``*``."""
     urls = [given] if isinstance(given, str | Path) else list(given)
     if not urls or not all(isinstance(url, str | Path) for url in urls):
         raise TypeError("encode takes folders, manifests, Parquet lists and archives, each as a path or a URL")
@@ -319,7 +314,7 @@ def open_sources(given: Any) -> list[BulkSource]:
     for source in sources:
         if source.kind != "list" and source.kind != "manifest":
             name = base_name(source.where)
-            if name in names:  # what they hold would get the same ids
+            if name in names:  # their items would have the same ids
                 raise ValueError(f"{names[name]} and {source.where} have one name, which ids begin with; rename one")
             names[name] = source.where
     return sources
@@ -348,7 +343,7 @@ def _source(where: str) -> BulkSource:
 
 
 def count_inputs(sources: Iterable[BulkSource], input_kinds: Mapping[str, str]) -> int:
-    """Return how many inputs there are, for a progress bar: of tars a guess from their size."""
+    """Return the number of inputs for a progress bar, estimated for tars."""
     total = 0
     for source in sources:
         if source.kind == "tar":
@@ -375,16 +370,16 @@ def list_parts(
     size: int = PART_SIZE,
     table: TableFormat | None = None,
 ) -> Iterator[InputPart]:
-    """Yield the parts of some sources in order; every item's modality and id is once among those without a problem.
+    """Yield the parts of some sources in order, without duplicate keys.
 
     Parameters
     ----------
-    sources : as :func:`open_sources` returns them
-    input_kinds : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
-    fields : what manifests and lists call things
-    root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
-    size : inputs of a part
-    table : how manifests that are tables are written, where that is not to be found
+    sources : from :func:`open_sources`
+    input_kinds : ``"text"``, ``"image"`` or ``"array"`` by modality
+    fields : field names of manifests and lists
+    root : folder that contains the paths in manifests and lists; their own by default
+    size : inputs per part
+    table : format of tables, where it cannot be detected
     """
     seen: Seen = {}
     number = 0
@@ -443,7 +438,7 @@ def _items(
 
 
 def _folder_items(folder: str, input_kinds: Mapping[str, str]) -> Iterator[Item]:
-    """Yield the pictures and texts of a folder; the names of its subfolders are the labels."""
+    """Yield the pictures and texts of a folder, with subfolder names as labels."""
     name, names = base_name(folder), FolderLabels()
     for relative in _folder_paths(folder, input_kinds):
         labels = names.of(relative.split("/")[:-1])
@@ -464,12 +459,12 @@ def _folder_paths(folder: str, input_kinds: Mapping[str, str]) -> Iterator[str]:
 
 
 def _list_rows(path: Path, where: str, fields: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the numbered rows of a Parquet file, without binary columns: a list names files, it does not hold them."""
+    """Yield the numbered rows of a Parquet file without binary columns, because a list contains paths."""
     types = require("pyarrow.types", extra=EXTRA, why="reading Parquet files")
     file = _parquet(path)
     binary = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     columns = [field.name for field in file.schema_arrow if not any(test(field.type) for test in binary)]
-    no_json = (types.is_temporal, types.is_decimal)  # dates and the like are stored as texts
+    no_json = (types.is_temporal, types.is_decimal)  # stored as text
     as_text = {field.name for field in file.schema_arrow if any(test(field.type) for test in no_json)}
     check_columns(path, columns, fields)
     _check_memory(file, path, columns)
@@ -493,7 +488,7 @@ def _parquet(path: Path) -> Any:
 
 
 def _check_memory(file: Any, path: Path, columns: list[str]) -> None:
-    """Refuse a file of which a row group would take more memory than a file of its size may."""
+    """Raise ReadError if a row group would need more memory than the limit for a file of its size."""
     limits = ReadLimits()
     for group in range(file.metadata.num_row_groups):
         chunks = [file.metadata.row_group(group).column(number) for number in range(file.metadata.num_columns)]

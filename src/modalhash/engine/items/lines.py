@@ -1,4 +1,4 @@
-"""Lines of fields as items: those of manifests, of frames, and dicts."""
+"""Items from lines of fields: manifests, frames and dicts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from modalhash.engine.items.item import Item, OnProblem, Problem, ProblemCode, R
 from modalhash.store import Key
 
 LINE_FIELDS = ("id", "labels", "split", "modality")
-"""Fields of a line that are not the content of an item."""
+"""Fields that are not the content of an item."""
 _CONTENTS = {"path": "image", "text": "text", "data": "image"}
-"""Fields that hold the content of an item, and its modality where the line does not name one."""
+"""Content fields, and the default modality of each."""
 _FIELD_READ = {"text": "text", "image": "path"}
-"""The field that holds what an encoder reads."""
+"""Content field by input kind of the encoder."""
 _EXPORTED = ("code", "kind", "refinement")
-"""Fields that an export has and that mean nothing to another engine."""
+"""Fields of an export that other engines ignore."""
 _TRAINING_SPLITS = ("train", "training")
 _OTHER_SPLITS = ("test", "query", "database")
 
 
 class BadLineError(ValueError):
-    """No item can be made of a line."""
+    """A line is not a valid item."""
 
     def __init__(self, code: ProblemCode, reason: str) -> None:
         super().__init__(reason)
@@ -44,16 +44,16 @@ def parse_items(
     fields: Mapping[str, str] | None = None,
     source: str | None = None,
 ) -> Iterator[Item]:
-    """Yield the usable items of numbered lines; what is wrong with the others goes to ``report``.
+    """Yield the valid items of lines; report the others.
 
     Parameters
     ----------
     lines : numbers (or None) and fields
-    input_kinds : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
+    input_kinds : ``"text"``, ``"image"`` or ``"array"`` by modality
     report : called with a :class:`Problem` for every item that is left out
-    base : paths are taken relative to it; None leaves them as they are given, as ``uri``, for whoever reads them
-    fields : what the lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``
-    source : name of the file, for the ids of texts that have none
+    base : folder of relative paths; None stores paths unresolved in ``uri``
+    fields : field names: ``{"text": "caption", "image": "file", "labels": "keywords"}``
+    source : name of the file, for the ids of texts without one
     """
     names = {key: (fields or {}).get(key, key) for key in LINE_FIELDS}
     columns = {key: value for key, value in (fields or {}).items() if key not in LINE_FIELDS}
@@ -78,7 +78,7 @@ def parse_items(
 
 
 def default_id(content: str | bytes) -> str:
-    """Return an id made from the content of a text or of a picture's file, so that the same one added twice is noticed.
+    """Return an id derived from the content, so that duplicates are detected.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def default_id(content: str | bytes) -> str:
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether a field holds nothing; a value of any type is asked, also one that cannot be compared."""
+    """Return whether a field is empty, without comparing values of other types."""
     return value is None or (isinstance(value, str | bytes) and not value)
 
 
@@ -102,7 +102,7 @@ def _to_text(value: Any, name: str) -> str:
 
 
 def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> str:
-    """Return the id of a line without one: its path as given, or the line of a text; without a line, by its content."""
+    """Return the id of a line without one: its path, the line number of a text, or a digest of the content."""
     if kind == "path":
         return Path(value).as_posix()
     if number is not None:
@@ -111,7 +111,7 @@ def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> s
 
 
 def parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[str]) -> dict[str, Any]:
-    """Return what all items of a line have in common: labels, other fields, and whether to train on them."""
+    """Return what all items of a line share: labels, other fields, and whether they are for training."""
     part = _to_text(line.get(names["split"]) or "", "split").lower()
     if part and part not in (*_TRAINING_SPLITS, *_OTHER_SPLITS):
         expected = ", ".join((*_TRAINING_SPLITS, *_OTHER_SPLITS))
@@ -127,7 +127,7 @@ def parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[s
 def _parse_contents(
     line: Mapping[str, Any], modality: str, columns: Mapping[str, str], input_kinds: Mapping[str, str]
 ) -> dict[str, tuple[str, Any]]:
-    """Return what the line holds, by modality: ("text", …), ("path", …) or ("data", …)."""
+    """Return the contents of a line by modality: ("text", …), ("path", …) or ("data", …)."""
     if columns:
         chosen = {name: line[column] for name, column in columns.items() if not _is_empty(line.get(column))}
         if not chosen:
@@ -159,7 +159,6 @@ def _parse_contents(
 
 
 def _checked(kind: str, value: Any) -> tuple[str, Any]:
-    """Return the content of an item with bytes as bytes, and a text or a path as text."""
     if kind != "data":
         return kind, _to_text(value, kind)
     if not isinstance(value, bytes | bytearray | memoryview):
@@ -177,7 +176,7 @@ def _input_kind(modality: str, input_kinds: Mapping[str, str]) -> str:
 
 
 def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Problem:
-    """Return the item with its content, or what is wrong with that."""
+    """Return the item with its content, or a problem."""
     if kind == "data":
         return replace(item, data=value)
     if kind == "text":
@@ -197,7 +196,7 @@ def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Pr
     try:
         path = locate(value, base)
         item = replace(item, path=path)
-        if isinstance(path, ArchiveMember):  # whether it is there is seen when it is read
+        if isinstance(path, ArchiveMember):  # members are checked when they are read
             if path.archive.is_file():
                 return item
             return item.problem(ProblemCode.MISSING_FILE, f"no such archive: {path.archive}")
@@ -208,12 +207,12 @@ def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Pr
         return item.problem(ProblemCode.MISSING_FILE, "no such file")
     except OSError as error:  # a name that is too long, no permission for its folder
         return item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
-    except (ValueError, RuntimeError) as error:  # a NUL, ~ of nobody, links in a circle
+    except (ValueError, RuntimeError) as error:  # a NUL, an unknown user after ~, a loop of links
         return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is no path: {error}")
 
 
 def locate(value: str, base: Path) -> Path | ArchiveMember:
-    """Return the file that a text names, relative to a folder; OSError, ValueError or RuntimeError if it is no path."""
+    """Return the path or archive member relative to ``base``; raise OSError, ValueError or RuntimeError."""
     if (member := find_member(os.path.join(base, os.path.expanduser(value)))) is not None:
         return replace(member, archive=member.archive.resolve())
     return Path(base, Path(value).expanduser()).resolve()
@@ -222,7 +221,7 @@ def locate(value: str, base: Path) -> Path | ArchiveMember:
 def given_items(
     source: Iterable[Any], input_kinds: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
-    """Yield items as they are, and mappings of fields as items, with paths relative to the working directory."""
+    """Yield items, and the items of dicts and frames, with paths relative to the working directory."""
     for one in source:
         if is_frame(one):
             yield from _frame_items(one, input_kinds, report, fields)
@@ -242,11 +241,11 @@ def given_items(
 def _frame_items(
     native: Any, input_kinds: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
-    """Yield the usable items of a frame; problems name its rows."""
+    """Yield the valid items of a frame; problems name its rows."""
     frame = Frame(native, "the source")
     fields = usual_fields(frame.kinds, fields)
     check_columns("the source", frame.columns, fields)
-    made: dict[Key, int] = {}  # ids made from contents, which may repeat: rows are items of their own all the same
+    made: dict[Key, int] = {}  # default ids may repeat, because every row is an item
     for number, row in enumerate(frame.rows()):
 
         def numbered(problem: Problem, number: int = number) -> None:
@@ -258,16 +257,12 @@ def _frame_items(
             yield item if own or times == 1 else replace(item, id=f"{item.id}-{times}")
 
 
-# -- manifests
-
-
 def manifest_items(
     manifest: Path, input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions, *, names: Sequence[str] = ()
 ) -> Iterator[Item]:
-    """Yield the usable items of a manifest; paths in it are relative to its folder.
+    """Yield the valid items of a manifest; paths are relative to its folder.
 
-    ``names`` are the fields that may name a file in a line without any content. With them, paths are left as they are
-    given, as ``uri``.
+    ``names`` are fields that may name a file in a line without content. If given, paths stay unresolved in ``uri``.
     """
     if not manifest.is_file():
         raise FileNotFoundError(f"{manifest}: no such file; expected a manifest (.jsonl, .csv, .tsv, .xlsx, .parquet)")
@@ -282,7 +277,7 @@ def manifest_items(
 
 
 def _with_path(line: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a line without content with the first of some fields as its path."""
+    """Return a line without content with the first of the fields ``names`` as its path."""
     if any(not _is_empty(line.get(key)) for key in _CONTENTS):
         return line
     name = next((name for name in names if not _is_empty(line.get(name))), None)
@@ -294,7 +289,7 @@ def _with_path(line: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 def manifest_fields(
     manifest: Path, fields: Mapping[str, str] | None, table: TableFormat | None = None, *, names: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return what a manifest calls things; ValueError for a table without the columns that matter."""
+    """Return the field names of a manifest; ValueError for a table without the required columns."""
     if not has_columns(manifest):
         return dict(fields or {})
     kinds = column_kinds(manifest, table)
@@ -304,7 +299,7 @@ def manifest_fields(
 
 
 def count_lines(manifest: Path) -> int:
-    """Count the lines of a text file for a progress bar; a missing file, or another, has none."""
+    """Count the lines of a text file for a progress bar; 0 for other files."""
     if not manifest.is_file() or manifest.suffix.lower() not in (".jsonl", ".ndjson", ".csv", ".tsv"):
         return 0
     with manifest.open("rb") as file:
@@ -312,7 +307,7 @@ def count_lines(manifest: Path) -> int:
 
 
 def check_columns(path: Path | str, columns: Sequence[str] | None, fields: Mapping[str, str]) -> None:
-    """Refuse a table without the columns that matter, which would give a problem in every line."""
+    """Raise ValueError for a table without the required columns, instead of a problem per line."""
     if columns is None:
         return
     wanted = [value for key, value in fields.items() if key not in LINE_FIELDS] or ["path", "text"]

@@ -1,7 +1,6 @@
-"""Where items come from: manifests, folders and archives of pictures, data sets, and fields given as dicts.
+"""Items from sources: manifests, folders and archives of pictures, data sets, frames and dicts.
 
-Whatever the source, it becomes items (:class:`Item`), in batches of one modality. What is wrong with an item is
-reported as a :class:`Problem`, and the others go on.
+Items (:class:`Item`) come in batches of one modality. Invalid items are reported as a :class:`Problem` and skipped.
 """
 
 from __future__ import annotations
@@ -45,29 +44,26 @@ if TYPE_CHECKING:
     from modalhash.encoders import Encoder
 
 
-# -- Tables about the photos of a folder: a row and the photo that it names become one item.
-#
-# A row names its photo by ``path``, or, without any content, by one of :data:`NAMES`. The path may be relative to the
-# table or to the folder, a part of either, or one of another machine: what counts is that it ends as the photo's path
-# does, or the photo's path in its folder as it. Capital letters and the two ways to store accents make no difference,
-# and ``IMG_1`` names ``IMG_1.jpg``. A row with a text is about a photo too where its id, or such a field, is a file's
-# name.
-
 NAMES = ("file", "filename", "file_name", "image", "photo", "picture", "name", "id")
-"""Fields that may name a photo in a row with neither ``path`` nor ``text``, the first of them that has a value."""
+"""Fields that may name a photo in a row without ``path`` and ``text``, in order of precedence."""
 MAX_NAMED = 3
-"""Photos that are listed where a name is that of several."""
+"""Photos listed if a name is ambiguous."""
 
 
 class _PhotoPlace(NamedTuple):
-    """Where a photo is among those that were read."""
+    """Index of a photo."""
 
     source: Path
     row: int
 
 
 class Photos:
-    """The photos of folders and archives, which rows of tables are merged with.
+    """The photos of folders and archives, with which rows of tables are merged.
+
+    A row names its photo by ``path`` or one of :data:`NAMES`. Names match if one path ends with the other, so that
+    paths may be relative to the table or the folder, or come from another machine. Case, Unicode normalization and a
+    missing suffix are ignored. A row with a text belongs to a photo if its id, or one of these fields, is the name of a
+    picture.
 
     Parameters
     ----------
@@ -91,12 +87,12 @@ class Photos:
                     self._by_name.setdefault(key, []).append(place)
 
     def items(self, source: Path) -> Iterator[Item]:
-        """Yield the photos of a folder or an archive, each with what a row says of it."""
+        """Yield the photos of a folder or archive, merged with their rows."""
         for row, item in enumerate(self._items[source]):
             yield self._taken.get(_PhotoPlace(source, row), item)
 
     def take(self, table: Path, input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
-        """Merge the rows of a table that are about photos, and yield its other items; ``how.note`` gets the numbers."""
+        """Merge the rows of a table that name photos, and yield its other items; ``how.note`` gets a summary."""
         n_rows = n_met = n_several = n_named = 0
         for _, line in groupby(
             manifest_items(table, input_kinds, report, how, names=NAMES), key=lambda item: item.line
@@ -123,7 +119,7 @@ class Photos:
             how.note(text)
 
     def _of_text(self, item: Item) -> list[_PhotoPlace]:
-        """Return the photo of a row that names it by its id or another field, if it is one alone."""
+        """Return the photo that a row names by its id or another field, if it is unambiguous."""
         names = [item.id, *(str(item.extra[name]) for name in NAMES if name in item.extra)]
         for name in names:
             found = self._find(name, None) if is_picture(name) else []
@@ -132,7 +128,7 @@ class Photos:
         return []
 
     def _find(self, name: str, base: Path | None) -> list[_PhotoPlace]:
-        """Return the photos that a name fits best."""
+        """Return the photos that match a name best."""
         if base is not None:
             try:
                 path = locate(name, base)
@@ -140,7 +136,7 @@ class Photos:
                     return [self._by_path[path]]
                 if path.is_file():
                     return []
-            except (OSError, ValueError, RuntimeError):  # which is said of the row
+            except (OSError, ValueError, RuntimeError):  # reported for the row
                 return []
         *given, last = _parts(name) or [""]
         fits: dict[tuple[int, bool], list[_PhotoPlace]] = {}
@@ -153,7 +149,7 @@ class Photos:
         return fits[max(fits)] if fits else []
 
     def _merge(self, place: _PhotoPlace, row: Item, report: OnProblem) -> None:
-        """Give a photo what a row says of it: labels in addition to its own, and all else."""
+        """Add the labels of a row to those of a photo, and replace its other fields."""
         photo = self._items[place.source][place.row]
         first = self._taken.get(place)
         if first is not None and row.uri is not None:
@@ -161,7 +157,7 @@ class Photos:
             reason = f"the photo {photo.id!r} is in line {first.line}{other} already; the first one is taken"
             report(replace(row, path=photo.path).problem(ProblemCode.DUPLICATE, reason))
             return
-        if first is not None:  # another text about it
+        if first is not None:  # another text about this photo
             self._taken[place] = replace(first, labels=tuple(dict.fromkeys((*first.labels, *row.labels))))
             return
         by_path = row.uri is not None and row.id == Path(row.uri).as_posix()
@@ -182,7 +178,7 @@ class Photos:
         return f"{name!r} is the name of {len(ids):,} photos ({shown}); write the path of the one that is meant"
 
     def _elsewhere(self, item: Item, base: Path, report: OnProblem) -> Iterator[Item]:
-        """Yield a row about a file that is none of the photos; one that is not there goes to ``report``."""
+        """Yield the item of a file that is not among the photos; report a missing one."""
         filled = fill_item(replace(item, uri=None), "path", item.uri, base)
         if not isinstance(filled, Problem):
             yield filled
@@ -193,13 +189,13 @@ class Photos:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the folders and the file of a path as they are compared."""
+    """Return the normalized parts of a path."""
     folded = unicodedata.normalize("NFC", name).casefold().replace("\\", "/")
     return [part for part in folded.split("/") if part not in ("", ".", "..")]
 
 
 def _common_end(one: list[str], other: tuple[str, ...]) -> int:
-    """Return how many parts two paths have in common at their ends."""
+    """Return the number of trailing parts that two paths share."""
     n = 0
     while n < min(len(one), len(other)) and one[-1 - n] == other[-1 - n]:
         n += 1
@@ -209,9 +205,9 @@ def _common_end(one: list[str], other: tuple[str, ...]) -> int:
 def open_source(
     source: Any, *, fields: Mapping[str, Any] | None = None, table: TableFormat | None = None
 ) -> list[Path] | Dataset | Iterable[Any]:
-    """Return paths of manifests, folders and archives, the data set behind a name or path, or the source itself.
+    """Return paths of manifests, folders and archives, a data set given by name or path, or the source itself.
 
-    A table with features, in a file or in memory, is a data set; ``fields`` and ``table`` tell how to read it.
+    A table with features, in a file or in memory, is read as a data set with ``fields`` and ``table``.
     """
 
     def is_path(path: Path) -> bool:
@@ -258,7 +254,7 @@ def open_source(
 
 
 def _unknown_archive(path: Path) -> ValueError | None:
-    """Say that an archive is of a kind that is not read."""
+    """Return the error for an unsupported kind of archive."""
     if not path.name.lower().endswith(OTHER_ARCHIVES) or not path.is_file():
         return None
     kind = "".join(path.suffixes[-2:])
@@ -266,7 +262,7 @@ def _unknown_archive(path: Path) -> ValueError | None:
 
 
 def count_items(source: Any) -> int:
-    """Return the number of lines or items of an opened source, or 0 if it does not say."""
+    """Return the number of lines or items of an opened source, or 0 if unknown."""
     if _is_paths(source):
         return sum(_count_path(path) for path in source)
     if hasattr(source, "sizes"):
@@ -280,7 +276,7 @@ def _count_path(path: Path) -> int:
     if is_archive(path):
         try:
             return sum(1 for entry in archive_entries(path) if is_picture(entry.name))
-        except ArchiveError:  # which is said when it is read
+        except ArchiveError:  # reported when it is read
             return 0
     return count_lines(path)
 
@@ -288,7 +284,7 @@ def _count_path(path: Path) -> int:
 def choose_encoders(
     source: Any, given: Mapping[str, Any] | None, *, quality: str | None = None, download: bool = False
 ) -> dict[str, Encoder]:
-    """Return an encoder per modality: those given, by name or as they are, and those of a quality for the others."""
+    """Return an encoder per modality: those given, by name or instance, and defaults of ``quality``."""
     from modalhash.encoders import READS, Precomputed, encoder_for, encoders_of
 
     chosen: dict[str, Any] = dict(given or {})
@@ -317,7 +313,7 @@ def read_batches(
     *,
     size: int | None = None,
 ) -> Iterator[ItemBatch]:
-    """Yield the usable items of an opened source, up to ``size`` of one modality at a time (None: all at once)."""
+    """Yield the valid items of an opened source in batches of one modality, up to ``size`` items each."""
     how = how or ReadOptions()
     if hasattr(source, "modalities"):
         for modality in source.modalities:
@@ -340,7 +336,7 @@ def read_batches(
 def _path_items(
     paths: list[Path], input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions
 ) -> Iterator[Item]:
-    """Yield the items of manifests, folders and archives in order; rows about photos of the others are merged."""
+    """Yield the items of manifests, folders and archives in order; rows about photos are merged."""
     names = FolderLabels(every=how.every_folder)
 
     def pictures(path: Path) -> Iterator[Item]:
@@ -370,9 +366,6 @@ def _batch(modality: str, items: list[Item], how: ReadOptions) -> ItemBatch:
 
 def _is_paths(source: Any) -> bool:
     return isinstance(source, list) and bool(source) and all(isinstance(one, Path) for one in source)
-
-
-# -- data sets
 
 
 def _dataset_batches(
@@ -428,7 +421,7 @@ def _dataset_batches(
 
 
 def _report_non_finite_features(batch: ItemBatch, columns: Sequence[str] | None, report: OnProblem) -> Container[int]:
-    """Report the items with features that are NaN or infinite, by the name of the first; return the other rows."""
+    """Report items with NaN or infinite features; return the other rows."""
     values = batch.contents
     rows = range(len(batch.items))
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 2:
@@ -444,7 +437,7 @@ def _report_non_finite_features(batch: ItemBatch, columns: Sequence[str] | None,
 
 
 def _has_raw_items(dataset: Dataset, modality: str) -> bool:
-    """Return whether there are texts, or names of pictures of which the first one is there."""
+    """Return whether there are texts, or pictures of which the first exists."""
     raw = dataset.raw.get(modality)
     if raw is None or not len(raw):
         return False

@@ -1,8 +1,6 @@
-"""Features of pictures, kept in the engine's folder so that a picture goes through its encoder once.
+"""Cache of picture features in the engine's folder, so that retraining does not encode pictures again.
 
-A row belongs to a file as it was, by path, size and time of change, and to an encoder. Retraining looks rows up in the
-engine that it replaces; what is found there need not be encoded again. The file is a cache: without it, everything is
-encoded.
+A row is identified by the path, size and modification time of the file and by the encoder. The cache may be deleted.
 """
 
 from __future__ import annotations
@@ -31,18 +29,13 @@ KEYS_PER_QUERY = 500
 
 
 class FeatureCache:
-    """Rows of features by file and encoder.
-
-    Parameters
-    ----------
-    folder : of the engine
-    """
+    """Feature vectors by file and encoder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
 
     def get(self, keys: Sequence[str]) -> dict[str, Array]:
-        """Return the rows that are there; none if the file is missing or damaged."""
+        """Return the cached rows; none if the file is missing or damaged."""
         found: dict[str, Array] = {}
         if not self._path.is_file():
             return found
@@ -58,7 +51,7 @@ class FeatureCache:
         return found
 
     def put(self, keys: Sequence[str], rows: Array) -> None:
-        """Keep rows; what cannot be written, e.g. on a full disk, will be encoded again."""
+        """Store rows; write errors are ignored."""
         data = ((key, row.tobytes()) for key, row in zip(keys, rows.astype(np.float32, copy=False), strict=True))
         try:
             with self._open() as database:
@@ -83,12 +76,12 @@ def encode_cached(
     progress: Callback | None = None,
     stage: str | None = None,
 ) -> Encoded:
-    """Encode items as :func:`modalhash.encoders.encode_items` does, pictures in files only if they are not known.
+    """Encode items like :func:`modalhash.encoders.encode_items`, except cached pictures.
 
     Parameters
     ----------
-    known : where rows are looked up
-    kept : where all rows of files are kept
+    known : cache to look up
+    kept : cache to write
     """
     keys = [_key(encoder, content) for content in contents] if encoder.reads == "image" else []
     own = [key for key in keys if key is not None]
@@ -111,7 +104,7 @@ def encode_cached(
 
 
 def _key(encoder: Encoder, content: Any) -> str | None:
-    """Return what a picture in a file is known by; None for one that is no file."""
+    """Return the cache key of a picture in a file; None for other contents."""
     file = content.archive if isinstance(content, ArchiveMember) else content
     if not isinstance(file, Path):
         return None

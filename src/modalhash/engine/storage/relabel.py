@@ -1,9 +1,8 @@
-"""Other labels for items that are there, and the codes that these labels have.
+"""Change the labels of stored items, and the codes learned from them.
 
-A learned code is made from labels, so it changes with them. Where a method makes codes of label sets by a function
-(:meth:`~modalhash.methods.base.CrossModalHasher.label_codes`), any set of known labels has a code. For other methods a
-label set has the code that most items with just these labels have, if there are such. What has no code by its labels,
-because none of them was learned from or no item has the same, gets a hashed one, from its features.
+If a method computes codes from label sets (:meth:`~modalhash.methods.base.CrossModalHasher.label_codes`), any set of
+known labels has a code. With other methods, a label set has the most frequent code of the items with exactly these
+labels. If there is no such code, the item gets a hashed code from its features.
 """
 
 from __future__ import annotations
@@ -31,44 +30,44 @@ if TYPE_CHECKING:
 
 FIELDS = ("id", "labels", "modality")
 LOOKED_AT = 1000
-"""Items with all labels of a set that are looked at together for those with no others."""
+"""Items read together when searching for those with exactly the labels of a set."""
 
 
 @dataclass(frozen=True)
 class Relabelled:
-    """What :meth:`modalhash.engine.Engine.relabel` did with the lines of its source."""
+    """Result of :meth:`modalhash.engine.Engine.relabel`."""
 
     changed: int
-    """Items that have other labels now, or the code of those they had."""
+    """Items with new labels or a new code."""
     unchanged: int
-    """Items that had these labels, and the code of them, already."""
+    """Items that had these labels and their code."""
     learned: int
-    """Of those changed, how many have a code made from their labels now."""
+    """Changed items with a code from their labels."""
     hashed: int
-    """Of those changed, how many have a code made from their features."""
+    """Changed items with a code from their features."""
     without_code: int
-    """Of those hashed, how many have labels that were learned from, in a set which this method has no code for."""
+    """Hashed items with known labels, in a set without a code."""
     unknown_labels: Mapping[str, int]
-    """Labels that the model did not learn from, and how many items were given each: they are stored and found by
-    filters, and count for codes only after :meth:`modalhash.engine.Engine.retrain`."""
+    """Number of items by label that the model did not learn from. These labels are stored and can be filtered by; they
+    affect codes after :meth:`modalhash.engine.Engine.retrain`."""
     problems: tuple[Problem, ...] = ()
-    """Lines that were left out, and why."""
+    """Lines that were left out."""
 
 
 @dataclass(frozen=True)
 class LabelCoder:
-    """Makes codes and refinement vectors of items from their labels."""
+    """Computes codes and refinement vectors of items from their labels."""
 
     model: CrossModalHasher
     class_names: Sequence[str]
-    """The labels that the model learned from."""
+    """Labels that the model learned from."""
     refinement: Refinement
     store: Store
-    """Where items with the same labels are, for methods that have no function of labels."""
+    """For methods without ``label_codes``, whose codes are looked up."""
     _found: dict[tuple[str, frozenset[str]], bytes | None] = field(default_factory=dict)
 
     def known(self, labels: Iterable[str | int]) -> list[str]:
-        """Return those of some labels that the model learned from, in its order."""
+        """Return the labels that the model learned from, in its order."""
         own = set(map(str, labels)) & self._columns.keys()
         return sorted(own, key=self._columns.__getitem__)
 
@@ -77,7 +76,7 @@ class LabelCoder:
         return {name: column for column, name in enumerate(self.class_names)}
 
     def codes(self, modality: str, label_sets: Sequence[Sequence[str]]) -> list[bytes | None]:
-        """Return the codes of sets of known labels, None of one that has no code."""
+        """Return the codes of sets of known labels; None for a set without one."""
         rows = [row for row, labels in enumerate(label_sets) if labels]
         found: list[bytes | None] = [None] * len(label_sets)
         if not rows:
@@ -88,7 +87,7 @@ class LabelCoder:
         return found
 
     def learn(self, records: Sequence[Record], codes: Sequence[bytes], before: Sequence[Record]) -> list[Record]:
-        """Return records with codes of their labels, and vectors that tell these; ``before`` is what they were."""
+        """Return records with codes and vectors of their labels; ``before`` are the previous records."""
         learned = [replace(one, code=code, kind="learned") for one, code in zip(records, codes, strict=True)]
         rows = [row for row, record in enumerate(records) if record.refinement is not None]
         by_width: dict[int, list[int]] = {}
@@ -108,7 +107,7 @@ class LabelCoder:
         return label_matrix([self.known(records[row].labels) for row in rows], self.class_names)
 
     def _look_up(self, modality: str, labels: Sequence[str]) -> bytes | None:
-        """Return the most frequent learned code of the items with just these labels."""
+        """Return the most frequent learned code of the items with exactly these labels."""
         key = modality, frozenset(labels)
         if key not in self._found:
             own = (Comparison("label", "=", label) for label in labels)
@@ -127,7 +126,7 @@ class LabelCoder:
 
 @dataclass(frozen=True)
 class _Line:
-    """Which items are to have which labels."""
+    """New labels of the items with one id."""
 
     id: str
     modality: str | None
@@ -141,24 +140,24 @@ class _Line:
 
 @dataclass
 class Relabeller:
-    """Gives items of a store other labels, with the codes that these have."""
+    """Changes the labels and codes of stored items."""
 
     store: Store
     modalities: Sequence[str]
     labels: LabelCoder
     features: ItemCoder
     content_of: Callable[[Record], Any]
-    """What the encoder takes of an item: its text, or the path of its file."""
+    """Returns the encoder input of an item, which is its text or the path of its file."""
     follows: bool
-    """Whether codes are made from labels in this engine: else only the labels change."""
+    """False if codes of this engine do not depend on labels, so that only labels change."""
     report: OnProblem
     check_current: Callable[[], None] = lambda: None
-    """Raises if the engine was replaced meanwhile."""
+    """Raises if the engine was replaced."""
     _counts: Counter[str] = field(default_factory=Counter)
     _unknown: Counter[str] = field(default_factory=Counter)
 
     def relabel(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> Relabelled:
-        """Give the items that a source names the labels that it has for them, in batches, each whole or not at all."""
+        """Give items the labels of a source, in batches, one transaction each."""
         lines, progress, done = self._once(_read_lines(source, self.report, fields or {})), Reporter(callback), 0
         while batch := list(islice(lines, BATCH_SIZE)):
             self._relabel_batch(batch)
@@ -175,7 +174,7 @@ class Relabeller:
         )
 
     def _once(self, lines: Iterator[_Line]) -> Iterator[_Line]:
-        """Yield the first line for every item; others, and those of modalities that there are not, are reported."""
+        """Yield the first line for every item; report duplicates and unknown modalities."""
         seen: dict[tuple[str | None, str], int | None] = {}
         for line in lines:
             if line.modality is not None and line.modality not in self.modalities:
@@ -196,7 +195,7 @@ class Relabeller:
         return self.modalities if line.modality is None else (line.modality,)
 
     def _relabel_batch(self, lines: list[_Line]) -> None:
-        """Change the items of some lines; whoever was changed by another process meanwhile is looked at once more."""
+        """Change the items of some lines; repeat for items that another process changed meanwhile."""
         wanted: dict[Key, _Line] = {(name, line.id): line for line in lines for name in self._names(line)}
         numbers = self.store.numbers(wanted)
         there = {id for _, id in numbers}
@@ -223,7 +222,7 @@ class Relabeller:
     def _changes(
         self, records: Mapping[int, Record], wanted: Mapping[Key, _Line]
     ) -> tuple[dict[int, Record], dict[int, str]]:
-        """Return the new records by number, and what becomes of every one; nothing is written yet."""
+        """Return new records and outcomes by row id, without writing."""
         changes: dict[int, Record] = {}
         outcome: dict[int, str] = {}
         to_hash: list[int] = []
@@ -252,7 +251,7 @@ class Relabeller:
                     learned.append(number)
                 else:
                     changes[number] = new[number]
-                    if records[number].kind == "learned":  # else its code knows its features alone already
+                    if records[number].kind == "learned":  # else its code is from its features already
                         to_hash.append(number)
             made = self.labels.learn(
                 [new[number] for number in learned],
@@ -264,7 +263,7 @@ class Relabeller:
         return changes, outcome
 
     def _hash(self, changes: dict[int, Record], numbers: Sequence[int], outcome: dict[int, str]) -> None:
-        """Give records codes from their features; those whose content cannot be read any more are left as they are."""
+        """Compute codes from features; keep records whose content cannot be read."""
         by_modality: dict[str, dict[str, int]] = {}
         for number in numbers:
             by_modality.setdefault(changes[number].modality, {})[changes[number].id] = number
@@ -290,7 +289,7 @@ class Relabeller:
 
 
 def _read_lines(source: Any, report: OnProblem, fields: Mapping[str, str]) -> Iterator[_Line]:
-    """Yield which items are to have which labels, from manifests or from mappings of fields."""
+    """Yield ids and labels from manifests or dicts."""
     if unknown := [name for name in fields if name not in FIELDS]:
         raise ValueError(f"fields names {unknown[0]!r}; what is read here is {', '.join(FIELDS)}")
     names = {name: fields.get(name, name) for name in FIELDS}

@@ -1,4 +1,4 @@
-"""Training an engine: from unpaired items, with labels or without, to a folder with encoders, model and store."""
+"""Train an engine: read and encode unpaired items, fit codes, refinement vectors and confidence, store the items."""
 
 from __future__ import annotations
 
@@ -66,46 +66,45 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 LABELS = ("given", "folders", "names", "none")
-"""What is learned from: labels as items have them; with every name of a folder, also one that says nothing (``2019``);
-with those that texts without any name; or features alone."""
+"""Sources of training labels: those that items have; these and every folder name, also one like ``2019``; these and
+the labels that unlabelled texts name; or none."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
-"""The methods that are taken where none is named."""
+"""Default methods."""
 ASKED = "labels_asked"
-"""The entry of an engine's configuration that says which labels were asked for, where there were none."""
+"""Configuration entry with the requested ``labels``, if training found none."""
 STORE_BATCH_SIZE = 10_000
-"""Items that are stored in one transaction."""
+"""Items stored in one transaction."""
 
 
 class EncodedItems(NamedTuple):
-    """The items of one modality that could be encoded, and their features."""
+    """Items of one modality and their features."""
 
     items: list[Item]
     features: Matrix
 
 
 class TrainingData(NamedTuple):
-    """What there is to learn from, by modality."""
+    """Training items, features and labels by modality."""
 
     class_names: list[str]
     items: dict[str, list[Item]]
     features: dict[str, Matrix]
     labels: dict[str, Array] | None
-    """None where the method does not learn from labels."""
+    """None if the method does not learn from labels."""
 
 
 class WordReader(NamedTuple):
-    """The encoders of an engine, and the one that reads words where it has pictures and no texts."""
+    """The encoders of an engine, and the one for words if it has pictures and no texts."""
 
     encoders: Mapping[str, Encoder]
-    """By modality."""
     words: Encoder | None
-    """None where texts are a modality of their own, or nothing puts words into the space of the pictures."""
+    """None if texts are a modality, or if no encoder maps words into the space of the pictures."""
     pictures: str | None
-    """The modality that words search in, where texts are none of their own."""
+    """The modality that words are searched in; None if texts are a modality."""
 
     @property
     def by_names(self) -> bool:
-        """Whether words are read in the space of names."""
+        """Whether words are encoded in the space of names."""
         return self.pictures is not None and getattr(self.words, "space", None) == NAMES
 
     @property
@@ -120,7 +119,7 @@ class WordReader(NamedTuple):
 
 
 class TrainedEngine(NamedTuple):
-    """An engine that is whole, in a folder that has not taken its name yet."""
+    """A complete engine in a scratch folder, before it gets its name."""
 
     folder: Path
     place: StoreLocation
@@ -156,9 +155,9 @@ def train_engine(
     table: TableFormat | None = None,
     text_reader: Reader | None = None,
 ) -> None:
-    """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`.
+    """Train an engine and write it to ``folder``, which is created atomically. See :meth:`Engine.train`.
 
-    ``before_exchange`` is called with it just before that.
+    ``before_exchange`` is called with the trained engine just before the folder is created.
     """
     n_bits = check_n_bits(n_bits)
     check_choice(codes, "codes", ("learned", "hashed"))
@@ -167,7 +166,7 @@ def train_engine(
     begin = time.perf_counter()
     with (
         create_store(folder, store, variable=store_variable) as place,
-        new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
+        new_folder(folder, overwrite=overwrite) as fresh,  # raises for an existing folder before the work
     ):
         files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
         seconds: dict[str, float] = {}
@@ -192,7 +191,7 @@ def train_engine(
         )
         chosen, hasher, asked, labels = read.encoders, read.hasher, labels, read.labels
         if labels == "none" and not type(hasher).needs_pairs:
-            codes = "hashed"  # nothing but features goes into any
+            codes = "hashed"  # codes depend on features alone
         supervised = type(hasher).supervised
         check_learnable(n_bits, parameters, read, left_out)
         caches = FeatureCache(folder), FeatureCache(fresh)
@@ -256,34 +255,31 @@ def train_engine(
 
 
 class ReadItems(NamedTuple):
-    """The items of a source before any work on them, a batch per modality, and how to learn from them."""
+    """The items of a source, a batch per modality, and how to learn from them."""
 
     source: Any
-    """The opened source."""
     encoders: dict[str, Encoder]
-    """Of all modalities that there might be."""
+    """Of all possible modalities."""
     batches: list[ItemBatch]
     named: dict[str, dict[str, Any]]
-    """What texts without labels name, by modality; empty unless that was asked for."""
+    """Labels that unlabelled texts name, by modality; empty unless requested."""
     labels: str
-    """One of :data:`LABELS`: as asked for, or "none" because no item has any."""
+    """One of :data:`LABELS`: the requested one, or "none" because no item has labels."""
     method: str
     hasher: CrossModalHasher
 
     @property
     def by_modality(self) -> dict[str, ItemBatch]:
-        """The batches by modality."""
         return {batch.modality: batch for batch in self.batches}
 
     def label_check(self) -> LabelCheck:
-        """Return the labels to learn from, by modality."""
         return LabelCheck.of(
             {batch.modality: [item.training_labels for item in batch.items if item.training] for batch in self.batches}
         )
 
 
 def choose_method(method: str | None, parameters: Mapping[str, Any], labels: str) -> tuple[str, CrossModalHasher]:
-    """Return the name of a method and the method, the default one where none is named; ValueError if it cannot be."""
+    """Return the name of the method, or of the default one, and a new hasher."""
     method = method or (WITHOUT_LABELS if labels == "none" else WITH_LABELS)
     hasher = _make_hasher(method, parameters)
     _check_method(method, type(hasher), labels)
@@ -303,9 +299,10 @@ def read_training_items(
     quality: str | None,
     download: bool,
 ) -> ReadItems:
-    """Read all items of a source; texts without labels get those that they name where ``labels`` is "names".
+    """Read all items of a source.
 
-    Where labels are learned from and no item has any, features alone are, unless a method is named.
+    If ``labels`` is "names", unlabelled texts get the labels that they name. If no item has labels and no method is
+    given, features alone are learned from.
     """
     name, hasher = choose_method(method, parameters, labels)
     opened = open_source(source, fields=how.fields, table=how.table)
@@ -323,7 +320,7 @@ def read_training_items(
 def check_learnable(
     n_bits: int | str, parameters: Mapping[str, Any], read: ReadItems, left_out: Sequence[Problem]
 ) -> None:
-    """Refuse what cannot be learned from, before any work."""
+    """Raise ValueError for items that cannot be learned from, before any work."""
     hasher = read.hasher
     if not read.batches:
         raise no_usable_item(left_out)
@@ -337,7 +334,7 @@ def check_learnable(
 
 
 def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
-    """Return the error for a source of which nothing is left, with the reasons and their first examples."""
+    """Return the error for a source without usable items, with the reasons and an example of each."""
     if not left_out:
         return ValueError("no usable item: the source has none; expected at least one text or picture")
     reasons = "; ".join(f"{len(group)} × {what}, e.g. {group[0]}" for what, group in group_problems(left_out).items())
@@ -345,7 +342,7 @@ def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
 
 
 def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> None:
-    """Refuse a method that learns from labels where there are to be none, and the other way round."""
+    """Raise if a supervised method gets no labels, or an unsupervised one is to learn from named labels."""
     if labels == "none" and method.supervised:
         raise ValueError(
             f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Leave the method out, "
@@ -365,7 +362,7 @@ def _check_names(names: Sequence[str]) -> list[str]:
 
 
 def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
-    """Return the method with its parameters; ValueError names one that it does not have."""
+    """Return a hasher with these parameters; ValueError names an unknown parameter."""
     hasher = registry.get(method)()
     known = hasher.get_params(deep=False)
     if "n_bits" in parameters:
@@ -385,9 +382,9 @@ def _read_all(
     *,
     every: bool,
 ) -> list[ItemBatch]:
-    """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
+    """Return all items of a source, a batch per modality.
 
-    ``every`` makes training items of all, whatever their field ``split`` says.
+    ``every`` makes all of them training items, regardless of their field ``split``.
     """
     input_kinds = {modality: encoder.reads for modality, encoder in encoders.items()}
     batches = []
@@ -403,7 +400,7 @@ def _read_all(
 def _name_labels(
     batches: Sequence[ItemBatch], encoders: Mapping[str, Encoder], limit: LabelLimit | None
 ) -> dict[str, dict[str, Any]]:
-    """Give texts without labels those that they name, to learn from; return what was found, by modality."""
+    """Give unlabelled texts the labels that they name, for training; return statistics by modality."""
     names = label_names(item.labels for batch in batches for item in batch.items if item.training)
     found = {}
     for batch in batches:
@@ -426,10 +423,9 @@ def _name_labels(
 
 
 def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> None:
-    """Tell a method that can learn in one space whether there is one.
+    """Set ``space="shared"`` on a method that has this parameter, if the encoders share a space.
 
-    Encoders say which space they make vectors of; whose features are given says so with the parameter. Several
-    modalities without a common space are refused: nothing would say which picture belongs to which text.
+    Several modalities without a common space raise, because nothing relates pictures to texts.
     """
     if "space" not in hasher.get_params(deep=False) or len(encoders) < 2:
         return
@@ -447,7 +443,7 @@ def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders
 
 
 def _check_labelled(batches: Sequence[ItemBatch]) -> None:
-    """Refuse a modality of which no item has a label to learn from, and say what can be done."""
+    """Raise ValueError for a modality without labelled training items."""
     names = label_names(item.labels for batch in batches for item in batch.items if item.training)
     for batch in batches:
         if any(item.training and item.training_labels for item in batch.items):
@@ -474,9 +470,9 @@ def _encode_all(
     workers: int | None,
     callback: Callback | None,
 ) -> dict[str, EncodedItems]:
-    """Fit each encoder to the training items and encode all items; those that fail are reported.
+    """Fit each encoder to the training items, encode all items, and report those that fail.
 
-    ``caches`` are those of the engine that is replaced, if there is one, and of the new one.
+    ``caches`` belong to the engine that is replaced, if any, and to the new one.
     """
     by_modality = {}
     for batch in read.batches:
@@ -494,7 +490,7 @@ def _encode_all(
 
 
 def fit_encoder_to(encoder: Encoder, batch: ItemBatch, *, supervised: bool) -> None:
-    """Fit an encoder to the training items of a batch, with their labels where it learns from such."""
+    """Fit an encoder to the training items of a batch, with labels if it takes them."""
     from modalhash.encoders import fit_encoder
 
     rows = [row for row, item in enumerate(batch.items) if item.training]
@@ -507,11 +503,11 @@ def fit_encoder_to(encoder: Encoder, batch: ItemBatch, *, supervised: bool) -> N
 
 
 class LabelLimit:
-    """Refuses manifests whose labels would take too much memory as a matrix: a line of few bytes may have a new one.
+    """Limits the size of the label matrix of manifests, because every short line may have a new label.
 
     Parameters
     ----------
-    source : an opened source; what is no file may have as many labels as fit
+    source : an opened source; only files are limited
     """
 
     def __init__(self, source: Any) -> None:
@@ -521,7 +517,7 @@ class LabelLimit:
         self._n_items = 0
 
     def take(self, items: Iterable[Item]) -> None:
-        """Count the labels of some items; raise a ReadError if there are too many."""
+        """Count the labels of some items; raise ReadError if the matrix becomes too large."""
         if not self._files:
             return
         for item in items:
@@ -535,7 +531,7 @@ class LabelLimit:
 def _training_data(
     hasher: CrossModalHasher, encoded: Mapping[str, EncodedItems], training: Mapping[str, Array]
 ) -> TrainingData:
-    """Return the items to learn from; ValueError for a modality that has none."""
+    """Return the training items; raise ValueError for a modality without any."""
     for modality, rows in training.items():
         if not len(rows):
             what = "has a label" if type(hasher).supervised else "is for training"
@@ -563,7 +559,6 @@ def _fit(
     encoders: Mapping[str, Encoder],
     callback: Callback | None,
 ) -> Fitted:
-    """Fit the method to the training items."""
     pairs = _pairs_of(data.items) if type(hasher).needs_pairs else None
     hasher = _with_anchors(hasher, data)
     X = {name: model_features(hasher, encoders[name], values) for name, values in data.features.items()}
@@ -573,10 +568,9 @@ def _fit(
 def _codes_of(
     hasher: CrossModalHasher, encoder: Encoder, modality: str, part: EncodedItems, training: Array, codes: str
 ) -> tuple[list[str], Codes]:
-    """Return kind and code of each item: learned for what was trained on if wanted, hashed for the rest.
+    """Return kind and code of each item: learned for training items if requested, hashed for the others.
 
-    Items that learned from labels which they only name are hashed: what they are is in their features, and no label of
-    theirs goes into a code.
+    Items trained with labels that they only name are hashed, so that these labels do not determine their codes.
     """
     features = model_features(hasher, encoder, part.features)
     packed = pack_signs(hasher.decision_function({modality: features})[modality])
@@ -589,19 +583,18 @@ def _codes_of(
 
 
 def _label_counts(items: Iterable[Item]) -> Counter[str]:
-    """Return how many items have each label."""
     return Counter(label for item in items for label in item.labels)
 
 
 def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
-    """Store items in batches, each whole or not at all."""
+    """Store items in batches, one transaction each."""
     for start in range(0, len(records), STORE_BATCH_SIZE):
         store.add(records[start : start + STORE_BATCH_SIZE])
         progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
 
 
 def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | ItemBatch]) -> dict[str, Array]:
-    """Return the rows to learn from: not held out by a split, and labelled where the method learns from labels."""
+    """Return the training rows: not held out by a split, and labelled if the method is supervised."""
     needs_labels = type(hasher).supervised
     return {
         modality: np.flatnonzero(
@@ -612,7 +605,7 @@ def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | I
 
 
 def _read_words(encoders: Mapping[str, Encoder], given: Encoder | None, class_names: Sequence[str]) -> WordReader:
-    """Choose how words are read as queries."""
+    """Choose the encoder for words as queries."""
     pictures = next((name for name, encoder in encoders.items() if encoder.reads == "image"), None)
     if pictures is None or TEXT in encoders or any(encoder.reads == "text" for encoder in encoders.values()):
         return WordReader(encoders, None, None)
@@ -620,7 +613,7 @@ def _read_words(encoders: Mapping[str, Encoder], given: Encoder | None, class_na
 
 
 def _learn_vectors(hasher: CrossModalHasher, data: TrainingData, reader: WordReader, seed: int) -> Learned:
-    """Learn refinement vectors and, where words are read without texts, their codes."""
+    """Learn refinement vectors, and codes of words if texts are not a modality."""
     sharing = list(data.features) if getattr(hasher, "space", None) == "shared" else reader.sharing
     learned = learn_refinement(hasher, data.features, data.labels, seed=seed, encoders=reader.in_space, sharing=sharing)
     name = reader.pictures
@@ -635,9 +628,9 @@ def _learn_vectors(hasher: CrossModalHasher, data: TrainingData, reader: WordRea
 def _learn_confidence(
     hasher: CrossModalHasher, data: TrainingData, reader: WordReader, seed: int, progress: Reporter
 ) -> tuple[Confidence | None, dict[str, Any]]:
-    """Fit the method once more to most of the training items, and learn from the others how far hits are right.
+    """Refit the method to most of the training items, and learn confidence from searches for the others.
 
-    Return also what quality is to be expected of new items, or why that cannot be told.
+    Return the expected quality for new items too, or the reason why it is unknown.
     """
     from sklearn.base import clone
 
@@ -683,7 +676,7 @@ def _learn_confidence(
 
 
 def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, held_out: Array) -> Array:
-    """Return the share of words of held-out texts that the encoder would know if it had learned from the others."""
+    """Return the fraction of known words of held-out texts, for an encoder fitted to the others."""
     if not hasattr(encoder, "known"):
         return np.ones(len(held_out))
     other = deepcopy(encoder).fit([texts[row] for row in learned.tolist()])
@@ -691,7 +684,7 @@ def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, 
 
 
 def _with_anchors(hasher: CrossModalHasher, data: TrainingData) -> CrossModalHasher:
-    """Return the method with no more anchors than items: of few all are, without a warning that nobody asked for."""
+    """Cap the number of anchors at the number of items, which avoids a warning of the method."""
     anchors = hasher.get_params(deep=False).get("n_anchors")
     if isinstance(anchors, int):
         anchors = dict.fromkeys(data.items, anchors)
