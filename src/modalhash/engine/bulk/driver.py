@@ -54,7 +54,7 @@ LOST_SECONDS = 60.0
 """Seconds to wait for a scheduler without workers."""
 
 
-_GONE = "the scheduler is gone; start it again, and run this again: it goes on from here"
+_GONE = "the scheduler is gone; restart it and run this again to continue"
 
 
 class EncodeError(ValueError):
@@ -95,7 +95,7 @@ def encode_source(
     if workers is not None:
         check_int(workers, "workers", at_least=1)
         if scheduler is not None:
-            raise ValueError("workers is for this machine alone; a scheduler has workers of its own")
+            raise ValueError("workers is for local processes; a scheduler has its own workers")
     require("pyarrow.parquet", extra=EXTRA, why="writing codes")
     sources, folder = open_sources(source), location(out)
     base = None if root is None else location(root)
@@ -170,7 +170,7 @@ class _Run:
         lost = set(self._names.values()) - set(names_in(self.folder))
         if lost:
             raise EncodeError(
-                f"{self.folder}: {len(lost)} files were written and are not there (first: {min(lost)}). Do all workers "
+                f"{self.folder}: {len(lost)} files were written and are missing (first: {min(lost)}). Do all workers "
                 "see the same folder? Give --out a URL or a folder that they share"
             )
         sweep_folder(self.folder)
@@ -183,8 +183,8 @@ class _Run:
 
     def _changed(self, name: str) -> EncodeError:
         return EncodeError(
-            f"{self.folder}: {name} is not of these inputs: the source has changed since. Encode it into another "
-            "folder, or delete this one"
+            f"{self.folder}: {name} does not belong to these inputs, because the source has changed. Encode it "
+            "into another folder, or delete this one"
         )
 
 
@@ -193,7 +193,7 @@ def _claim(folder: str, note: Mapping[str, Any]) -> None:
     names = names_in(folder)
     if NOTE not in names:
         if any(not name.startswith(".") for name in names):
-            raise EncodeError(f"{folder} is not empty and was not made by `modalhash encode`; give another folder")
+            raise EncodeError(f"{folder} is not empty and was not created by `modalhash encode`; give another folder")
         if is_remote(folder):
             fs, path = file_system(folder)
             fs.makedirs(path, exist_ok=True)
@@ -212,8 +212,8 @@ def _claim(folder: str, note: Mapping[str, Any]) -> None:
     for name in ("kind", "format", "sources", "fields", "root", "part_size"):
         if before.get(name) != note[name]:
             raise EncodeError(
-                f"{folder} was begun with other {name.replace('_', ' ')}: {_short(before.get(name))}, not "
-                f"{_short(note[name])}; go on with those, or give another folder"
+                f"{folder} was started with different {name.replace('_', ' ')}: {_short(before.get(name))}, not "
+                f"{_short(note[name])}; continue with those, or give another folder"
             )
 
 
@@ -236,7 +236,7 @@ def _workers(scheduler: Any, workers: int | None) -> Iterator[Any]:
         try:
             client = distributed.Client(str(scheduler), set_as_default=False, timeout=30)
         except (OSError, ValueError) as error:
-            raise EncodeError(f"no scheduler answers at {scheduler}: {error}") from error
+            raise EncodeError(f"no answer from a scheduler at {scheduler}: {error}") from error
         with client:
             yield client
         return
@@ -320,8 +320,7 @@ def _first_done(distributed: Any, client: Any, waiting: Mapping[Any, InputPart])
             lost_since = time.monotonic()
         elif time.monotonic() - lost_since > LOST_SECONDS:
             raise EncodeError(
-                f"the scheduler has had no worker for {LOST_SECONDS:.0f} s; start some, and run this again: it goes on "
-                "from here"
+                f"the scheduler has had no worker for {LOST_SECONDS:.0f} s; start some, and run this again to continue"
             )
 
 

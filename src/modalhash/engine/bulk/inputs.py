@@ -112,7 +112,7 @@ def tar_items(
         for entry in _sample_items(sample, tar, where, input_kinds, fields or {}):
             if isinstance(entry, Item):
                 if entry.key in seen:
-                    reason = f"the id {entry.id!r} is in this tar already; the first one is taken"
+                    reason = f"the id {entry.id!r} occurs twice in this tar; the first one is used"
                     entry = entry.problem(ProblemCode.DUPLICATE, reason)
                 else:
                     seen.add(entry.key)
@@ -171,18 +171,18 @@ def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo, source: str) -> 
     assert content is not None  # a regular file
     data = content.read()
     if len(data) < member.size:
-        raise ArchiveError(f"the tar is cut off within {name}; what follows is lost", source)
+        raise ArchiveError(f"the tar is truncated within {name}; the rest is lost", source)
     return data
 
 
 def decode_text(data: bytes) -> str:
     """Decode UTF-8 text; ValueError if it is too long or not UTF-8."""
     if len(data) > MAX_TEXT_BYTES:
-        raise ValueError(f"more than the limit of {MAX_TEXT_BYTES:,} bytes for a text")
+        raise ValueError(f"longer than the limit of {MAX_TEXT_BYTES:,} bytes for a text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("not in UTF-8; save the file as UTF-8") from None
+        raise ValueError("not UTF-8; save the file as UTF-8") from None
 
 
 def _sample_items(
@@ -315,7 +315,9 @@ def open_sources(given: Any) -> list[BulkSource]:
         if source.kind != "list" and source.kind != "manifest":
             name = base_name(source.where)
             if name in names:  # their items would have the same ids
-                raise ValueError(f"{names[name]} and {source.where} have one name, which ids begin with; rename one")
+                raise ValueError(
+                    f"{names[name]} and {source.where} have the same name, which is part of the ids; rename one"
+                )
             names[name] = source.where
     return sources
 
@@ -323,19 +325,21 @@ def open_sources(given: Any) -> list[BulkSource]:
 def _source(where: str) -> BulkSource:
     lower = where.lower()
     if lower.endswith(OTHER_ARCHIVES):
-        raise ValueError(f"{where}: archives of this kind are not read; unpack it, or pack the pictures as a .zip")
+        raise ValueError(f"{where}: this kind of archive is not supported; unpack it, or pack the pictures as a .zip")
     suffixes = {".tar": "tar", ".parquet": "list"}
     kind = next((kind for suffix, kind in suffixes.items() if lower.endswith(suffix)), None)
     if kind is None and is_archive(where) and not is_folder(where):
         if is_remote(where):
-            raise ValueError(f"{where}: at a URL only a plain .tar is read; copy it here, or pack it as a .tar")
+            raise ValueError(
+                f"{where}: only an uncompressed .tar can be read from a URL; download it, or repack it as a .tar"
+            )
         kind = "archive"
     if kind is None and is_manifest(base_name(where)):
         kind = "manifest"
     if kind is None and is_folder(where):
         kind = "folder"
     if kind is None or not exists(where):
-        what = "no such file or folder" if not exists(where) else "not known"
+        what = "no such file or folder" if not exists(where) else "unknown kind"
         manifests = ".jsonl, .csv, .tsv, .xlsx or .feather"
         expected = f"a folder, a manifest ({manifests}), a Parquet list (.parquet), a .tar, .zip or .tar.gz"
         raise FileNotFoundError(f"{where}: {what}; expected {expected}, as a path or a URL")
@@ -484,7 +488,7 @@ def _parquet(path: Path) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (OSError, ValueError) as error:
-        raise ReadError(path, f"not a whole Parquet file ({error})") from error
+        raise ReadError(path, f"not a complete Parquet file ({error})") from error
 
 
 def _check_memory(file: Any, path: Path, columns: list[str]) -> None:

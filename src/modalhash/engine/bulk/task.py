@@ -157,10 +157,10 @@ def _check_sight(part: InputPart, out: str) -> None:
     """Raise FileNotFoundError if inputs or output are not visible from this machine."""
     where = socket.gethostname()
     if not exists(join(out, NOTE)):
-        raise FileNotFoundError(f"{out} is not there on {where}; give --out a URL or a folder that all workers share")
+        raise FileNotFoundError(f"{out} does not exist on {where}; give --out a URL or a folder that all workers share")
     in_archive = any(isinstance(entry, Item) and entry.path is not None for entry in part.entries)
     if not (exists(part.root) if part.tar_bytes is not None or in_archive else is_folder(part.root)):
-        raise FileNotFoundError(f"{part.root} is not there on {where}; give a URL or a path that all workers share")
+        raise FileNotFoundError(f"{part.root} does not exist on {where}; give a URL or a path that all workers share")
 
 
 def _contents(
@@ -196,7 +196,7 @@ def _located(entry: Item | Problem, root: str) -> tuple[Item | None, Any]:
     except OSError as error:  # a name too long
         return entry, entry.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
     except (ValueError, RuntimeError) as error:  # a NUL, a loop of links
-        return entry, entry.problem(ProblemCode.MISSING_FILE, f"{entry.uri!r} is no path: {error}")
+        return entry, entry.problem(ProblemCode.MISSING_FILE, f"{entry.uri!r} is not a path: {error}")
 
 
 def _read_local(

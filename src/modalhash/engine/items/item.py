@@ -67,9 +67,9 @@ class ItemFiles:
         if path.is_relative_to(self.folder):
             within = path.relative_to(self.folder)
             return file if within.parts[:1] == (_OWN,) else within.as_posix()  # saved media are deleted with the item
-        beside = self.folder.parent
-        if path.is_relative_to(beside) and beside != beside.parent:  # not in the root
-            return f"../{path.relative_to(beside).as_posix()}"
+        parent = self.folder.parent
+        if path.is_relative_to(parent) and parent != parent.parent:  # not in the root
+            return f"../{path.relative_to(parent).as_posix()}"
         return file
 
     def find(self, uri: str | None) -> File | None:
@@ -198,17 +198,17 @@ class Problem:
 
 
 _WHAT = {
-    ProblemCode.DUPLICATE: "an id that stands twice",
-    ProblemCode.EXISTS: "an id that the engine has",
+    ProblemCode.DUPLICATE: "a duplicate id",
+    ProblemCode.EXISTS: "an existing id",
     ProblemCode.EMPTY: "empty",
     ProblemCode.MISSING_FILE: "a missing file",
-    ProblemCode.AMBIGUOUS: "a name of several photos",
+    ProblemCode.AMBIGUOUS: "an ambiguous name",
     ProblemCode.NOT_A_FILE: "not a file",
-    ProblemCode.OUTSIDE: "outside of the folder",
+    ProblemCode.OUTSIDE: "outside the folder",
     ProblemCode.UNREADABLE: "unreadable",
     ProblemCode.UNKNOWN_MODALITY: "an unknown modality",
     ProblemCode.NEEDS_FEATURES: "not features",
-    ProblemCode.NOT_SHARED: "a picture without a shared place",
+    ProblemCode.NOT_SHARED: "a picture that cannot be shared",
 }
 """Short descriptions; malformed lines are described by their reason."""
 
@@ -305,8 +305,8 @@ def drop_duplicates(items: Iterable[Item], report: OnProblem, seen: Seen | None 
         if item.key in seen:
             source, line = seen[item.key]
             other = f" of {source}" if source != item.source else ""
-            before = f"in line {line}{other} already" if line is not None else "given twice"
-            report(item.problem(ProblemCode.DUPLICATE, f"the id {item.id!r} is {before}; the first one is taken"))
+            before = f"already in line {line}{other}" if line is not None else "given twice"
+            report(item.problem(ProblemCode.DUPLICATE, f"the id {item.id!r} is {before}; the first one is used"))
         else:
             seen[item.key] = item.source, item.line
             yield item

@@ -98,7 +98,7 @@ def _to_text(value: Any, name: str) -> str:
     try:
         return str(value)
     except ValueError:  # an integer of thousands of digits
-        raise BadLineError(ProblemCode.MALFORMED, f"{name} is a number of too many digits") from None
+        raise BadLineError(ProblemCode.MALFORMED, f"{name} has too many digits") from None
 
 
 def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> str:
@@ -170,7 +170,7 @@ def _input_kind(modality: str, input_kinds: Mapping[str, str]) -> str:
     if modality not in input_kinds:
         raise BadLineError(ProblemCode.UNKNOWN_MODALITY, unknown_modality(modality, input_kinds))
     if input_kinds[modality] == "array":
-        reason = f"{modality!r} was trained on given features, not on files or texts: add a Dataset with them"
+        reason = f"{modality!r} was trained on given features, not on files or texts; add a Dataset with features"
         raise BadLineError(ProblemCode.NEEDS_FEATURES, reason)
     return input_kinds[modality]
 
@@ -208,7 +208,7 @@ def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Pr
     except OSError as error:  # a name that is too long, no permission for its folder
         return item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
     except (ValueError, RuntimeError) as error:  # a NUL, an unknown user after ~, a loop of links
-        return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is no path: {error}")
+        return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is not a path: {error}")
 
 
 def locate(value: str, base: Path) -> Path | ArchiveMember:
@@ -316,5 +316,5 @@ def check_columns(path: Path | str, columns: Sequence[str] | None, fields: Mappi
         raise ValueError(
             f"{path}: the columns are {', '.join(columns) or 'none'}; expected {' or '.join(wanted)}"
             f"{''.join(f' and {name}' for name in own)}. "
-            "Say which holds what, e.g. --field text=caption --field image=file (fields={...})"
+            "Name the columns, e.g. --field text=caption --field image=file (fields={...})"
         )

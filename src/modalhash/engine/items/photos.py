@@ -89,8 +89,8 @@ class FolderLabels:
         names = list(self._left)
         more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
         return (
-            f"not taken as labels, as names of folders that say little: {', '.join(names[:MAX_NAMED])}{more}; "
-            "labels='folders' (--labels folders) takes every name"
+            f"folder names not used as labels because they are uninformative: {', '.join(names[:MAX_NAMED])}{more}; "
+            "labels='folders' (--labels folders) uses every name"
         )
 
 
@@ -144,7 +144,7 @@ def picture_items(
     In the folder ``photos``, ``boats/red/1.jpg`` gets the id ``photos/boats/red/1.jpg`` and the labels boats and red.
     """
     if input_kinds.get("image") != "image":
-        raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
+        raise ValueError(f"{folder} is a folder of pictures, and no encoder reads pictures for 'image'")
     name = folder.resolve().name
     for path in picture_files(folder):
         if only is not None and path not in only:
@@ -163,13 +163,13 @@ def archive_items(
     top folder with the name of the archive is not a label.
     """
     if input_kinds.get("image") != "image":
-        raise ValueError(f"{archive} has pictures, and there is no encoder that reads pictures for 'image'")
-    where, n_pictures, beside = archive.resolve(), 0, 0
+        raise ValueError(f"{archive} has pictures, and no encoder reads pictures for 'image'")
+    where, n_pictures, n_samples = archive.resolve(), 0, 0
     for entry in _reported_entries(archive, report):
         if is_picture(entry.name):
             n_pictures += 1
         elif entry.refusal is not Refusal.NESTED:
-            beside += entry.name.lower().endswith(_SAMPLE_SUFFIXES)
+            n_samples += entry.name.lower().endswith(_SAMPLE_SUFFIXES)
             continue
         item = Item(
             "image",
@@ -183,11 +183,11 @@ def archive_items(
         else:
             report(item.problem(REFUSALS[entry.refusal], entry.refusal))
     if not n_pictures:
-        raise ValueError(f"{archive}: there are no pictures in it ({', '.join(sorted(PICTURE_SUFFIXES))})")
-    if beside:
+        raise ValueError(f"{archive}: no pictures found ({', '.join(sorted(PICTURE_SUFFIXES))})")
+    if n_samples:
         reason = (
-            f"{beside:,} .cls or .json files beside its pictures are not read, as in a folder; if it is a WebDataset, "
-            "`modalhash encode` reads them"
+            f"{n_samples:,} .cls or .json files next to its pictures are not read, as in a folder; for a WebDataset, "
+            "use `modalhash encode`"
         )
         report(Problem(reason, source=archive.name, id=archive.name, path=str(where)))
 

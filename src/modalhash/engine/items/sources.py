@@ -113,7 +113,7 @@ class Photos:
             yield from (item for item in items if item is not named)
         if n_met or n_several:
             none = n_named - n_met - n_several
-            text = f"{table.name}: {n_met:,} of {n_rows:,} rows are about photos of {self._where}"
+            text = f"{table.name}: {n_met:,} of {n_rows:,} rows name photos of {self._where}"
             text += f"; {none:,} {'names' if none == 1 else 'name'} no photo there" if none > 0 else ""
             text += f"; {n_several:,} {'names' if n_several == 1 else 'name'} several" if n_several else ""
             how.note(text)
@@ -154,7 +154,7 @@ class Photos:
         first = self._taken.get(place)
         if first is not None and row.uri is not None:
             other = f" of {first.source}" if first.source != row.source else ""
-            reason = f"the photo {photo.id!r} is in line {first.line}{other} already; the first one is taken"
+            reason = f"the photo {photo.id!r} is already in line {first.line}{other}; the first one is used"
             report(replace(row, path=photo.path).problem(ProblemCode.DUPLICATE, reason))
             return
         if first is not None:  # another text about this photo
@@ -175,7 +175,7 @@ class Photos:
     def _several(self, name: str, found: list[_PhotoPlace]) -> str:
         ids = [self._items[place.source][place.row].id for place in found]
         shown = ", ".join(ids[:MAX_NAMED]) + (", …" if len(ids) > MAX_NAMED else "")
-        return f"{name!r} is the name of {len(ids):,} photos ({shown}); write the path of the one that is meant"
+        return f"{name!r} is the name of {len(ids):,} photos ({shown}); give the path of one"
 
     def _elsewhere(self, item: Item, base: Path, report: OnProblem) -> Iterator[Item]:
         """Yield the item of a file that is not among the photos; report a missing one."""
@@ -183,7 +183,7 @@ class Photos:
         if not isinstance(filled, Problem):
             yield filled
         elif filled.code is ProblemCode.MISSING_FILE:
-            report(replace(filled, reason=f"{filled.reason}, and no photo of {self._where} is called so"))
+            report(replace(filled, reason=f"{filled.reason}, and {self._where} has no photo of this name"))
         else:
             report(filled)
 
@@ -221,7 +221,7 @@ def open_source(
         paths = [Path(one) for one in source]
         if wrong := [path for path in paths if not is_path(path)]:
             raise _unknown_archive(wrong[0]) or ValueError(
-                f"{wrong[0]}: of several sources each is a manifest, or a folder or an archive of pictures"
+                f"{wrong[0]}: several sources must be manifests, folders or archives of pictures"
             )
         return paths
     from modalhash.data import NAMED, ReadError, is_named, load_dataset, read
@@ -242,7 +242,7 @@ def open_source(
             return read(path)
         except ReadError as error:
             if path.is_dir():
-                error.add_note("There is no picture in it either.")
+                error.add_note("It contains no pictures either.")
             raise
     if is_named(str(source)):
         return load_dataset(str(source))
@@ -258,7 +258,9 @@ def _unknown_archive(path: Path) -> ValueError | None:
     if not path.name.lower().endswith(OTHER_ARCHIVES) or not path.is_file():
         return None
     kind = "".join(path.suffixes[-2:])
-    return ValueError(f"{path}: archives of this kind ({kind}) are not read; unpack it, or pack the pictures as a .zip")
+    return ValueError(
+        f"{path}: this kind of archive ({kind}) is not supported; unpack it, or pack the pictures as a .zip"
+    )
 
 
 def count_items(source: Any) -> int:
@@ -381,10 +383,10 @@ def _dataset_batches(
     contents: Any
     if input_kinds[modality] == "array":
         if modality not in dataset.features:
-            raise ValueError(f"data set {dataset.name!r}: {modality!r} has no features, which its encoder takes")
+            raise ValueError(f"data set {dataset.name!r}: {modality!r} has no features, which its encoder requires")
         contents = dataset.features[modality]
     elif raw is None:
-        raise ValueError(f"data set {dataset.name!r}: {modality!r} has no raw items, which its encoder takes")
+        raise ValueError(f"data set {dataset.name!r}: {modality!r} has no raw items, which its encoder requires")
     elif input_kinds[modality] == "text":
         contents = raw.tolist()
     else:

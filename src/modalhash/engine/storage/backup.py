@@ -78,9 +78,9 @@ def backup_engine(folder: str | Path, file: str | Path, *, database: str | None 
     """
     folder, file = Path(folder), Path(file)
     recover_engine(folder)
-    beside = file.absolute().parent
-    left = [path for path in abandoned_folders(beside) if not has_schema(path)]  # left by killed backups
-    sweep([*left, *temporary_files(beside)])
+    parent = file.absolute().parent
+    left = [path for path in abandoned_folders(parent) if not has_schema(path)]  # left by killed backups
+    sweep([*left, *temporary_files(parent)])
     while True:
         generation = Generation(folder)
         with scratch_folder(file) as scratch:
@@ -99,7 +99,7 @@ def backup_engine(folder: str | Path, file: str | Path, *, database: str | None 
             write_atomically(file, partial(_write_archive, stage, compress=file.suffix in (".gz", ".tgz")))
             break
     if found:
-        text = f"{folder} is damaged, and so is its backup: {found[0]} ({len(found)} in all; see modalhash verify)"
+        text = f"{folder} is damaged, and so is its backup: {found[0]} ({len(found)} in total; see modalhash verify)"
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
@@ -136,7 +136,7 @@ def restore_engine(
         except (tarfile.TarError, EOFError, OSError, ValueError, LookupError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise EngineError(f"{file} is no backup, or is damaged: {error}") from error
+            raise EngineError(f"{file} is not a backup, or is damaged: {error}") from error
         config = read_config(fresh)
         if place.kind != SQLITE:
             _move_items(fresh, config, place, ItemFiles.of(folder, config, relative=False))
@@ -224,17 +224,19 @@ def _extract(archive: tarfile.TarFile, fresh: Path, file: Path) -> None:
     """Extract the listed members of an archive and verify their digests."""
     first = archive.next()
     if first is None or first.name != CONTENTS or not first.isreg() or first.size > MAX_CONTENTS:
-        raise EngineError(f"{file} is no backup of an engine: it does not begin with {CONTENTS}")
+        raise EngineError(f"{file} is not a backup of an engine: it does not start with {CONTENTS}")
     listed = _read_contents(archive, first, fresh, file)
     needed = sum(one["bytes"] for one in listed.values())
     if needed > (free := shutil.disk_usage(fresh).free):
-        raise EngineError(f"{file} holds {needed:,} bytes, and there is room for {free:,}; make room, or go elsewhere")
+        raise EngineError(
+            f"{file} needs {needed:,} bytes, and {free:,} are free; free some space, or choose another disk"
+        )
     for member in archive:
         if member.name == CONTENTS:
             continue
         expected = listed.pop(member.name, None)
         if expected is None or not member.isreg() or member.size != expected["bytes"]:
-            raise EngineError(f"{file}: {member.name!r} is not among what the backup lists; nothing was restored")
+            raise EngineError(f"{file}: {member.name!r} does not match the list of the backup; nothing was restored")
         source = archive.extractfile(member)
         assert source is not None
         target = fresh / member.name
@@ -242,9 +244,9 @@ def _extract(archive: tarfile.TarFile, fresh: Path, file: Path) -> None:
         with source, target.open("xb") as out:
             shutil.copyfileobj(source, out, 2**20)
         if sha256_of([target]) != expected.get("sha256"):
-            raise EngineError(f"{file}: {member.name!r} is damaged: its digest is another; nothing was restored")
+            raise EngineError(f"{file}: {member.name!r} is damaged: its digest differs; nothing was restored")
     if listed:
-        raise EngineError(f"{file} was cut: it lacks {', '.join(sorted(listed)[:3])}; nothing was restored")
+        raise EngineError(f"{file} is truncated: missing {', '.join(sorted(listed)[:3])}; nothing was restored")
 
 
 def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Path, file: Path) -> dict[str, Any]:
@@ -259,9 +261,9 @@ def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Pat
     if not isinstance(listed, Mapping) or not all(
         _is_own(name) and isinstance(one, Mapping) and isinstance(one.get("bytes"), int) for name, one in listed.items()
     ):
-        raise EngineError(f"{file} is no backup of an engine: it lists what is no part of one")
+        raise EngineError(f"{file} is not a backup of an engine: it lists other files")
     if twice := {parent.as_posix() for name in listed for parent in PurePosixPath(name).parents} & listed.keys():
-        raise EngineError(f"{file} is no backup of an engine: {min(twice)!r} is a file and a folder in it")
+        raise EngineError(f"{file} is not a backup of an engine: {min(twice)!r} is both a file and a folder")
     return dict(listed)
 
 
@@ -294,7 +296,7 @@ def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
     """
     targets = [Path(folder) for folder in folders]
     if not targets or len({folder.absolute() for folder in targets}) < len(targets):
-        raise ValueError(f"folders are {', '.join(map(str, targets)) or 'none'}; expected some, each once")
+        raise ValueError(f"folders are {', '.join(map(str, targets)) or 'none'}; expected one or more distinct folders")
     items = engine.store.scan()
     bounds = [len(engine) * number // len(targets) for number in range(len(targets) + 1)]
     sizes = []

@@ -86,7 +86,7 @@ def code_files(source: Any) -> list[str] | None:
     codes = [str(one).lower().endswith(SUFFIX) for one in given]
     if any(codes) and not all(codes):
         other = given[codes.index(False)]
-        raise ValueError(f"{other} is no Parquet file with codes, and others are; add them by a call of their own")
+        raise ValueError(f"{other} is not a Parquet file with codes, and others are; add them separately")
     if not any(codes):
         return None
     files = [where for one in given for where in expand(str(one))]
@@ -130,7 +130,7 @@ def _batches(where: str, identity: Identity) -> Iterator[Any]:
             try:
                 batch = next(batches, None)
             except (OSError, ValueError) as error:
-                raise ReadError(where, f"damaged ({error}); encode it anew") from error
+                raise ReadError(where, f"damaged ({error}); encode it again") from error
             if batch is None:
                 return
             yield batch
@@ -189,7 +189,7 @@ def _parquet(where: str) -> Iterator[Any]:
             try:
                 table = parquet.ParquetFile(file)
             except (OSError, ValueError) as error:
-                raise ReadError(where, f"not a whole Parquet file ({error})") from error
+                raise ReadError(where, f"not a complete Parquet file ({error})") from error
             with table:
                 yield table
     except FileNotFoundError:
@@ -204,18 +204,18 @@ def _check_codes_of(file: Any, where: str, identity: Identity) -> None:
         made_by, version = dict(described["engine"]), int(described["format"])
     except (KeyError, TypeError, ValueError):
         raise ReadError(
-            where, "no codes in it; make such files with `modalhash encode ENGINE SOURCE --out …`"
+            where, "it has no codes; create such files with `modalhash encode ENGINE SOURCE --out …`"
         ) from None
     if version != FORMAT:
-        raise ReadError(where, f"format {version}; this version reads {FORMAT}. Encode it anew, or upgrade modalhash")
+        raise ReadError(where, f"format {version}; this version reads {FORMAT}. Encode it again, or upgrade modalhash")
     if made_by != identity:
         raise ReadError(
             where,
-            f"made by another engine ({difference(made_by, identity)}): these codes mean nothing here. "
+            f"made by another engine ({difference(made_by, identity)}): its codes are not valid here. "
             "Encode the source with this engine",
         )
     if not file.schema_arrow.equals(_schema(pyarrow, identity["n_bits"])):
-        raise ReadError(where, "its columns are not those of codes; encode it anew")
+        raise ReadError(where, "its columns are not those of codes; encode it again")
 
 
 def difference(one: Identity, other: Identity) -> str:
@@ -223,7 +223,7 @@ def difference(one: Identity, other: Identity) -> str:
     if one.get("n_bits") != other.get("n_bits"):
         return f"its codes have {one.get('n_bits')} bits, not {other.get('n_bits')}"
     names = [key for key in ("model", "encoders", "refinement") if one.get(key) != other.get(key)]
-    return f"another {' and other '.join(names)}" if names else "it says other things of itself"
+    return f"another {' and other '.join(names)}" if names else "its description differs"
 
 
 def _records(batch: Any, where: str, identity: Identity, report: OnProblem) -> list[Record]:
@@ -238,7 +238,7 @@ def _records(batch: Any, where: str, identity: Identity, report: OnProblem) -> l
             report(Problem(reason, line, source, modality, id, uri, code_))
             continue
         if code is None or id is None or modality not in known:
-            raise ReadError(where, f"the row of {id!r} has no code of a modality of this engine; encode it anew")
+            raise ReadError(where, f"the row of {id!r} has no code of a modality of this engine; encode it again")
         if refinement is not None and not 1 <= len(refinement) <= MAX_REFINEMENT:
             raise ReadError(where, f"the row of {id!r} has a refinement vector of {len(refinement)} bytes")
         fields = _parse_fields(extra, id, where) if extra is not None else {}
@@ -252,5 +252,5 @@ def _parse_fields(text: str, id: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise ReadError(where, f"the row of {id!r} has fields that are no JSON object; encode it anew")
+        raise ReadError(where, f"the row of {id!r} has fields that are not a JSON object; encode it again")
     return fields

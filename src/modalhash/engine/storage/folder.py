@@ -118,10 +118,10 @@ class Generation:
     def check(self) -> None:
         """Raise :class:`EngineReplacedError` if the engine was replaced or deleted."""
         if not self.is_current():
-            what = "holds another engine by now" if (self._folder / CONFIG).exists() else "is gone"
+            what = "now has another engine" if (self._folder / CONFIG).exists() else "is gone"
             raise EngineReplacedError(
                 f"{self._folder} {what}: it was replaced or moved while it was open. The last change is not in it, "
-                "unless it was retrained in that very moment; open it anew and repeat that"
+                "unless it was being retrained; open it again and repeat the change"
             )
 
 
@@ -148,13 +148,13 @@ def new_folder(target: Path, *, overwrite: bool, keep_media: bool = True) -> Ite
     target = target.absolute()
     recover_engine(target)
     if target.exists() and not _replaceable(target):
-        raise FileExistsError(f"{target} exists and is not an engine; it is left alone. Give another folder")
+        raise FileExistsError(f"{target} exists and is not an engine; it is not changed. Give another folder")
     if target.exists() and not overwrite and any(target.iterdir()):
         raise FileExistsError(f"{target} exists; give another folder, or replace it with overwrite=True (--overwrite)")
     with replace_folder(target, carry=(MEDIA, SYNCED) if keep_media else ()) as fresh:
         yield fresh
         if target.exists() and not overwrite and any(target.iterdir()):
-            raise FileExistsError(f"{target} was made by somebody else meanwhile; give another folder")
+            raise FileExistsError(f"{target} was created by another process meanwhile; give another folder")
 
 
 def write_parts(
@@ -216,18 +216,18 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
 
     config = read_config(folder)
     if "store" not in config and not (folder / ITEMS).is_file():
-        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied whole")
+        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied completely")
     try:
         model = load(folder / MODEL, trust=trust)
     except ModelFileError as error:
         raise EngineError(f"{folder} cannot be used: {error}") from error
     if _digest_of_model(folder / MODEL) != config["model"] or model.n_bits != config["n_bits"]:
         raise EngineError(
-            f"{folder / MODEL} is not the model this engine was trained with: codes of its items would mean nothing. "
-            "Put the right one back, or train anew"
+            f"{folder / MODEL} is not the model this engine was trained with, so the codes of its items are not valid. "
+            "Restore the right one, or train again"
         )
     if not isinstance(config["modalities"], dict):
-        raise EngineError(f"{folder / CONFIG}: modalities are none; the file is not one that modalhash wrote")
+        raise EngineError(f"{folder / CONFIG}: modalities are not an object; the file was not written by modalhash")
     encoders = {
         modality: _read_encoder(folder, number, modality, expected, trust)
         for number, (modality, expected) in enumerate(config["modalities"].items())
@@ -241,7 +241,7 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
         saved = config.get("confidence")
         confidence = None if saved is None else load_confidence(folder, saved)
     except (RefinementError, ConfidenceError) as error:
-        raise EngineError(f"{folder} cannot be used: {error}. Copy it anew, or train anew") from error
+        raise EngineError(f"{folder} cannot be used: {error}. Copy it again, or train again") from error
     return EngineFiles(config, model, encoders, refinement, confidence, words)
 
 
@@ -254,11 +254,11 @@ def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict
     except EncoderFileError as error:
         raise EngineError(f"the encoder of {modality!r}: {error}") from error
     except (KeyError, TypeError) as error:
-        raise EngineError(f"{folder / CONFIG}: {modality!r} lacks {error}") from None
+        raise EngineError(f"{folder / CONFIG}: {modality!r} has no {error}") from None
     if problems:
         raise EngineError(
             f"{folder}: the encoder of {modality!r} is not the one the engine was trained with: {'; '.join(problems)}. "
-            "Install the version of that time, or train anew"
+            "Install the version of that time, or train again"
         )
     return encoder
 
@@ -267,7 +267,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration of an engine, or raise EngineError."""
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise EngineError(f"{folder} {what}; expected an engine. Make one with `modalhash train MANIFEST -o {folder}`")
+        raise EngineError(
+            f"{folder} {what}; expected an engine. Create one with `modalhash train MANIFEST -o {folder}`"
+        )
     return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=_REQUIRED, error=EngineError)
 
 

@@ -72,7 +72,7 @@ class Synced:
         counts = {"added": self.added, "changed": self.changed, "moved": self.moved, "gone": self.gone}
         parts = [f"{len(ids):,} {what}" for what, ids in counts.items() if ids or what != "moved"]
         parts.append(f"{self.unchanged:,} as before")
-        waiting = f"; {self.waiting:,} may still be written and wait" if self.waiting else ""
+        waiting = f"; {self.waiting:,} waiting because they may still be written" if self.waiting else ""
         return ", ".join(parts) + waiting + (f"; {len(self.problems):,} left out" if self.problems else "")
 
 
@@ -224,11 +224,11 @@ class FolderSync:
         """Raise for a missing folder, and before all items of a folder would be dropped."""
         missing = not self.root.is_dir()
         if inside and len(gone) == len(inside) and not present and not self._allow_empty:
-            what = "there is no such folder" if missing else "there is no picture in it"
+            what = "no such folder" if missing else "no pictures in it"
             n = sum(map(len, gone.values()))
             raise EmptyFolderError(
                 f"{self.folder}: {what}, and the engine has {n:,} {'item' if n == 1 else 'items'} from it. Nothing was "
-                "changed. If a disk is not mounted, mount it; if the photos are gone for good, allow_empty=True "
+                "changed. If a disk is not mounted, mount it; if the photos were deleted, allow_empty=True "
                 "(--allow-empty) drops the items"
             )
         if missing and not inside:
@@ -287,7 +287,7 @@ class FolderSync:
             if item.key in taken:
                 other = self._path_of(self._engine.store.get(item.id, modality=item.modality).uri)
                 reason = (
-                    f"the id {item.id!r} is that of another item ({other or 'without a file'}); remove that one, or "
+                    f"the id {item.id!r} belongs to another item ({other or 'without a file'}); remove that one, or "
                     "rename the folder"
                 )
                 plan.problems.append(item.problem(ProblemCode.EXISTS, reason))
@@ -428,7 +428,7 @@ def read_states(engine: Path) -> dict[str, FileState]:
         return {uri: FileState(int(size), int(time), digest) for uri, (size, time, digest) in config["files"].items()}
     except _config.NONSENSE as error:
         raise EngineError(
-            f"{path} cannot be used: {error}. Delete it: then files are taken to be as they were when they were encoded"
+            f"{path} cannot be used: {error}. Delete it; files are then assumed to be unchanged"
         ) from None
 
 

@@ -81,7 +81,11 @@ def snapshot_problem(folder: Path, owner: SnapshotOwner, store: Store) -> str | 
         snapshot.check()
     except SnapshotError as error:
         return str(error)
-    return None if _reached(snapshot.facts, owner, store) is not None else f"{path} is not of this engine as it is now"
+    return (
+        None
+        if _reached(snapshot.facts, owner, store) is not None
+        else f"{path} does not belong to the current state of this engine"
+    )
 
 
 def _reached(facts: dict[str, Any], owner: SnapshotOwner, store: Store) -> Revision | None:
@@ -230,8 +234,8 @@ class SnapshotKeeper:
             return None
         except OSError as error:
             warnings.warn(
-                f"{self.path} could not be written ({error.strerror or error}): nothing is lost, but the engine takes "
-                "longer to open. Make room, or open it read-only",
+                f"{self.path} could not be written ({error.strerror or error}); nothing is lost, but the engine takes "
+                "longer to open. Free some space, or open it read-only",
                 UserWarning,
                 stacklevel=2,
             )
@@ -286,7 +290,7 @@ def _changes(since: Revision, until: Revision) -> int:
 
 def _warn_of_damage(error: SnapshotError) -> None:
     warnings.warn(
-        f"{error}. All items are read from the store instead, which takes longer; a new snapshot follows",
+        f"{error}. All items are read from the store instead, which takes longer; a new snapshot will be written",
         UserWarning,
         stacklevel=3,
     )

@@ -37,8 +37,8 @@ TEXT_BATCH_SIZE = 32
 
 
 NOT_SHARED = (
-    "the items of this engine are in a database that other machines share, and they would not have the picture: put it "
-    "where all of them find it, and add it by its path"
+    "the items of this engine are in a database that machines share, and others could not read the picture; "
+    "save it where all of them can, and add it by its path"
 )
 """Why an engine in a shared database does not save pictures."""
 
@@ -140,7 +140,7 @@ class Ingester:
         """Add the items of a source; return the number of added items, and of these that replaced others."""
         if (files := code_files(source)) is not None:
             if fields:
-                raise ValueError("fields say what a manifest calls things; files of codes have columns of their own")
+                raise ValueError("fields are for manifests; files of codes have fixed columns")
             return self._add_codes(files, Reporter(callback))
         opened = open_source(source, fields=fields, table=table)
         progress, total = Reporter(callback), count_items(opened)
@@ -172,7 +172,7 @@ class Ingester:
         first: dict[Key, Record] = {}
         for record in records:
             if first.setdefault(record.key, record) is not record:
-                reason = f"the id {record.id!r} is given twice; the first one is taken"
+                reason = f"the id {record.id!r} is given twice; the first one is used"
                 self.report(Item(*record.key).problem(ProblemCode.DUPLICATE, reason))
         records = [with_uri(record, self.files) for record in first.values()]
         replaced = len(self._existing(Item(*key) for key in first)) if self.replace else 0
@@ -267,7 +267,7 @@ class Ingester:
         existing = self._existing(items)
         for item in items:
             if item.key in existing:
-                reason = f"the id {item.id!r} is in the engine already; replace=True (--replace) replaces it"
+                reason = f"the id {item.id!r} is already in the engine; replace=True (--replace) replaces it"
                 self.report(item.problem(ProblemCode.EXISTS, reason))
         return existing
 

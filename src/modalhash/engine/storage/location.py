@@ -56,7 +56,7 @@ class StoreLocation:
         except (TypeError, KeyError, AttributeError):
             raise EngineError(f"{CONFIG}: 'store' is {value!r}; expected an object with its 'kind'") from None
         if place.kind not in (SQLITE, POSTGRESQL) or (place.kind == POSTGRESQL) != isinstance(place.schema, str):
-            raise EngineError(f"{CONFIG}: the kind of the store is {place.kind!r}, which this version does not know")
+            raise EngineError(f"{CONFIG}: the kind of the store is {place.kind!r}, which this version does not support")
         return replace(place, database=database)
 
     def to_config(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class StoreLocation:
         url = self.database or os.environ.get(self.variable)
         if not url:
             raise EngineError(
-                f"the items are in a PostgreSQL database: set the variable {self.variable} to its URL, "
+                f"the items are in a PostgreSQL database; set the variable {self.variable} to its URL, "
                 "postgresql://user:password@host/database"
             )
         return url
@@ -152,8 +152,8 @@ def sweep_unfinished(target: Path, place: StoreLocation) -> None:
     if left:
         sweep(left)
         warnings.warn(
-            f"{target}: a process that was making or replacing this engine was killed; what it left beside it "
-            f"({', '.join(path.name for path in left)}) was removed",
+            f"{target}: a process that was creating or replacing this engine was killed; its leftovers "
+            f"({', '.join(path.name for path in left)}) were removed",
             UserWarning,
             stacklevel=4,
         )

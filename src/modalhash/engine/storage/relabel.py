@@ -185,7 +185,7 @@ class Relabeller:
             if twice := [key for key in named if key in seen]:
                 number = seen[twice[0]]
                 before = "twice" if number is None else f"in line {number} already"
-                reason = f"the id {line.id!r} is given {before}; the first one is taken"
+                reason = f"the id {line.id!r} is given {before}; the first one is used"
                 self.report(line.problem(ProblemCode.DUPLICATE, reason))
                 continue
             seen.update(dict.fromkeys(named, line.number))
@@ -271,7 +271,7 @@ class Relabeller:
             contents = {id: self.content_of(changes[number]) for id, number in own.items()}
             items = [Item(modality, id) for id in own if contents[id] is not None]
             for id in (id for id in own if contents[id] is None):
-                self._leave(changes, outcome, own[id], "it has neither a text nor a file to make a code of")
+                self._leave(changes, outcome, own[id], "it has neither a text nor a file to encode")
             failed: list[Problem] = []
             coder = replace(self.features, report=failed.append)
             coded = coder.hash(modality, items, [contents[item.id] for item in items]) if items else None
@@ -284,14 +284,14 @@ class Relabeller:
     def _leave(self, changes: dict[int, Record], outcome: dict[int, str], number: int, reason: str) -> None:
         record = changes.pop(number)
         del outcome[number]
-        text = f"none of its new labels has a code, and a code from its features cannot be made: {reason}"
+        text = f"none of its new labels has a code, and a code cannot be computed from its features: {reason}"
         self.report(Item(*record.key).problem(ProblemCode.UNREADABLE, text))
 
 
 def _read_lines(source: Any, report: OnProblem, fields: Mapping[str, str]) -> Iterator[_Line]:
     """Yield ids and labels from manifests or dicts."""
     if unknown := [name for name in fields if name not in FIELDS]:
-        raise ValueError(f"fields names {unknown[0]!r}; what is read here is {', '.join(FIELDS)}")
+        raise ValueError(f"fields has {unknown[0]!r}; expected only {', '.join(FIELDS)}")
     names = {name: fields.get(name, name) for name in FIELDS}
     if isinstance(source, str | Path):
         source = [source]
@@ -318,7 +318,7 @@ def _manifest(path: Path, names: Mapping[str, str], report: OnProblem) -> Iterat
     if columns is not None and not {names["id"], names["labels"]} <= set(columns):
         raise ValueError(
             f"{path}: the columns are {', '.join(columns) or 'none'}; expected {names['id']} and {names['labels']}. "
-            "Say which hold them, e.g. --field id=photo --field labels=keywords (fields={...})"
+            "Name them, e.g. --field id=photo --field labels=keywords (fields={...})"
         )
     return manifest_lines(path, lambda number, reason: report(Problem(reason, number, path.name)))
 
@@ -332,10 +332,10 @@ def _parse(
     for number, line in lines:
         id, modality = (line.get(names[name]) for name in ("id", "modality"))
         if id is None or id == "":
-            report(Problem(f"{names['id']!r} is empty: which item is meant is not known", number, source))
+            report(Problem(f"{names['id']!r} is empty, so the item is unknown", number, source))
             continue
         if names["labels"] not in line:
-            reason = f"there is no field {names['labels']!r}; an empty one takes all labels away"
+            reason = f"there is no field {names['labels']!r}; an empty one removes all labels"
             report(Problem(reason, number, source, id=str(id)))
             continue
         try:

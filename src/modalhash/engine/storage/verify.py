@@ -81,12 +81,12 @@ def verify_engine(
         _raise_if_unknown(error)
         found.append(Finding("damage", str(folder), str(error)))
     scratch = [path for path in scratch_folders(folder) if not repair or drop_leftover(path, place)]
-    found += _leftovers(scratch, "the remains of an engine that was being made", repair)
-    beside = folder.absolute().parent  # usual folder of exports and backups
-    others = [path for path in abandoned_folders(beside) if not _is_of(folder, path) and not has_schema(path)]
-    found += _leftovers(others, "the remains of a backup, or of another engine that was being made", repair)
-    left = [*temporary_files(beside), *_own_leftovers(folder)]
-    found += _leftovers(left, "the remains of what was being written", repair)
+    found += _leftovers(scratch, "left by a killed process that was creating an engine", repair)
+    parent = folder.absolute().parent  # usual folder of exports and backups
+    others = [path for path in abandoned_folders(parent) if not _is_of(folder, path) and not has_schema(path)]
+    found += _leftovers(others, "left by a killed process that was creating a backup or another engine", repair)
+    left = [*temporary_files(parent), *_own_leftovers(folder)]
+    found += _leftovers(left, "left by a killed process that was writing a file", repair)
     try:
         with place.open(folder, read_only=not repair) as store:
             found += (Finding("damage", place.name(folder), message) for message in store.damage())
@@ -139,7 +139,7 @@ def _replaced_schemas(place: StoreLocation, repair: bool) -> list[Finding]:
     for schema in place.replaces:
         free = place.drop(schema, only_look=not repair)
         if free:
-            message = "the schema of an engine that was replaced, which nobody uses any more"
+            message = "the schema of an engine that was replaced, which is not in use"
             found.append(Finding("leftover", f"schema {schema} of ${place.variable}", message, repaired=repair))
     return found
 
@@ -171,9 +171,7 @@ def _check_snapshot(folder: Path, store: Store, repair: bool) -> list[Finding]:
         if problem is not None:
             if repair:
                 (folder / SNAPSHOT).unlink(missing_ok=True)
-            message = (
-                f"a snapshot of the index that is of no use ({problem}); opening takes longer until there is another"
-            )
+            message = f"an invalid snapshot of the index ({problem}); opening takes longer until a new one is written"
             return [Finding("leftover", str(folder / SNAPSHOT), message, repaired=repair)]
     return []
 
@@ -184,4 +182,4 @@ def _check_media(folder: Path, store: Store, repair: bool) -> list[Finding]:
     )
     found = [Finding("damage", str(folder / uri), "the picture of an item is missing") for uri in missing]
     unused = unused_media(folder, store, delete=repair)
-    return found + [Finding("leftover", str(path), "a picture that no item has", repaired=repair) for path in unused]
+    return found + [Finding("leftover", str(path), "a picture without an item", repaired=repair) for path in unused]

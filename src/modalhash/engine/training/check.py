@@ -551,13 +551,13 @@ def _plan(
 def _length(n_bits: int | str, n_items: int, label_sets: int | None) -> tuple[int, tuple[int, ...], str]:
     """Return the probable code length, all lengths that are fitted, and the reason."""
     if isinstance(n_bits, int):
-        return n_bits, (n_bits,), "as asked for"
+        return n_bits, (n_bits,), "as requested"
     if label_sets is None:
         length = min(LENGTH_WITHOUT_LABELS, longest_below(n_items))
-        return length, (length,), "auto: without labels to keep apart"
+        return length, (length,), "auto: default without labels"
     first, *more = lengths_to_try(label_sets, n_items)
     if first[0] < LENGTHS[0]:
-        return first[0], first, f"auto: codes have to be shorter than the {n_items} items of a modality"
+        return first[0], first, f"auto: codes must be shorter than the {n_items} items of a modality"
     longer = sorted({*first[1:], *(length for some in more for length in some)})
     why = f"auto: probably the first of {', '.join(map(str, LENGTHS))} that keeps {label_sets:,} label sets apart"
     return first[0], first, f"{why}; else {' or '.join(map(str, longer))}" if longer else why
@@ -580,24 +580,26 @@ def _remarks(
         found += _label_remarks(labels)
         if isinstance(n_bits, int) and label_sets is not None and plan is not None and label_sets > 2 * n_bits:
             text = (
-                f"{n_bits} bits for {label_sets:,} label sets are few: items that are labelled otherwise may get the "
-                "same code; --bits auto takes enough"
+                f"{n_bits} bits for {label_sets:,} label sets are few: items with different labels may get the "
+                "same code; --bits auto chooses enough"
             )
             found.append(Remark("short_codes", text, label_sets, True))
         for modality, one in modalities.items():
             if without := one.items - one.labelled:
-                text = f"{without:,} of {one.items:,} {modality} items have no label: found, but not learned from"
+                text = (
+                    f"{without:,} of {one.items:,} {modality} items have no label; they are found, but not learned from"
+                )
                 found.append(Remark("unlabelled", text, without, False))
         if plan is not None and plan.seconds is not None and "confidence" not in plan.seconds:
             fewest = min(modalities, key=lambda name: modalities[name].training)
             text = (
-                f"hits will have no confidence: {modalities[fewest].training:,} {fewest} items to learn from are fewer "
-                f"than the {ENOUGH_FOR_CONFIDENCE} that it takes"
+                f"hits will have no confidence: {modalities[fewest].training:,} {fewest} training items are fewer "
+                f"than the {ENOUGH_FOR_CONFIDENCE} required"
             )
             found.append(Remark("no_confidence", text, modalities[fewest].training, False))
     for modality, trial in trials.items():
         if trial.sampled is not None:
-            text = f"of {modality} only {trial.sampled:,} items were encoded; train may leave out others"
+            text = f"only {trial.sampled:,} {modality} items were encoded; training may leave out others"
             found.append(Remark("sampled", text, trial.sampled, False))
     return sorted(found, key=lambda remark: not remark.attention)
 
@@ -605,14 +607,14 @@ def _remarks(
 def _label_remarks(labels: LabelCheck) -> list[Remark]:
     found = []
     if several := labels.several_in_one:
-        text = f"labels that look like several in one: {_examples(several)}. Between labels of a table stands ';'"
+        text = f"labels that look like several in one: {_examples(several)}. In a table, ';' separates labels"
         found.append(Remark("several_in_one", text, len(several), True))
     if alike := labels.alike:
         text = f"probably one label, typed in several ways: {describe_alike(alike)}"
         found.append(Remark("alike_labels", text, len(alike), True))
     n = len(labels.items)
     if n == 1:
-        text = f"there is one label, {next(iter(labels.items))!r}, and nothing to tell apart by it"
+        text = f"there is only one label, {next(iter(labels.items))!r}, which distinguishes nothing"
         found.append(Remark("one_label", text, 1, True))
     if rare := labels.rare:
         text = f"{len(rare):,} of {n:,} labels are rare (fewer than {RARE} items): {_examples(rare)}"

@@ -102,13 +102,13 @@ class LabelCheck:
             group for group in self.alike if sum(any(one in own for one in group) for own in self.counts.values()) > 1
         ]
         if alike:
-            remedy = f"Write labels alike, such as {describe_alike(alike)}"
+            remedy = f"Spell labels the same way, such as {describe_alike(alike)}"
         else:
             remedy = (
-                "Give them the same labels, take another column for them (--field labels=COLUMN), or learn without "
+                "Give them the same labels, use another column (--field labels=COLUMN), or learn without labels "
                 "(--labels none)"
             )
-        error = NoSharedLabelError(f"{names} have no label in common, so nothing says what belongs together. {remedy}")
+        error = NoSharedLabelError(f"{names} have no label in common, so nothing relates them. {remedy}")
         error.add_note(side_by_side(self.counts))
         raise error
 

@@ -106,8 +106,8 @@ def retrain_engine(
                 follower.catch_up()
             if store.revision() != follower.reached:
                 raise StoreError(
-                    f"{folder}: others could write while the retrained engine was to take its place (the connection "
-                    "that kept them from it was cut); nothing was replaced. Run it again"
+                    f"{folder}: the store was changed during the exchange, because the connection with the write "
+                    "lock was lost; nothing was replaced. Run it again"
                 )
 
         train_engine(
@@ -166,8 +166,8 @@ def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
     for modality, encoder in encoders.items():
         if getattr(encoder, "reads", None) == "array" and store.count(modality):
             raise EngineError(
-                f"the features of {modality!r} were given as arrays, and an engine does not store features: it cannot "
-                "be retrained from its items. Train anew from the data set (modalhash train … --overwrite)"
+                f"the features of {modality!r} were given as arrays, and an engine does not store features, so it "
+                "cannot be retrained from its items. Train again from the data set (modalhash train … --overwrite)"
             )
 
 
@@ -197,9 +197,9 @@ class _Reader:
                 self.report(item)
         if lost and not self.drop_missing:
             raise EngineError(
-                f"{len(lost):,} of {len(lost) + len(items):,} items cannot be read any more, and their codes mean "
-                f"nothing to another model; nothing was changed. The first: {lost[0]}. Put the files back, remove the "
-                "items (modalhash remove), or leave them out with drop_missing=True (--drop-missing)"
+                f"{len(lost):,} of {len(lost) + len(items):,} items can no longer be read, and their codes "
+                f"are not valid for a new model; nothing was changed. The first: {lost[0]}. Restore the files, remove "
+                "the items (modalhash remove), or leave them out with drop_missing=True (--drop-missing)"
             )
         return items
 
@@ -232,8 +232,8 @@ class _Reader:
         self.report(problem)
         if not self.drop_missing:
             raise EngineError(
-                f"an item cannot be read any more, and its code means nothing to another model; nothing was changed: "
-                f"{problem}. Put the file back, remove the item (modalhash remove), or leave out what cannot be read "
+                f"an item can no longer be read, and its code is not valid for a new model; nothing was changed: "
+                f"{problem}. Restore the file, remove the item (modalhash remove), or leave out unreadable items "
                 "with drop_missing=True (--drop-missing)"
             )
 
@@ -286,7 +286,7 @@ class _ChangeReplayer:
             if isinstance(item, Problem):
                 self.reader.problem(item)
             elif item.modality not in made.encoders:  # the modality is new, and the model does not have it
-                reason = "the first items of this modality came while the engine was trained; add them again"
+                reason = "the first items of this modality were added during training; add them again"
                 self.reader.problem(item.problem(ProblemCode.UNKNOWN_MODALITY, reason))
             else:
                 items.setdefault(item.modality, []).append(item)

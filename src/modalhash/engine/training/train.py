@@ -345,13 +345,13 @@ def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> Non
     """Raise if a supervised method gets no labels, or an unsupervised one is to learn from named labels."""
     if labels == "none" and method.supervised:
         raise ValueError(
-            f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Leave the method out, "
-            f"which takes {WITHOUT_LABELS}, or take another that is unsupervised (`modalhash methods`)"
+            f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Omit the method, "
+            f"which selects {WITHOUT_LABELS}, or choose another that is unsupervised (`modalhash methods`)"
         )
     if labels == "names" and not method.supervised:
         raise ValueError(
-            f"{name} does not learn from labels, so labels='names' (--labels names) has nothing to give it; leave the "
-            "method out, or that"
+            f"{name} does not learn from labels, so labels='names' (--labels names) has no effect; omit the "
+            "method or this option"
         )
 
 
@@ -366,7 +366,7 @@ def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher
     hasher = registry.get(method)()
     known = hasher.get_params(deep=False)
     if "n_bits" in parameters:
-        raise ValueError("the code length is no parameter here; give it as n_bits=… (--bits)")
+        raise ValueError("the code length is not a method parameter; give it as n_bits=… (--bits)")
     if unknown := [name for name in parameters if name not in (*known, "random_state")]:
         raise ValueError(f"{method} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
     hasher.set_params(**{name: value for name, value in parameters.items() if name in known})
@@ -417,7 +417,7 @@ def _name_labels(
         found[batch.modality] = named.to_config()
     if not found:
         raise ValueError(
-            "labels='names' (--labels names) gives texts without labels those that they name, and there is no such text"
+            "labels='names' (--labels names) labels unlabelled texts by the labels they name, and there is no such text"
         )
     return found
 
@@ -433,11 +433,10 @@ def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders
     if parameters.get("space") != "shared" and (None in spaces or len(spaces) > 1):
         names = " and ".join(map(repr, encoders))
         raise ValueError(
-            f"nothing says what of {names} belongs together: no labels are learned from, no pairs, and their encoders "
-            "share no space. Three ways out: give some items of each labels and leave out labels='none' (--labels "
-            "none); where items belong together, give them the same id and take a method that learns from pairs "
-            "(--method cre); or take one encoder for all whose vectors can be compared, such as CLIP (see "
-            "docs/without-labels.md). One modality alone needs none of them"
+            f"nothing relates {names}: there are no labels and no pairs, and their encoders share no space. Three "
+            "solutions: give labels to some items of each and omit labels='none' (--labels none); give related items "
+            "the same id and choose a method that learns from pairs (--method cre); or use one encoder with comparable "
+            "vectors for all, such as CLIP (see docs/without-labels.md). A single modality needs none of them"
         )
     hasher.set_params(space="shared")
 
@@ -454,9 +453,9 @@ def _check_labelled(batches: Sequence[ItemBatch]) -> None:
         texts = [item.text for item in batch.items if item.training and item.text is not None]
         if n := sum(map(bool, find_named_labels(texts, names).labels)):
             ways.append(
-                f"take labels='names' (--labels names): {n:,} of {len(texts):,} texts name labels of the others"
+                f"use labels='names' (--labels names), because {n:,} of {len(texts):,} texts name labels of the others"
             )
-        ways.append("learn without labels, by labels='none' (--labels none)")
+        ways.append("learn without labels with labels='none' (--labels none)")
         raise ValueError(
             f"{batch.modality!r}: none of {len(batch.items)} items has a label. {', '.join(ways[:-1])}, or {ways[-1]}"
         )
@@ -636,12 +635,12 @@ def _learn_confidence(
 
     names = confidence_of_names(str(reader.pictures)) if reader.by_names else None
     if data.labels is None:
-        return names, unknown_quality("it was learned without labels, so that nothing tells which hits are right")
+        return names, unknown_quality("it was trained without labels, so it is unknown which hits are right")
     held = hold_out(data.features, seed)
     fewest = min(held.held_out, key=lambda name: len(held.held_out[name]))
     if len(held.held_out[fewest]) < MIN_HELD_OUT:
         return names, unknown_quality(
-            f"{len(data.items[fewest]):,} labelled {fewest} items are too few to hold some out and measure by them: "
+            f"{len(data.items[fewest]):,} labelled {fewest} items are too few to hold some out for measuring; "
             f"about {HELD_OUT * MIN_HELD_OUT} of each modality are needed"
         )
     rest = TrainingData(
@@ -698,7 +697,5 @@ def _pairs_of(items: Mapping[str, list[Item]]) -> Array:
     rows = [{item.id: row for row, item in enumerate(some)} for some in items.values()]
     shared = [id for id in rows[0] if all(id in others for others in rows[1:])]
     if not shared:
-        raise ValueError(
-            "this method learns from pairs, and no id stands in every modality; take rlh, which needs none"
-        )
+        raise ValueError("this method learns from pairs, and no id is in every modality; choose rlh, which needs none")
     return np.array([[own[id] for own in rows] for id in shared])
