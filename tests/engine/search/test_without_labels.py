@@ -85,7 +85,7 @@ def test_an_engine_without_labels_takes_new_items_and_finds_duplicates(tmp_path)
 @pytest.mark.parametrize("texts", [OtherTexts(), "tfidf"])
 def test_what_nothing_brings_together_is_refused_with_three_ways_out(tmp_path, texts):
     source = make_world(tmp_path, range(80), range(80))
-    with pytest.raises(ValueError, match=r"(?s)'image' and 'text' belongs together.*labels.*same id.*pairs.*CLIP"):
+    with pytest.raises(ValueError, match=r"(?s)nothing relates 'image' and 'text'.*labels.*same id.*pairs.*CLIP"):
         Engine.train(source, tmp_path / "engine", encoders=ENCODERS | {"text": texts}, labels="none")
     assert not (tmp_path / "engine").exists()
 
