@@ -122,7 +122,7 @@ def test_urls(engine, source, coded, tmp_path):
 
 def test_another_run_into_the_same_folder_is_refused(coded, engine, source, tmp_path):
     before = contents(coded)
-    with pytest.raises(EncodeError, match="other part size: 16, not 8"):
+    with pytest.raises(EncodeError, match="different part size: 16, not 8"):
         engine.encode_to(source, coded, workers=1, part_size=8)
     with pytest.raises(EncodeError, match=r"other sources: .*items\.csv, not .*photos"):
         engine.encode_to(source.parent / "photos", coded, workers=1, part_size=16)

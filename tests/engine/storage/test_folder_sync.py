@@ -330,7 +330,7 @@ def test_an_engine_of_texts_has_no_photos_to_follow(tmp_path):
     paint(tmp_path / "photos" / "x.png")
     with (
         Engine.train(texts, tmp_path / "engine", n_bits=8) as engine,
-        pytest.raises(ValueError, match="no encoder that reads pictures"),
+        pytest.raises(ValueError, match="no encoder reads pictures"),
     ):
         engine.sync(tmp_path / "photos")
 

@@ -66,15 +66,12 @@ class EncodedSource:
     """Result of :meth:`modalhash.engine.Engine.encode_to`."""
 
     parts: int
-    """Number of files written."""
     present: int
-    """Number of files that existed."""
     inputs: int
     """Rows of the files written, one per input."""
     n_problems: int
     """Rows with a problem instead of a code."""
     problems: tuple[Problem, ...]
-    """The first problems."""
 
 
 def encode_source(
@@ -123,8 +120,6 @@ def encode_source(
 
 @dataclass
 class _Run:
-    """Progress of a run."""
-
     folder: str
     report: Reporter
     total: int
@@ -257,7 +252,6 @@ def _workers(scheduler: Any, workers: int | None) -> Iterator[Any]:
 def _results(
     client: Any, coder: Coder, parts: Iterator[InputPart], out: str, fields: Mapping[str, str] | None
 ) -> Iterator[PartDone]:
-    """Yield the results of parts in order of completion."""
     if client is None:
         yield from (encode_part(coder, part, out, fields) for part in parts)
         return

@@ -91,18 +91,12 @@ class _TarSample:
 def tar_items(
     where: str, input_kinds: Mapping[str, str], fields: Mapping[str, str] | None = None
 ) -> Iterator[Item | Problem]:
-    """Yield the pictures and texts of a WebDataset tar with their contents, and problems.
+    """Yield the pictures and texts of an uncompressed WebDataset tar with their contents, and problems.
 
     Files with the same name up to the first dot are one sample: ``000017.jpg`` and ``000017.txt`` are a picture and a
     text with one id, ``000017.cls`` is a label, ``000017.json`` an object with labels and other fields. A picture
     without any of these is a photo with its name as id and its folders as labels. Members are read in sequence and
     never unpacked.
-
-    Parameters
-    ----------
-    where : location of an uncompressed tar
-    input_kinds : ``"text"``, ``"image"`` or ``"array"`` by modality
-    fields : names of ``labels``, ``split`` and ``text`` in the JSON objects
     """
     tar, seen = base_name(where), set()
     for sample in _samples(where):
@@ -120,7 +114,6 @@ def tar_items(
 
 
 def _samples(where: str) -> Iterator[_TarSample | Problem]:
-    """Yield samples, and problems of the tar itself."""
     name = base_name(where)
     with opened(where) as file:
         sample: _TarSample | None = None
@@ -221,7 +214,6 @@ def _uri(where: str, name: str) -> str:
 
 
 def _filled(item: Item, data: bytes, input_kinds: Mapping[str, str]) -> Item | Problem:
-    """Return the item with its content, or a problem."""
     if input_kinds.get(item.modality) != item.modality:
         return item.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(item.modality, input_kinds))
     if item.modality == "text":
@@ -374,16 +366,9 @@ def list_parts(
     size: int = PART_SIZE,
     table: TableFormat | None = None,
 ) -> Iterator[InputPart]:
-    """Yield the parts of some sources in order, without duplicate keys.
+    """Yield the parts of some sources in order, ``size`` inputs each, without duplicate keys.
 
-    Parameters
-    ----------
-    sources : from :func:`open_sources`
-    input_kinds : ``"text"``, ``"image"`` or ``"array"`` by modality
-    fields : field names of manifests and lists
-    root : folder that contains the paths in manifests and lists; their own by default
-    size : inputs per part
-    table : format of tables, where it cannot be detected
+    ``root`` is the folder that contains the paths in manifests and lists; their own by default.
     """
     seen: Seen = {}
     number = 0
@@ -406,7 +391,6 @@ def _entries(
     seen: Seen,
     table: TableFormat | None,
 ) -> Iterator[Item | Problem]:
-    """Yield items and problems in the order of the inputs."""
     problems: list[Problem] = []
     with _items(source, input_kinds, fields, problems.append, table) as items:
         storable = (item for item in items if is_storable(item, problems.append))
@@ -442,7 +426,6 @@ def _items(
 
 
 def _folder_items(folder: str, input_kinds: Mapping[str, str]) -> Iterator[Item]:
-    """Yield the pictures and texts of a folder, with subfolder names as labels."""
     name, names = base_name(folder), FolderLabels()
     for relative in _folder_paths(folder, input_kinds):
         labels = names.of(relative.split("/")[:-1])

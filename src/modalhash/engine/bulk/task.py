@@ -98,8 +98,6 @@ def encode_part(coder: Coder, part: InputPart, out: str, fields: Mapping[str, st
 
 @dataclass
 class _Coding:
-    """Collects items of one modality, and writes their codes into their rows."""
-
     coder: Coder
     modality: str
     rows: list[CodeRow]
@@ -166,7 +164,6 @@ def _check_sight(part: InputPart, out: str) -> None:
 def _contents(
     part: InputPart, input_kinds: Mapping[str, str], fields: Mapping[str, str] | None
 ) -> Iterator[tuple[Item | None, Any]]:
-    """Yield items with the input of their encoder, or with a problem."""
     if part.tar_bytes is not None:
         for entry in tar_items(part.root, input_kinds, fields):
             yield (None, entry) if isinstance(entry, Problem) else (entry, entry.content)

@@ -31,22 +31,14 @@ class ItemFiles:
     ``/data/photos/red/1.jpg``     any other file
     ``../photos.zip!/red/1.jpg``   a member of an archive in any of these folders
     =============================  =============================================================================
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the engine, absolute and without links.
-    home : Path, optional
-        Folder in which the engine was created, if different. Relative files missing in ``folder`` are searched there,
-        so that an engine that was moved or copied alone finds its files.
-    relative : bool
-        Store files in the folder or next to it as relative paths. False if machines share the items, because their
-        engine folders may be elsewhere.
     """
 
     folder: Path
+    """Folder of the engine, absolute and without links."""
     home: Path | None = None
+    """Folder in which the engine was created, if different; relative files that moved are searched there."""
     relative: bool = True
+    """Store relative paths. False if machines share the items, whose engine folders may be elsewhere."""
 
     @classmethod
     def of(cls, folder: Path, config: Mapping[str, Any], *, relative: bool) -> ItemFiles:
@@ -230,7 +222,6 @@ def group_problems(problems: Iterable[Problem]) -> dict[str, list[Problem]]:
 
 
 OnProblem = Callable[[Problem], None]
-"""Callback for every item that is left out."""
 
 
 class ProblemCollector:
@@ -262,7 +253,6 @@ class ReadOptions:
     fields: Mapping[str, str] | None = None
     """Field names: ``{"text": "caption", "image": "file", "labels": "keywords"}``."""
     table: TableFormat | None = None
-    """Encoding, separator or sheet of a table."""
     every_folder: bool = False
     """Use every folder name as a label, also uninformative ones (``2019``, ``DCIM``)."""
     exif: bool = True

@@ -44,16 +44,10 @@ def parse_items(
     fields: Mapping[str, str] | None = None,
     source: str | None = None,
 ) -> Iterator[Item]:
-    """Yield the valid items of lines; report the others.
+    """Yield the valid items of numbered lines; report the others.
 
-    Parameters
-    ----------
-    lines : numbers (or None) and fields
-    input_kinds : ``"text"``, ``"image"`` or ``"array"`` by modality
-    report : called with a :class:`Problem` for every item that is left out
-    base : folder of relative paths; None stores paths unresolved in ``uri``
-    fields : field names: ``{"text": "caption", "image": "file", "labels": "keywords"}``
-    source : name of the file, for the ids of texts without one
+    ``input_kinds`` are ``"text"``, ``"image"`` or ``"array"`` by modality. Paths are relative to ``base``; None stores
+    them unresolved in ``uri``. ``source`` is the name of the file, for the ids of texts without one.
     """
     names = {key: (fields or {}).get(key, key) for key in LINE_FIELDS}
     columns = {key: value for key, value in (fields or {}).items() if key not in LINE_FIELDS}
@@ -241,7 +235,6 @@ def given_items(
 def _frame_items(
     native: Any, input_kinds: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
-    """Yield the valid items of a frame; problems name its rows."""
     frame = Frame(native, "the source")
     fields = usual_fields(frame.kinds, fields)
     check_columns("the source", frame.columns, fields)

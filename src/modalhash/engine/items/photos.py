@@ -23,7 +23,6 @@ from modalhash.engine.items.item import Item, OnProblem, Problem, ProblemCode
 from modalhash.store import PICTURE_TEXT
 
 MAX_NAMED = 6
-"""Folder names listed in a note."""
 _WORD = re.compile(r"[^\W\d_]+")
 _CAMERA = re.compile(r"\d{3}[a-z0-9_]{5}", re.IGNORECASE)
 """Folder names of the DCF standard: 100CANON, 101_PANA."""
@@ -83,7 +82,6 @@ class FolderLabels:
         return tuple(labels)
 
     def note(self) -> str | None:
-        """Return a note on the names that were not used as labels; None if all were."""
         if not self._left:
             return None
         names = list(self._left)
@@ -198,7 +196,6 @@ REFUSALS = {
     Refusal.ENCRYPTED: ProblemCode.UNREADABLE,
     Refusal.NESTED: ProblemCode.NOT_A_FILE,
 }
-"""Problem codes of members that are not read."""
 
 
 def _reported_entries(archive: Path, report: OnProblem) -> Iterator[ArchiveEntry]:
@@ -225,7 +222,6 @@ def archive_labels(archive: str, name: str, names: FolderLabels) -> tuple[str, .
 MAX_SECONDS = 2.0
 """Time limit in seconds for the header of one picture."""
 MAX_FIELD_LENGTH = 100
-"""Characters of the name of a camera or lens."""
 _DETAILS, _GPS = 0x8769, 0x8825
 """EXIF tags that are tables."""
 _MAKE, _MODEL, _CHANGED, _DIGITIZED, _ORIGINAL, _LENS = 0x010F, 0x0110, 0x0132, 0x9004, 0x9003, 0xA434
@@ -357,7 +353,6 @@ def _place(gps: Any) -> tuple[float, float] | None:
 
 
 def _degrees(value: Any, side: str, signs: dict[str, int], most: int) -> float | None:
-    """Convert degrees, minutes and seconds to degrees."""
     with suppress(TypeError, ValueError, ArithmeticError, LookupError):
         degrees, minutes, seconds = (float(part) for part in value)
         angle = degrees + minutes / 60 + seconds / 3600

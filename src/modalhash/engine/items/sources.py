@@ -47,12 +47,9 @@ if TYPE_CHECKING:
 NAMES = ("file", "filename", "file_name", "image", "photo", "picture", "name", "id")
 """Fields that may name a photo in a row without ``path`` and ``text``, in order of precedence."""
 MAX_NAMED = 3
-"""Photos listed if a name is ambiguous."""
 
 
 class _PhotoPlace(NamedTuple):
-    """Index of a photo."""
-
     source: Path
     row: int
 
@@ -64,10 +61,6 @@ class Photos:
     paths may be relative to the table or the folder, or come from another machine. Case, Unicode normalization and a
     missing suffix are ignored. A row with a text belongs to a photo if its id, or one of these fields, is the name of a
     picture.
-
-    Parameters
-    ----------
-    items : the photos by folder or archive
     """
 
     def __init__(self, items: Mapping[Path, list[Item]]) -> None:
@@ -128,7 +121,6 @@ class Photos:
         return []
 
     def _find(self, name: str, base: Path | None) -> list[_PhotoPlace]:
-        """Return the photos that match a name best."""
         if base is not None:
             try:
                 path = locate(name, base)
@@ -189,7 +181,6 @@ class Photos:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the normalized parts of a path."""
     folded = unicodedata.normalize("NFC", name).casefold().replace("\\", "/")
     return [part for part in folded.split("/") if part not in ("", ".", "..")]
 
@@ -254,7 +245,6 @@ def open_source(
 
 
 def _unknown_archive(path: Path) -> ValueError | None:
-    """Return the error for an unsupported kind of archive."""
     if not path.name.lower().endswith(OTHER_ARCHIVES) or not path.is_file():
         return None
     kind = "".join(path.suffixes[-2:])

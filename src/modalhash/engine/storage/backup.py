@@ -61,7 +61,6 @@ MAX_CONTENTS = 2**28
 _PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE, SYNCED)
 _ATTEMPTS = 3
 _MOVED_TOGETHER = 10_000
-"""Items stored in one transaction."""
 
 
 def backup_engine(folder: str | Path, file: str | Path, *, database: str | None = None) -> None:
@@ -144,7 +143,6 @@ def restore_engine(
 
 
 def _move_items(fresh: Path, config: Mapping[str, Any], place: StoreLocation, files: ItemFiles) -> None:
-    """Move the items of a restored engine into a database."""
     fields = config["searched_fields"]
     with (
         SqliteStore(fresh / ITEMS, read_only=True) as source,
@@ -315,7 +313,6 @@ def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
 
 
 def _copy_parts(engine: Engine, fresh: Path, files: ItemFiles) -> None:
-    """Copy all of an engine except its items, with a new generation."""
     for name in (MODEL, ENCODERS):
         shutil.copytree(engine.path / name, fresh / name)
     for name in (REFINEMENT, CONFIDENCE):

@@ -8,7 +8,7 @@ A file has one row per input, in order:
 ``refinement``        refinement vector, int8 values as bytes
 ``text``, ``uri``     the text itself, or the location of the file
 ``labels``            list of strings
-``extra``             other fields as a JSON object; null if there are none
+``extra``             other fields as a JSON object; null if empty
 ``problem``           reason for a missing code, else null; ``problem_code`` is its code
 ``source``, ``line``  position of the input in a manifest or list
 ====================  ========================================================================
@@ -37,7 +37,6 @@ SUFFIX = ".parquet"
 FORMAT = 1
 KEY = b"modalhash"
 ROWS = 8192
-"""Rows read and stored together."""
 Identity = dict[str, Any]
 """Digests of the model, the encoders and the refinement of an engine, and its code length."""
 

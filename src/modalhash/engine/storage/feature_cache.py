@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FILE = "features.sqlite"
 KEYS_PER_QUERY = 500
-"""Keys looked up by one SQL statement."""
 
 
 class FeatureCache:
@@ -76,13 +75,7 @@ def encode_cached(
     progress: Callback | None = None,
     stage: str | None = None,
 ) -> Encoded:
-    """Encode items like :func:`modalhash.encoders.encode_items`, except cached pictures.
-
-    Parameters
-    ----------
-    known : cache to look up
-    kept : cache to write
-    """
+    """Encode items like :func:`modalhash.encoders.encode_items`, except pictures in ``known``; add rows to ``kept``."""
     keys = [_key(encoder, content) for content in contents] if encoder.reads == "image" else []
     own = [key for key in keys if key is not None]
     if not own or (known is None and kept is None):

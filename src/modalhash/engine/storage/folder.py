@@ -89,11 +89,6 @@ class Generation:
     """Identifies the engine in a folder, to detect that it was replaced.
 
     A copy has the same generation, and is recognized by the inode of its items file.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the engine, which need not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -335,7 +330,6 @@ def is_saved_media(name: str) -> bool:
 
 
 def _n_bytes(folder: Path) -> int:
-    """Return the total size of the files of a folder, some of which may be removed meanwhile."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
@@ -354,7 +348,6 @@ def _status(path: str | Path) -> tuple[int, ...]:
 
 
 def _read_generation(folder: Path) -> str | None:
-    """Return the generation of the engine in a folder; None if unknown."""
     try:
         return str(json.loads((folder / CONFIG).read_bytes())["generation"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -63,7 +63,6 @@ class Synced:
     waiting: int = 0
     """Files that may still be written; see :class:`FolderSync`."""
     problems: tuple[Problem, ...] = ()
-    """Files that were left out."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.moved or self.gone or self.problems)
@@ -77,8 +76,6 @@ class Synced:
 
 
 class _SyncedFile(NamedTuple):
-    """A picture of the folder."""
-
     path: Path
     """Path in the folder, which may be a link."""
     state: FileState
@@ -93,7 +90,6 @@ class SyncPlan:
     moved: list[tuple[str, Key, Record]] = field(default_factory=list)
     """Previous path, key, and new record of each moved item."""
     gone: dict[str, list[Key]] = field(default_factory=dict)
-    """Keys of items by path."""
     states: dict[str, FileState] = field(default_factory=dict)
     """States of files to encode, and of those with another time and the same content."""
     unknown: dict[str, FileState] = field(default_factory=dict)
@@ -124,9 +120,6 @@ class FolderSync:
 
     Parameters
     ----------
-    engine : Engine
-    files : ItemFiles
-        Converts between paths and stored URIs.
     check_writable : callable
         Raises if the engine is read-only or was replaced.
     folder : str or Path
@@ -244,7 +237,6 @@ class FolderSync:
         return waits
 
     def _compare(self, path: str, file: _SyncedFile, keys: list[Key], plan: SyncPlan) -> None:
-        """Plan changes for a file with items."""
         before = self._remembered.get(path)
         if file.state.is_like(before):
             return
@@ -448,14 +440,12 @@ def _status(path: str | Path) -> os.stat_result | None:
 
 
 def _is_gone(path: str) -> bool:
-    """Return whether a file certainly does not exist."""
     with suppress(OSError):
         return _status(path) is None
     return False
 
 
 def _with_digest(path: str, state: FileState) -> FileState:
-    """Return the state with the digest of the file, if it can be read."""
     if state.digest is not None:
         return state
     with suppress(OSError):

@@ -121,17 +121,7 @@ def _last_removals(store: Store, until: Revision) -> list[int] | None:
 
 
 class SnapshotKeeper:
-    """Loads the snapshot of an engine, and writes a new one when enough has changed.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the engine.
-    owner : SnapshotOwner
-    store : Store
-    read_only : bool
-        Never write.
-    """
+    """Loads the snapshot of an engine, and writes a new one when enough has changed."""
 
     def __init__(self, folder: Path, owner: SnapshotOwner, store: Store, *, read_only: bool) -> None:
         self.path = folder / FILE

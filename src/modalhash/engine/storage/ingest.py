@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from modalhash.store import Store
 
 BATCH_SIZE = 1024
-"""Items encoded and stored together."""
 TEXT_BATCH_SIZE = 32
 """Batch size if the text in pictures is read, which takes about a second each."""
 
@@ -50,7 +49,6 @@ class Added:
     added: int
     replaced: int
     problems: tuple[Problem, ...]
-    """Items that were left out."""
     notes: tuple[str, ...] = ()
     """Notes on the reading, such as how many rows of a table name photos."""
 
@@ -262,7 +260,6 @@ class Ingester:
         return set(self.store.numbers(item.key for item in items))
 
     def _report_existing(self, items: Iterable[Item]) -> set[Key]:
-        """Report the items that exist in the store, and return their keys."""
         items = list(items)
         existing = self._existing(items)
         for item in items:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 FIELDS = ("id", "labels", "modality")
 LOOKED_AT = 1000
-"""Items read together when searching for those with exactly the labels of a set."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Relabelled:
     """Number of items by label that the model did not learn from. These labels are stored and can be filtered by; they
     affect codes after :meth:`modalhash.engine.Engine.retrain`."""
     problems: tuple[Problem, ...] = ()
-    """Lines that were left out."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,6 @@ class LabelCoder:
 
     model: CrossModalHasher
     class_names: Sequence[str]
-    """Labels that the model learned from."""
     refinement: Refinement
     store: Store
     """For methods without ``label_codes``, whose codes are looked up."""
@@ -107,7 +104,6 @@ class LabelCoder:
         return label_matrix([self.known(records[row].labels) for row in rows], self.class_names)
 
     def _look_up(self, modality: str, labels: Sequence[str]) -> bytes | None:
-        """Return the most frequent learned code of the items with exactly these labels."""
         key = modality, frozenset(labels)
         if key not in self._found:
             own = (Comparison("label", "=", label) for label in labels)
@@ -152,7 +148,6 @@ class Relabeller:
     """False if codes of this engine do not depend on labels, so that only labels change."""
     report: OnProblem
     check_current: Callable[[], None] = lambda: None
-    """Raises if the engine was replaced."""
     _counts: Counter[str] = field(default_factory=Counter)
     _unknown: Counter[str] = field(default_factory=Counter)
 
@@ -289,7 +284,6 @@ class Relabeller:
 
 
 def _read_lines(source: Any, report: OnProblem, fields: Mapping[str, str]) -> Iterator[_Line]:
-    """Yield ids and labels from manifests or dicts."""
     if unknown := [name for name in fields if name not in FIELDS]:
         raise ValueError(f"fields has {unknown[0]!r}; expected only {', '.join(FIELDS)}")
     names = {name: fields.get(name, name) for name in FIELDS}

@@ -134,7 +134,6 @@ def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Pa
 
 
 def _replaced_schemas(place: StoreLocation, repair: bool) -> list[Finding]:
-    """Find unused schemas of replaced engines."""
     found = []
     for schema in place.replaces:
         free = place.drop(schema, only_look=not repair)
@@ -150,7 +149,6 @@ def _is_of(folder: Path, scratch: Path) -> bool:
 
 
 def _own_leftovers(folder: Path) -> list[Path]:
-    """Return the abandoned temporary files and folders in an engine."""
     places = (folder, folder / MEDIA, folder / ENCODERS)
     return [path for place in places for path in (*temporary_files(place), *abandoned_folders(place))]
 

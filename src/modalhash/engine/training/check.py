@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 
 METHOD = "rlh"
-"""Method that the cost model describes."""
 ANCHORS = 1500
 STAGES = {  # seconds: once, per 1e9 of n·m², per 1e9 of m³, per 1,000 items
     "learn": (1.5, 0.112, 0.159, 0.0),
@@ -92,13 +91,8 @@ def estimate_cost(
 ) -> Cost:
     """Estimate the cost of training.
 
-    Parameters
-    ----------
-    method : name of the method
-    sizes : number of items by modality
-    training : number of training items by modality
-    dims : number of features by modality
-    slowness : time on this machine divided by that on the reference machine
+    ``sizes`` and ``training`` are numbers of items, ``dims`` numbers of features by modality; ``slowness`` is the time
+    on this machine divided by that on the reference machine.
     """
     anchors = {modality: min(n, ANCHORS) for modality, n in training.items()}
     grams = sum(training[modality] * m**2 for modality, m in anchors.items()) / 1e9
@@ -192,7 +186,6 @@ class EncoderPlan:
     per_second: float
     """Items per second on one core, measured on a sample."""
     seconds: float
-    """Estimate for all items."""
 
 
 @dataclass(frozen=True)
@@ -225,12 +218,10 @@ class SourceCheck:
     label_sets: int | None = None
     """Number of distinct label sets."""
     problems: tuple[Problem, ...] = ()
-    """Items that would be left out."""
     remarks: tuple[Remark, ...] = ()
     plan: TrainingPlan | None = None
     """None if no engine can be trained."""
     error: str | None = None
-    """Why no engine can be trained."""
     details: str | None = None
     """Additional lines of the error."""
 
@@ -396,8 +387,6 @@ def _without_empty(read: ReadItems) -> ReadItems:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Result of encoding a sample of the items, or all."""
-
     failures: Mapping[int, str]
     """Reasons by row of the items that cannot be encoded."""
     seconds_each: float
@@ -571,7 +560,6 @@ def _remarks(
     plan: TrainingPlan | None,
     trials: Mapping[str, _Trial],
 ) -> list[Remark]:
-    """Return remarks that need attention, followed by information."""
     found = []
     for modality, one in modalities.items():
         if not one.items and len(modalities) > 1:

@@ -58,7 +58,6 @@ class Collisions:
     disjoint: int
     """Colliding pairs without a common label."""
     misplaced: int
-    """Misplaced items."""
     items: int
 
     @property
@@ -72,13 +71,7 @@ class Collisions:
 
 
 def count_collisions(codes: Mapping[str, Codes], labels: Mapping[str, Array]) -> Collisions:
-    """Count label sets that share a code, over the labelled items of all modalities.
-
-    Parameters
-    ----------
-    codes : packed codes by modality
-    labels : boolean (items, classes) by modality
-    """
+    """Count label sets that share a code, over the labelled items of all modalities."""
     all_labels = np.concatenate([labels[modality] for modality in codes])
     labelled = all_labels.any(axis=1)
     all_labels, all_codes = all_labels[labelled], np.concatenate(list(codes.values()))[labelled]
@@ -119,7 +112,6 @@ def _colliding_pairs(code: Array, own: Array, n_codes: int, n_sets: int) -> Iter
 
 
 def _overlap(sets: sparse.csr_array, first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the size of the intersection and of the union of each pair of label sets."""
     sizes = sets.sum(axis=1)
     common = np.asarray(sets[first].multiply(sets[second]).sum(axis=1)).ravel()
     return common, sizes[first] + sizes[second] - common
@@ -218,7 +210,6 @@ def _fit_lengths(
 
 
 def _with_length(callback: Callback | None, length: str) -> Callback | None:
-    """Return a callback that adds the code length to the stage."""
     if callback is None:
         return None
 

@@ -169,7 +169,6 @@ def _singular_spelling(label: str) -> str:
 
 
 def _groups(labels: Iterable[str], key: Any) -> list[tuple[str, ...]]:
-    """Return the groups of two or more labels with the same key."""
     by_key: dict[str, list[str]] = {}
     for label in labels:
         by_key.setdefault(key(label), []).append(label)

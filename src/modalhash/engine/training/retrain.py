@@ -50,8 +50,6 @@ class RetrainOverrides:
 
 @dataclass(frozen=True)
 class _StoredItem(Item):
-    """An item made from a record, of which only code and vector are replaced."""
-
     record: Record | None = None
 
     def to_record(self, code: bytes | Codes, kind: str) -> Record:
@@ -76,15 +74,9 @@ def retrain_engine(
 ) -> None:
     """Retrain an engine and replace it. See :meth:`Engine.retrain`.
 
-    Parameters
-    ----------
-    folder, store, parts, generation : of the engine; its encoders are refitted, so they must not be in use elsewhere
-    content_of : returns the encoder input of an item, which is its text or the path of its file
-    files : converts between paths and stored URIs
-    settings : overrides
-    report : called with every item that cannot be read
-    drop_missing : leave such items out; otherwise the first one raises EngineError, and nothing changes
-    database, workers, callback : as for :meth:`Engine.open` and :meth:`Engine.train`
+    The encoders in ``parts`` are refitted, so they must not be in use elsewhere. ``content_of`` returns the encoder
+    input of an item. Items that cannot be read are reported; unless ``drop_missing``, the first one raises EngineError,
+    and nothing changes.
     """
     encoders = {**parts.encoders, **settings.encoders}
     _check_encoders(encoders, store)
@@ -173,8 +165,6 @@ def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
 
 @dataclass
 class _Reader:
-    """Creates items from stored records and handles those that cannot be read."""
-
     store: Store
     content_of: Callable[[Record], str | Path | ArchiveMember | None]
     files: ItemFiles
@@ -214,7 +204,6 @@ class _Reader:
         return found
 
     def item(self, record: Record) -> Item | Problem:
-        """Return a stored item with its content, or a problem."""
         content = self.content_of(record)
         record = replace(record, uri=self.files.whole(record.uri))  # the new engine's home is its current folder
         item = _StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
@@ -248,8 +237,6 @@ class _Reader:
 
 @dataclass
 class _ChangeReplayer:
-    """Applies changes of the old store to the new one."""
-
     old: Store
     new: Store
     made: TrainedEngine

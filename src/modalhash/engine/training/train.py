@@ -73,7 +73,6 @@ WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
 ASKED = "labels_asked"
 """Configuration entry with the requested ``labels``, if training found none."""
 STORE_BATCH_SIZE = 10_000
-"""Items stored in one transaction."""
 
 
 class EncodedItems(NamedTuple):
@@ -362,7 +361,6 @@ def _check_names(names: Sequence[str]) -> list[str]:
 
 
 def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
-    """Return a hasher with these parameters; ValueError names an unknown parameter."""
     hasher = registry.get(method)()
     known = hasher.get_params(deep=False)
     if "n_bits" in parameters:
@@ -502,12 +500,7 @@ def fit_encoder_to(encoder: Encoder, batch: ItemBatch, *, supervised: bool) -> N
 
 
 class LabelLimit:
-    """Limits the size of the label matrix of manifests, because every short line may have a new label.
-
-    Parameters
-    ----------
-    source : an opened source; only files are limited
-    """
+    """Limits the size of the label matrix of manifest files, because every short line may have a new label."""
 
     def __init__(self, source: Any) -> None:
         paths = source if isinstance(source, list) and all(isinstance(one, Path) for one in source) else []
@@ -586,7 +579,6 @@ def _label_counts(items: Iterable[Item]) -> Counter[str]:
 
 
 def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
-    """Store items in batches, one transaction each."""
     for start in range(0, len(records), STORE_BATCH_SIZE):
         store.add(records[start : start + STORE_BATCH_SIZE])
         progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
