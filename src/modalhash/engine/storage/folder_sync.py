@@ -372,7 +372,9 @@ class FolderSync:
         lost = {self._files.uri(path) for path in before.keys() - states.keys()}
         if changed or lost:
             current = {**read_states(self._engine.path), **changed}
-            write_states(self._engine.path, {uri: state for uri, state in current.items() if uri not in lost})
+            files = {uri: list(state) for uri, state in current.items() if uri not in lost}
+            data = _config.config_bytes({"kind": KIND, "format": FORMAT, "files": files})
+            write_atomically(self._engine.path / SYNCED, data)
 
     def _move(self, key: Key, record: Record) -> None:
         same = record.key == key
@@ -422,11 +424,6 @@ def read_states(engine: Path) -> dict[str, FileState]:
         raise EngineError(
             f"{path} cannot be used: {error}. Delete it; files are then assumed to be unchanged"
         ) from None
-
-
-def write_states(engine: Path, states: Mapping[str, FileState]) -> None:
-    files = {uri: list(state) for uri, state in states.items()}
-    write_atomically(engine / SYNCED, _config.config_bytes({"kind": KIND, "format": FORMAT, "files": files}))
 
 
 def _status(path: str | Path) -> os.stat_result | None:

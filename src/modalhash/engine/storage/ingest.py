@@ -217,7 +217,9 @@ class Ingester:
         items: list[Item] = []
         used: set[str | None] = set()
         try:
-            items += (self._save_data(item, folder) for item in coded.items)
+            items += (
+                item if item.data is None else replace(item, uri=save_media(folder, item.data)) for item in coded.items
+            )
             done = self._store(replace(coded, items=items))
             used = {record.uri for record in self._stored(items)}
             return done
@@ -267,7 +269,3 @@ class Ingester:
                 reason = f"the id {item.id!r} is already in the engine; replace=True (--replace) replaces it"
                 self.report(item.problem(ProblemCode.EXISTS, reason))
         return existing
-
-    @staticmethod
-    def _save_data(item: Item, folder: Path) -> Item:
-        return item if item.data is None else replace(item, uri=save_media(folder, item.data))

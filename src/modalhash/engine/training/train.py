@@ -246,7 +246,8 @@ def train_engine(
                     vectors[training[modality][rows], : posteriors.shape[1]] = posteriors
                 _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
                 if modality == reader.pictures:
-                    more["examples"] = suggest_words(learned.refinement, vectors, _label_counts(part.items))
+                    counts = Counter(label for item in part.items for label in item.labels)
+                    more["examples"] = suggest_words(learned.refinement, vectors, counts)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(fresh, hasher, own, more, learned.refinement, confidence, reader.words)
@@ -572,10 +573,6 @@ def _codes_of(
         packed[training[own]] = hasher.codes_[modality][own]
         learned[training[own]] = True
     return ["learned" if own else "hashed" for own in learned], packed
-
-
-def _label_counts(items: Iterable[Item]) -> Counter[str]:
-    return Counter(label for item in items for label in item.labels)
 
 
 def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
