@@ -190,7 +190,7 @@ def test_a_folder_that_is_no_engine_is_left_alone(tmp_path, few_emoji):
     (tmp_path / "engine" / "letter.txt").write_text("dear")
     result = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path), "--bits", "16", "--no-serve"])
     assert result.exit_code == 2
-    assert "is not an engine; it is left alone" in result.stderr
+    assert "is not an engine; it is not changed" in result.stderr
     assert (tmp_path / "engine" / "letter.txt").read_text() == "dear"
 
 

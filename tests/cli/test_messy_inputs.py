@@ -146,15 +146,15 @@ ROWS = [
     Messy(
         "labels of photos in small letters, of texts with capitals",
         capitals,
-        "'image' and 'text' have no label in common, so nothing says what belongs together. Write labels alike, such as "
+        "'image' and 'text' have no label in common, so nothing relates them. Spell labels the same way, such as "
         "'Blue' and 'blue'; 'Green' and 'green'; 'Red' and 'red'",
         2,
     ),
     Messy(
         "photos and texts with other labels",
         table_of("de.csv", "text,labels", *(f"ein Ding {number},Haus" for number in range(9))),
-        "'image' and 'text' have no label in common, so nothing says what belongs together. Give them the same labels, "
-        "take another column for them (--field labels=COLUMN), or learn without (--labels none)",
+        "'image' and 'text' have no label in common, so nothing relates them. Give them the same labels, "
+        "use another column (--field labels=COLUMN), or learn without labels (--labels none)",
         2,
     ),
     Messy(
@@ -178,7 +178,7 @@ ROWS = [
     Messy(
         "a comma between labels, in one cell",
         with_lines('a thing,"red, blue"'),
-        "labels that look like several in one: 'red, blue' (1). Between labels of a table stands ';'",
+        "labels that look like several in one: 'red, blue' (1). In a table, ';' separates labels",
         1,
     ),
     Messy(
@@ -190,8 +190,8 @@ ROWS = [
     Messy(
         "a table without labels",
         table_of("bare.csv", "text", "a red thing", "a blue thing", "something"),
-        "'text': none of 3 items has a label. Give labels to some, leave this modality out of the manifest, take "
-        "labels='names' (--labels names): 2 of 3 texts name labels of the others, or learn without labels, by "
+        "'text': none of 3 items has a label. Give labels to some, leave this modality out of the manifest, use "
+        "labels='names' (--labels names), because 2 of 3 texts name labels of the others, or learn without labels with "
         "labels='none' (--labels none)",
         2,
     ),
@@ -208,9 +208,9 @@ ROWS = [
         "a text without a word", with_lines("???,red"), "texts.csv, line 20: texts.csv:20: no word in the text '???'", 1
     ),
     Messy(
-        "an id that stands twice",
+        "a duplicate id",
         table_of("ids.csv", "id,text,labels", *(f"{n // 2 if n < 2 else n},a red thing {n},red" for n in range(6))),
-        "ids.csv, line 3: 0: the id '0' is in line 2 already; the first one is taken",
+        "ids.csv, line 3: 0: the id '0' is already in line 2; the first one is used",
         1,
     ),
     Messy(
@@ -222,7 +222,7 @@ ROWS = [
     Messy(
         "columns of other names",
         table_of("captions.csv", "caption,keywords", "a red thing,red"),
-        "captions.csv: the columns are caption, keywords; expected path or text. Say which holds what, e.g. --field "
+        "captions.csv: the columns are caption, keywords; expected path or text. Name the columns, e.g. --field "
         "text=caption --field image=file (fields={...})",
         2,
     ),
@@ -258,14 +258,14 @@ ROWS = [
     Messy(
         "a table with labels of photos in the folder",
         table_of("labels.csv", "file,labels", "red/0.png,dark", "lost.png,dark"),
-        "labels.csv: 1 of 2 rows are about photos of photos/; 1 names no photo there",
+        "labels.csv: 1 of 2 rows name photos of photos/; 1 names no photo there",
         1,
     ),
     Messy(
         "a table with a file name that two subfolders have",
         table_of("labels.csv", "file,labels", "0.png,dark"),
         "labels.csv, line 2: 0.png: '0.png' is the name of 3 photos (photos/blue/0.png, photos/green/0.png, "
-        "photos/red/0.png); write the path of the one that is meant",
+        "photos/red/0.png); give the path of one",
         1,
     ),
     Messy("no picture can be read", no_pictures, "every item of image would be left out", 1),

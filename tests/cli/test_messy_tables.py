@@ -93,7 +93,7 @@ ROWS = {
     "Excel, old": Messy("a.xls", b"\xd0\xcf\x11\xe0" * 9, "save it as .xlsx or .csv", 2, 0),
     "Parquet": Messy("a.parquet", frame("to_parquet", text=["a", None], label=["x", None]), "a.parquet, line 2: text is empty", 1, 1),
     "Parquet, other names": Messy("a.parquet", frame("to_parquet", caption=["a"]), "the columns are caption", 2, 0),
-    "Parquet, broken": Messy("a.parquet", HALF, "not a whole Parquet file", 2, 0),
+    "Parquet, broken": Messy("a.parquet", HALF, "not a complete Parquet file", 2, 0),
     "Feather": Messy("a.feather", frame("to_feather", text=["a"], labels=[["x", "y"]]), "1 items added", 0, 1),
     "Arrow, broken": Messy("a.arrow", b"ARROW1" + b"\0" * 60, "cannot be read as a Parquet or Arrow file", 2, 0),
 }  # fmt: skip

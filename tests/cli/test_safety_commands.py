@@ -96,7 +96,7 @@ def test_verify_says_what_is_wrong(engine):
     assert facts["findings"][0] | {"path": ""} == {
         "kind": "leftover",
         "path": "",
-        "message": "the remains of what was being written",
+        "message": "left by a killed process that was writing a file",
         "repaired": True,
     }
     model = engine / "model" / "model.safetensors"

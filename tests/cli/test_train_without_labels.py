@@ -50,7 +50,7 @@ def test_what_labels_would_tell_is_said_to_be_missing(texts):
     refused = run("search", engine, "boats", "--min-confidence", "0.5")
     assert refused.exit_code == 2
     assert "learned without labels, and how likely a hit shares one cannot be told" in refused.stderr
-    assert "No quality to expect was measured: it was learned without labels" in " ".join(shown.stdout.split())
+    assert "No quality to expect was measured: it was trained without labels" in " ".join(shown.stdout.split())
     assert run("info", engine, "--report", texts / "r.html").exit_code == 0
     page = (texts / "r.html").read_text(encoding="utf-8")
     assert "Hits have no confidence: this engine learned without labels" in page
@@ -101,7 +101,7 @@ def test_refusals_name_the_ways_out(texts, tmp_path):
     refused = run(*both)
     assert "--labels names): 25 of 37 texts name labels of the others" in refused.stderr
     refused = run(*both, "--labels", "none")
-    assert "nothing says what of 'text' and 'title' belongs together" in refused.stderr
+    assert "nothing relates 'text' and 'title'" in refused.stderr
     done = run(*both, "--labels", "names")
     assert done.exit_code == 0, done.output
     assert (

@@ -136,7 +136,7 @@ def test_add_replace_remove(engine):
     assert engine.add([{"id": "x", "text": "a red ball"}]).added == 1
     again = engine.add([{"id": "x", "text": "a blue box"}], on_problem=lambda problem: None)
     assert (again.added, len(again.problems)) == (0, 1)
-    assert "in the engine already" in str(again.problems[0])
+    assert "already in the engine" in str(again.problems[0])
     assert again.problems[0].code is ProblemCode.EXISTS
     done = engine.add([{"id": "x", "text": "a blue box"}], replace=True)
     assert (done.added, done.replaced) == (1, 1)
@@ -258,7 +258,7 @@ def test_a_folder_of_pictures_and_a_table_of_texts(world, tmp_path):
     with engine:
         assert len(engine) == 120
         assert sorted(map(str, engine.problems))[1:] == [
-            "texts.csv, line 62: 1: the id '1' is in line 2 already; the first one is taken",
+            "texts.csv, line 62: 1: the id '1' is already in line 2; the first one is used",
             "texts.csv, line 63: not 3 columns as in line 1 but 4; is a text with ',' in it not within quotes?",
         ]
         hits = engine.search(text="a red ball", want="image", k=5)
@@ -352,7 +352,7 @@ def test_nothing_is_overwritten_unasked(world, engine, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "diary.txt").write_text("dear diary")
-    with pytest.raises(FileExistsError, match="is not an engine; it is left alone"):
+    with pytest.raises(FileExistsError, match="is not an engine; it is not changed"):
         Engine.train(world / "items.csv", mine, n_bits=8, overwrite=True)
     Engine.train(world / "items.csv", engine.path, n_bits=8, overwrite=True).close()
     assert json.loads((engine.path / CONFIG).read_text())["n_bits"] == 8

@@ -57,7 +57,7 @@ def test_two_services_on_one_database(clients):
 def test_pictures_are_refused_with_the_reason(clients):
     answer = clients[0].post("/items", files={"image": ("a.png", picture())})
     assert answer.status_code == 422
-    assert "put it where all of them find it" in answer.json()["error"]
+    assert "save it where all of them can" in answer.json()["error"]
 
 
 def test_a_server_that_is_away(clients, postgres):  # noqa: F811

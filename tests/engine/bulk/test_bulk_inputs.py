@@ -82,7 +82,7 @@ def test_parquet_lists(tmp_path):
     assert (empty.code, empty.line) == ("empty", 2)
     assert last.extra == {}
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "some.parquet").read_bytes()[:-20])
-    with pytest.raises(ReadError, match="not a whole Parquet file"):
+    with pytest.raises(ReadError, match="not a complete Parquet file"):
         parts_of(tmp_path / "cut.parquet")
     parquet.write_table(pyarrow.table({"words": ["a"]}), tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="the columns are words; expected path or text"):
@@ -103,7 +103,7 @@ def test_a_parquet_list_may_not_take_all_memory(tmp_path, monkeypatch):
         ("nosuch", "no such file or folder; expected a folder, a manifest"),
         ("nosuch.csv", "no such file or folder"),
         ("*.tar", "no such files"),
-        ("a.tar.xz", "archives of this kind are not read; unpack it"),
+        ("a.tar.xz", "this kind of archive is not supported; unpack it"),
         ("a.mat", "not known; expected a folder"),
     ],
 )
@@ -118,7 +118,7 @@ def test_ids_of_two_tars_of_one_name_would_be_the_same(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "0.tar").touch()
-    with pytest.raises(ValueError, match="have one name, which ids begin with"):
+    with pytest.raises(ValueError, match="have the same name, which is part of the ids"):
         open_sources(str(tmp_path / "*" / "0.tar"))
 
 

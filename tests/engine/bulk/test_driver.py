@@ -122,14 +122,14 @@ def test_urls(engine, source, coded, tmp_path):
 
 def test_another_run_into_the_same_folder_is_refused(coded, engine, source, tmp_path):
     before = contents(coded)
-    with pytest.raises(EncodeError, match="other part size: 16, not 8"):
+    with pytest.raises(EncodeError, match="different part size: 16, not 8"):
         engine.encode_to(source, coded, workers=1, part_size=8)
     with pytest.raises(EncodeError, match=r"other sources: .*items\.csv, not .*photos"):
         engine.encode_to(source.parent / "photos", coded, workers=1, part_size=16)
     with pytest.raises(EncodeError, match="other fields"):
         engine.encode_to(source, coded, workers=1, part_size=16, fields={"labels": "text"})
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(EncodeError, match="is not empty and was not made by"):
+    with pytest.raises(EncodeError, match="is not empty and was not created by"):
         engine.encode_to(source, tmp_path, workers=1)
     assert contents(coded) == before
 
@@ -141,7 +141,7 @@ def test_a_source_that_has_changed_is_refused(coded, engine, source, tmp_path):
     lines = changed.read_text().splitlines()
     for text in ("\n".join([*lines, ",one more,red"]), "\n".join(lines[:20])):
         changed.write_text(text)
-        with pytest.raises(EncodeError, match=r"part-00000\d-.* the source has changed since"):
+        with pytest.raises(EncodeError, match=r"part-00000\d-.* the source has changed"):
             engine.encode_to(changed, out, workers=1, part_size=16)
     changed.write_text("\n".join(lines))
     assert engine.encode_to(changed, out, workers=1, part_size=16).parts == 0
@@ -149,7 +149,7 @@ def test_a_source_that_has_changed_is_refused(coded, engine, source, tmp_path):
 
 def test_codes_of_another_engine_are_refused(coded, engine, source, world, tmp_path):
     with Engine.train(world / "items.csv", tmp_path / "other", n_bits=16, method="amsh") as other:
-        with pytest.raises(ValueError, match=r"another model and other refinement\): these codes mean nothing here"):
+        with pytest.raises(ValueError, match=r"another model and other refinement\): its codes are not valid here"):
             other.add(sorted(coded.glob("*.parquet")))
         with pytest.raises(EncodeError, match="codes of another engine"):
             other.encode_to(source, coded, workers=1, part_size=16)

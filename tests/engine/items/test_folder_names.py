@@ -65,7 +65,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_labels_of_an_engine_and_of_what_is_added(folder):
     run = CliRunner().invoke
-    note = "not taken as labels, as names of folders that say little: 2019, 2020, DCIM; labels='folders' (--labels folders)"
+    note = "folder names not used as labels because they are uninformative: 2019, 2020, DCIM; labels='folders' (--labels folders)"
     checked = run(app, ["check", "photos"])
     assert note in " ".join(checked.output.split())
     done = run(app, ["train", "photos", "-o", "some", "--bits", "8"])

@@ -65,7 +65,7 @@ def test_ways_to_name_a_photo(folder, name):
     assert found.labels("photos/sea/2.jpg") == ("beach", "people", "sea")
     assert found.images["photos/sea/2.jpg"].extra == {"place": "Nice"}
     assert found.images["photos/sea/2.jpg"].line == 2
-    assert found.notes == ["labels.csv: 1 of 1 rows are about photos of photos/"]
+    assert found.notes == ["labels.csv: 1 of 1 rows name photos of photos/"]
 
 
 @pytest.mark.parametrize("column", ["file", "filename", "file_name", "image", "photo", "name", "id"])
@@ -103,7 +103,7 @@ def test_one_name_of_several_photos(folder):
     assert "2 photos (photos/sea/1.jpg, photos/town/1.jpg)" in found.problems[0].reason
     assert found.labels("photos/town/1.jpg") == ("street", "town")
     assert found.labels("photos/sea/1.jpg") == ("sea",)
-    assert found.notes == ["labels.csv: 1 of 2 rows are about photos of photos/; 1 names several"]
+    assert found.notes == ["labels.csv: 1 of 2 rows name photos of photos/; 1 names several"]
 
 
 def test_a_photo_in_the_folder_itself_is_meant_by_its_name_alone(folder):
@@ -118,15 +118,15 @@ def test_rows_that_name_no_photo(folder):
         (3, ProblemCode.MISSING_FILE),
         (4, ProblemCode.MISSING_FILE),
     ]
-    assert found.problems[0].reason == "no such file, and no photo of photos/ is called so"
+    assert found.problems[0].reason == "no such file, and photos/ has no photo of this name"
     assert found.labels("elsewhere.jpg") == ("hill",)
-    assert found.notes == ["labels.csv: 1 of 4 rows are about photos of photos/; 3 name no photo there"]
+    assert found.notes == ["labels.csv: 1 of 4 rows name photos of photos/; 3 name no photo there"]
 
 
 def test_a_photo_in_two_rows(folder):
     found = Read(folder, "path,labels\n2.jpg,beach\nsea/2.jpg,boat\n")
     assert [problem.code for problem in found.problems] == [ProblemCode.DUPLICATE]
-    assert "is in line 2 already" in found.problems[0].reason
+    assert "is already in line 2" in found.problems[0].reason
     assert found.labels("photos/sea/2.jpg") == ("beach", "sea")
 
 
@@ -141,7 +141,7 @@ def test_texts_about_photos_by_their_ids(folder):
     assert found.labels("sea/2.jpg") == ("beach", "sea", "dune")
     assert {id for modality, id in found.items if modality == "text"} == {"sea/2.jpg", "other"}
     assert [(problem.modality, problem.code) for problem in found.problems] == [("text", ProblemCode.DUPLICATE)]
-    assert found.notes == ["labels.csv: 2 of 3 rows are about photos of photos/"]
+    assert found.notes == ["labels.csv: 2 of 3 rows name photos of photos/"]
 
 
 def test_texts_with_the_number_of_a_photo_are_not_about_it(folder):
@@ -186,13 +186,13 @@ def test_check_train_and_add(tmp_path, monkeypatch):
     (tmp_path / "labels.csv").write_text(f"file,labels\n{rows}", encoding="utf-8")
     (tmp_path / "new.csv").write_text("file,labels\nmore1.png,blue\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    said = "labels.csv: 20 of 20 rows are about photos of photos/"
+    said = "labels.csv: 20 of 20 rows name photos of photos/"
     checked = CliRunner().invoke(app, ["check", "photos", "labels.csv"])
     assert (checked.exit_code, said in " ".join(checked.output.split())) == (0, True)
     trained = CliRunner().invoke(app, ["train", "photos", "labels.csv", "-o", "engine", "--bits", "8"])
     assert (trained.exit_code, said in trained.output) == (0, True)
     added = CliRunner().invoke(app, ["add", "engine", "more", "new.csv", "--json"])
-    assert (added.exit_code, "new.csv: 1 of 1 rows are about photos of more/" in added.output) == (0, True)
+    assert (added.exit_code, "new.csv: 1 of 1 rows name photos of more/" in added.output) == (0, True)
     with Engine.open("engine") as engine:
         assert engine.info()["notes"] == [said]
         assert len(engine) == 48

@@ -85,7 +85,7 @@ def test_an_engine_without_labels_takes_new_items_and_finds_duplicates(tmp_path)
 @pytest.mark.parametrize("texts", [OtherTexts(), "tfidf"])
 def test_what_nothing_brings_together_is_refused_with_three_ways_out(tmp_path, texts):
     source = make_world(tmp_path, range(80), range(80))
-    with pytest.raises(ValueError, match=r"(?s)'image' and 'text' belongs together.*labels.*same id.*pairs.*CLIP"):
+    with pytest.raises(ValueError, match=r"(?s)nothing relates 'image' and 'text'.*labels.*same id.*pairs.*CLIP"):
         Engine.train(source, tmp_path / "engine", encoders=ENCODERS | {"text": texts}, labels="none")
     assert not (tmp_path / "engine").exists()
 
@@ -93,7 +93,7 @@ def test_what_nothing_brings_together_is_refused_with_three_ways_out(tmp_path, t
 def test_methods_and_labels_have_to_fit(tmp_path):
     source = make_world(tmp_path, range(80), range(80))
     train = {"encoders": {"image": Pictures(), "text": Texts()}}
-    with pytest.raises(ValueError, match=r"amsh learns from labels.*Leave the method out, which takes itq"):
+    with pytest.raises(ValueError, match=r"amsh learns from labels.*Omit the method, which selects itq"):
         Engine.train(source, tmp_path / "engine", labels="none", method="amsh", **train)
     with pytest.raises(ValueError, match="itq does not learn from labels"):
         Engine.train(source, tmp_path / "engine", labels="names", method="itq", **train)

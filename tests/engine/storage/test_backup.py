@@ -128,25 +128,25 @@ def link(name, target, kind):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda members: members[1:], "does not begin with backup.json"),
-        (lambda members: members[:-1], "was cut: it lacks"),
-        (lambda members: [*members, (tarfile.TarInfo("more"), b"more")], "'more' is not among"),
-        (lambda members: [*members, members[-1]], "is not among"),
-        (lambda members: [*members[:-1], (members[-1][0], members[-1][1][:-1])], "is not among"),
+        (lambda members: members[1:], "does not start with backup.json"),
+        (lambda members: members[:-1], "is truncated: missing"),
+        (lambda members: [*members, (tarfile.TarInfo("more"), b"more")], "'more' does not match"),
+        (lambda members: [*members, members[-1]], "does not match"),
+        (lambda members: [*members[:-1], (members[-1][0], members[-1][1][:-1])], "does not match"),
         (
             lambda members: [*members[:-1], (members[-1][0], members[-1][1][:-1] + b"?")],
-            "is damaged: its digest is another",
+            "is damaged: its digest differs",
         ),
-        (lambda members: [listing(["../evil"]), (tarfile.TarInfo("../evil"), b"evil")], "no part of one"),
-        (lambda members: [listing(["/tmp/evil"]), (tarfile.TarInfo("/tmp/evil"), b"evil")], "no part of one"),
-        (lambda members: [listing(["media/../../evil"])], "no part of one"),
-        (lambda members: [listing(["."])], "no part of one"),
-        (lambda members: [listing([f"media/{'a' * 300}"])], "no part of one"),
-        (lambda members: [listing(["media", "media/a"])], "'media' is a file and a folder"),
-        (lambda members: [listing(["media/a\0b"])], "no part of one"),
-        (lambda members: [listing(["media/a"]), link("media/a", "/etc/passwd", tarfile.SYMTYPE)], "is not among"),
-        (lambda members: [listing(["media/a"]), link("media/a", "config.json", tarfile.LNKTYPE)], "is not among"),
-        (lambda members: [listing(["media/a"]), link("media/a", "", tarfile.FIFOTYPE)], "is not among"),
+        (lambda members: [listing(["../evil"]), (tarfile.TarInfo("../evil"), b"evil")], "it lists other files"),
+        (lambda members: [listing(["/tmp/evil"]), (tarfile.TarInfo("/tmp/evil"), b"evil")], "it lists other files"),
+        (lambda members: [listing(["media/../../evil"])], "it lists other files"),
+        (lambda members: [listing(["."])], "it lists other files"),
+        (lambda members: [listing([f"media/{'a' * 300}"])], "it lists other files"),
+        (lambda members: [listing(["media", "media/a"])], "'media' is both a file and a folder"),
+        (lambda members: [listing(["media/a\0b"])], "it lists other files"),
+        (lambda members: [listing(["media/a"]), link("media/a", "/etc/passwd", tarfile.SYMTYPE)], "does not match"),
+        (lambda members: [listing(["media/a"]), link("media/a", "config.json", tarfile.LNKTYPE)], "does not match"),
+        (lambda members: [listing(["media/a"]), link("media/a", "", tarfile.FIFOTYPE)], "does not match"),
         (
             lambda members: [(members[0][0], members[0][1].replace(b'"bytes": ', b'"bytes": 9', 1))],
             "damaged or changed",
@@ -166,7 +166,7 @@ def test_what_is_no_archive_is_refused(tmp_path, backup):
     with pytest.raises(EngineError, match=r"engine\.tar"):
         restore_engine(backup, tmp_path / "restored")
     (tmp_path / "text").write_text("no archive")
-    with pytest.raises(EngineError, match="is no backup, or is damaged"):
+    with pytest.raises(EngineError, match="is not a backup, or is damaged"):
         restore_engine(tmp_path / "text", tmp_path / "restored")
     with pytest.raises(FileNotFoundError):
         restore_engine(tmp_path / "nothing", tmp_path / "restored")
@@ -179,7 +179,7 @@ def test_what_is_no_archive_is_refused(tmp_path, backup):
 def test_an_archive_that_needs_more_room_than_there_is(backup, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr(archive.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(EngineError, match="there is room for 10; make room"):
+    with pytest.raises(EngineError, match="10 are free; free some space"):
         restore_engine(backup, tmp_path / "restored")
 
 

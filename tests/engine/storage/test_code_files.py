@@ -67,7 +67,7 @@ def test_names_that_no_file_can_hold_are_told(engine, tmp_path):
 
 def test_all_files_are_looked_at_first(engine, write, tmp_path):
     (tmp_path / "z.parquet").write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(ReadError, match=r"z\.parquet: not a whole Parquet file"):
+    with pytest.raises(ReadError, match=r"z\.parquet: not a complete Parquet file"):
         engine.add([write(rows(2)), tmp_path / "z.parquet"])
     assert len(engine) == 120
 
@@ -87,8 +87,8 @@ def change(file, **columns):
         ({"code": [None, b"ab"]}, "'new-0' has no code"),
         ({"modality": ["sound", "text"]}, "'new-0' has no code of a modality of this engine"),
         ({"refinement": [b"x" * 193, None]}, "a refinement vector of 193 bytes"),
-        ({"extra": ["{", None]}, "'new-0' has fields that are no JSON object"),
-        ({"extra": ["[1]", None]}, "'new-0' has fields that are no JSON object"),
+        ({"extra": ["{", None]}, "'new-0' has fields that are not a JSON object"),
+        ({"extra": ["[1]", None]}, "'new-0' has fields that are not a JSON object"),
         ({"id": ["", "x"]}, "expected a non-empty text"),
     ],
 )
@@ -100,12 +100,12 @@ def test_rows_that_nobody_wrote_so(engine, write, columns, message):
 
 def test_files_of_others(engine, tmp_path, write):
     parquet.write_table(pyarrow.table({"text": ["a red boat"]}), tmp_path / "list.parquet")
-    with pytest.raises(ReadError, match="no codes in it; make such files with `modalhash encode"):
+    with pytest.raises(ReadError, match="it has no codes; create such files with `modalhash encode"):
         engine.add([write(rows(1)), tmp_path / "list.parquet"])  # by itself it is a table of items
     (tmp_path / "items.csv").write_text("text\na red boat\n")
-    with pytest.raises(ValueError, match=r"items\.csv is no Parquet file with codes"):
+    with pytest.raises(ValueError, match=r"items\.csv is not a Parquet file with codes"):
         engine.add([write(rows(1)), tmp_path / "items.csv"])
-    with pytest.raises(ValueError, match="fields say what a manifest calls things"):
+    with pytest.raises(ValueError, match="fields are for manifests"):
         engine.add(write(rows(1)), fields={"text": "caption"})
     with pytest.raises(FileNotFoundError, match="no such file"):
         engine.add(tmp_path / "nosuch.parquet")

@@ -40,7 +40,7 @@ def _cut(path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda path: shutil.rmtree(path), "does not exist; expected an engine. Make one with `modalhash train"),
+        (lambda path: shutil.rmtree(path), "does not exist; expected an engine. Create one with `modalhash train"),
         (lambda path: (path / CONFIG).unlink(), "holds no engine: config.json is missing"),
         (lambda path: _cut(path / CONFIG), "truncated or not JSON"),
         (lambda path: _damage(path / CONFIG), "config.json was damaged or changed"),
@@ -51,7 +51,7 @@ def _cut(path):
         (lambda path: _edit(path, format=99), "has format 99; this version reads up to 1"),
         (lambda path: _leave_out(path, "generation"), "lacks generation: .* an unreleased version .* Make it again"),
         (lambda path: _leave_out(path, "refinement"), "lacks refinement: .* an unreleased version .* Make it again"),
-        (lambda path: _edit(path, modalities=[1]), "modalities are none"),
+        (lambda path: _edit(path, modalities=[1]), "modalities are not an object"),
         (lambda path: _edit(path, modalities={"image": 1, "text": 2}), "'image' lacks"),
         (lambda path: _edit(path, refinement=["x"]), "refinement.safetensors is truncated or not the file"),
         (lambda path: _edit(path, confidence="x"), "confidence.json is missing"),

@@ -167,7 +167,7 @@ def test_a_folder_that_is_missing_or_empty_is_refused(engine, place):
     with pytest.raises(EmptyFolderError, match=r"no such folder, and the engine has 60 items .*--allow-empty"):
         engine.sync(photos)
     photos.mkdir()
-    with pytest.raises(EmptyFolderError, match=r"no picture in it, and the engine has 60 items"):
+    with pytest.raises(EmptyFolderError, match=r"no pictures in it, and the engine has 60 items"):
         engine.sync(photos)
     assert engine.store.count("image") == 60
     with pytest.raises(FileNotFoundError, match="no such folder"):
@@ -230,7 +230,7 @@ def test_a_dry_run_changes_nothing(place):
 def test_an_id_that_another_file_has_is_told(engine, place):
     paint(place / "other" / "photos" / "1.png")
     paint(place / "other" / "photos" / "new.png")
-    with pytest.warns(UserWarning, match="that of another item"):
+    with pytest.warns(UserWarning, match="belongs to another item"):
         done = engine.sync(place / "other" / "photos")
     assert (done.added, [problem.id for problem in done.problems]) == (("photos/new.png",), ["photos/1.png"])
     assert engine.get("photos/1.png").uri == str(place / "photos" / "1.png")
@@ -330,7 +330,7 @@ def test_an_engine_of_texts_has_no_photos_to_follow(tmp_path):
     paint(tmp_path / "photos" / "x.png")
     with (
         Engine.train(texts, tmp_path / "engine", n_bits=8) as engine,
-        pytest.raises(ValueError, match="no encoder that reads pictures"),
+        pytest.raises(ValueError, match="no encoder reads pictures"),
     ):
         engine.sync(tmp_path / "photos")
 

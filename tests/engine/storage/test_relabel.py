@@ -106,7 +106,7 @@ def test_an_item_whose_picture_is_gone_stays_as_it_is_where_it_would_have_to_be_
     problems = []
     done = engine.relabel([{"id": "gone", "labels": []}], on_problem=problems.append)
     assert (done.changed, problems[0].code) == (0, ProblemCode.UNREADABLE)
-    assert "a code from its features cannot be made" in problems[0].reason
+    assert "a code cannot be computed from its features" in problems[0].reason
     assert record_of(engine, "gone").labels == ("red", "circle")
 
 
@@ -139,7 +139,7 @@ def test_what_is_wrong_with_lines(engine, tmp_path):
         engine.relabel(tmp_path / "photos.csv")
     with pytest.raises(FileNotFoundError, match="no such file"):
         engine.relabel(tmp_path / "lost.csv")
-    with pytest.raises(ValueError, match="what is read here is id, labels, modality"):
+    with pytest.raises(ValueError, match="expected only id, labels, modality"):
         engine.relabel([], fields={"text": "caption"})
 
 

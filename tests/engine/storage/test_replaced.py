@@ -40,7 +40,7 @@ def test_a_change_to_an_engine_that_was_replaced_is_not_acknowledged(engine, oth
     else:
         put(other, engine.path)
         assert engine.replaced
-    with pytest.raises(EngineReplacedError, match=r"holds another engine by now.* open it anew and repeat"):
+    with pytest.raises(EngineReplacedError, match=r"now has another engine.* open it again and repeat"):
         engine.remove(["t0"]) if change == "remove" else engine.add([{"id": "new", "text": "a red ball"}])
     monkeypatch.undo()
     assert engine.search(text="a red ball", k=3), "what is open goes on answering"
@@ -128,7 +128,7 @@ def test_what_a_killed_replacement_left_is_swept_at_the_next_start_with_a_warnin
     engine.close()
     left = engine.path.with_name(".engine.abcdefgh.mh-part")
     shutil.copytree(world / "engine", left / "new")
-    with pytest.warns(UserWarning, match="was killed; what it left beside it .* was removed"), Engine.open(engine.path):
+    with pytest.warns(UserWarning, match="was killed; its leftovers .* were removed"), Engine.open(engine.path):
         assert not left.exists()
 
 

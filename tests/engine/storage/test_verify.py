@@ -120,7 +120,7 @@ def test_what_a_killed_training_left_is_swept_where_no_engine_is_yet(tmp_path, c
             with pytest.raises(ValueError, match="only one item"):
                 Engine.train([{"text": "a", "modality": "text"}], target, n_bits=8)
 
-    with pytest.warns(UserWarning, match=r"making or replacing .* \(.engine.abcdefgh.* was removed"):
+    with pytest.warns(UserWarning, match=r"creating or replacing .* \(.engine.abcdefgh.* were removed"):
         run()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.abcdefgh.mh-part"]
 

@@ -53,7 +53,7 @@ def test_a_third_modality_that_shares_nothing_is_named():
 def test_labels_that_are_probably_one(image, text, alike):
     found = check_of(image=[image], text=[text])
     assert found.alike == ([tuple(sorted((image, text)))] if alike else [])
-    with pytest.raises(NoSharedLabelError, match="Write labels alike" if alike else "Give them the same labels"):
+    with pytest.raises(NoSharedLabelError, match="Spell labels the same way" if alike else "Give them the same labels"):
         found.check_shared()
 
 

@@ -180,7 +180,7 @@ def test_a_lock_that_was_lost_changes_nothing(grown, monkeypatch):
 
     monkeypatch.setattr(SqliteStore, "handover", cut)
     monkeypatch.setattr(SqliteStore, "revision", moved)
-    with pytest.raises(StoreError, match=r"others could write .* nothing was replaced"):
+    with pytest.raises(StoreError, match=r"the store was changed .* nothing was replaced"):
         grown.retrain()
     assert not grown.replaced
     assert [path.name for path in grown.path.parent.iterdir()] == ["engine"]
@@ -193,7 +193,7 @@ def test_items_that_cannot_be_read_any_more(grown, world, tmp_path):
         grown.add([{"id": path.stem, "path": str(path), "labels": ["red"]}])
     lost.unlink()
     problems = []
-    with pytest.raises(EngineError, match=r"1 of 128 items cannot be read any more.*lost\.png: no such file.*--drop"):
+    with pytest.raises(EngineError, match=r"1 of 128 items can no longer be read.*lost\.png: no such file.*--drop"):
         grown.retrain(on_problem=problems.append)
     assert [problem.code for problem in problems] == [ProblemCode.MISSING_FILE]
     assert not grown.replaced
@@ -253,7 +253,7 @@ def test_given_features_cannot_be_learned_from_again(tmp_path):
     names = [f"class {number}" for number in range(data.Y["image"].shape[1])]
     dataset = Dataset(data.X, data.Y, class_names=names, name="made up")
     with Engine.train(dataset, tmp_path / "engine", n_bits=8) as engine:
-        with pytest.raises(EngineError, match="an engine does not store features: it cannot be retrained"):
+        with pytest.raises(EngineError, match="an engine does not store features, so it cannot be retrained"):
             engine.retrain()
         assert engine.relabel([{"id": "7", "labels": names[:3], "modality": "image"}]).learned == 1
         problems = engine.relabel([{"id": "7", "labels": [], "modality": "image"}], on_problem=print).problems

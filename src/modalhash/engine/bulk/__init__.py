@@ -1,1 +1,1 @@
-"""Encoding many items into files of codes, in processes or on a Dask cluster."""
+"""Encoding of many items into files of codes, in processes or on a Dask cluster."""

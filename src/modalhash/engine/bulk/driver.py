@@ -1,7 +1,7 @@
-"""All parts of a source encoded: in this process, in processes of this machine, or on the workers of a Dask scheduler.
+"""Encode all parts of a source: in this process, in local processes, or on the workers of a Dask scheduler.
 
-Parts are made as they are needed and handed out a few at a time, so that a source may be larger than the memory. A part
-whose file is there is passed over. A worker that dies costs the parts it had, which others do again.
+Parts are created lazily and submitted a few at a time, so that a source may be larger than memory. Parts whose file
+exists are skipped. Parts of a worker that dies are encoded again by others.
 """
 
 from __future__ import annotations
@@ -44,37 +44,34 @@ _PART = re.compile(r"part-(\d+)-[0-9a-f]+\.parquet")
 KIND, FORMAT = "modalhash codes", 1
 WHY = "encoding on several processes"
 RETRIES = 2
-"""How often a part whose files could not be read or written is tried again."""
+"""Retries of a part whose files could not be read or written."""
 AHEAD = 3
-"""Parts per thread of the workers that are handed out."""
+"""Submitted parts per worker thread."""
 PROCESSES_FROM = 2000
-"""Inputs from which on starting processes of this machine pays."""
+"""Inputs from which starting local processes is worthwhile."""
 CHECK_SECONDS = 2.0
 LOST_SECONDS = 60.0
-"""After which a scheduler without any worker is given up."""
+"""Seconds to wait for a scheduler without workers."""
 
 
-_GONE = "the scheduler is gone; start it again, and run this again: it goes on from here"
+_GONE = "the scheduler is gone; restart it and run this again to continue"
 
 
 class EncodeError(ValueError):
-    """A source could not be encoded to its end; what is done is done, and the same call goes on from there."""
+    """Encoding stopped early; the same call continues with the remaining parts."""
 
 
 @dataclass(frozen=True)
 class EncodedSource:
-    """What :meth:`modalhash.engine.Engine.encode_to` did."""
+    """Result of :meth:`modalhash.engine.Engine.encode_to`."""
 
     parts: int
-    """Files that were written."""
     present: int
-    """Files that were there already."""
     inputs: int
-    """Rows of the files that were written, one for each input."""
+    """Rows of the files written, one per input."""
     n_problems: int
-    """Those of them that have a problem instead of a code."""
+    """Rows with a problem instead of a code."""
     problems: tuple[Problem, ...]
-    """The first of these problems."""
 
 
 def encode_source(
@@ -95,7 +92,7 @@ def encode_source(
     if workers is not None:
         check_int(workers, "workers", at_least=1)
         if scheduler is not None:
-            raise ValueError("workers is for this machine alone; a scheduler has workers of its own")
+            raise ValueError("workers is for local processes; a scheduler has its own workers")
     require("pyarrow.parquet", extra=EXTRA, why="writing codes")
     sources, folder = open_sources(source), location(out)
     base = None if root is None else location(root)
@@ -109,8 +106,8 @@ def encode_source(
         "part_size": part_size,
     }
     _claim(folder, note)
-    run = _Run(folder, Reporter(callback), count_inputs(sources, coder.reads))
-    parts = run.missing(list_parts(sources, coder.reads, fields=fields, root=base, size=part_size, table=table))
+    run = _Run(folder, Reporter(callback), count_inputs(sources, coder.input_kinds))
+    parts = run.missing(list_parts(sources, coder.input_kinds, fields=fields, root=base, size=part_size, table=table))
     first = next(parts, None)
     if first is not None:
         if scheduler is None and workers is None and run.total < PROCESSES_FROM:
@@ -123,12 +120,10 @@ def encode_source(
 
 @dataclass
 class _Run:
-    """What is there, what is done, and what is left."""
-
     folder: str
     report: Reporter
     total: int
-    """Inputs that are to be encoded, about."""
+    """Estimated number of inputs to encode."""
     parts: int = 0
     present: int = 0
     inputs: int = 0
@@ -144,7 +139,7 @@ class _Run:
                 self._there.setdefault(int(found[1]), set()).add(name)
 
     def missing(self, parts: Iterator[InputPart]) -> Iterator[InputPart]:
-        """Yield the parts whose files are not there; EncodeError if there are files of other inputs."""
+        """Yield the parts without a file; EncodeError if there are files of other inputs."""
         for part in parts:
             if there := self._there.pop(part.number, None):
                 if there != {part.file_name}:
@@ -156,7 +151,6 @@ class _Run:
             yield part
 
     def take(self, done: PartDone) -> None:
-        """Count a part that is done."""
         self.parts += 1
         self.inputs += done.inputs
         self.n_problems += done.n_problems
@@ -165,17 +159,17 @@ class _Run:
         self._show()
 
     def finish(self) -> EncodedSource:
-        """Check that every part is there and nothing else, and remove what killed workers left."""
+        """Check that exactly the files of all parts exist, and remove temporary files of killed workers."""
         if self._there:
             raise self._changed(min(min(names) for names in self._there.values()))
         lost = set(self._names.values()) - set(names_in(self.folder))
         if lost:
             raise EncodeError(
-                f"{self.folder}: {len(lost)} files were written and are not there (first: {min(lost)}). Do all workers "
+                f"{self.folder}: {len(lost)} files were written and are missing (first: {min(lost)}). Do all workers "
                 "see the same folder? Give --out a URL or a folder that they share"
             )
         sweep_folder(self.folder)
-        self.total = 0  # lines that are blank were counted too
+        self.total = 0  # blank lines were counted too
         self._show()
         return EncodedSource(self.parts, self.present, self.inputs, self.n_problems, tuple(self.problems))
 
@@ -184,17 +178,17 @@ class _Run:
 
     def _changed(self, name: str) -> EncodeError:
         return EncodeError(
-            f"{self.folder}: {name} is not of these inputs: the source has changed since. Encode it into another "
-            "folder, or delete this one"
+            f"{self.folder}: {name} does not belong to these inputs, because the source has changed. Encode it "
+            "into another folder, or delete this one"
         )
 
 
 def _claim(folder: str, note: Mapping[str, Any]) -> None:
-    """Note what the folder is for, or check that it is for this; only a folder that is empty is taken."""
+    """Write the settings into an empty folder, or check that it has the same settings."""
     names = names_in(folder)
     if NOTE not in names:
         if any(not name.startswith(".") for name in names):
-            raise EncodeError(f"{folder} is not empty and was not made by `modalhash encode`; give another folder")
+            raise EncodeError(f"{folder} is not empty and was not created by `modalhash encode`; give another folder")
         if is_remote(folder):
             fs, path = file_system(folder)
             fs.makedirs(path, exist_ok=True)
@@ -213,8 +207,8 @@ def _claim(folder: str, note: Mapping[str, Any]) -> None:
     for name in ("kind", "format", "sources", "fields", "root", "part_size"):
         if before.get(name) != note[name]:
             raise EncodeError(
-                f"{folder} was begun with other {name.replace('_', ' ')}: {_short(before.get(name))}, not "
-                f"{_short(note[name])}; go on with those, or give another folder"
+                f"{folder} was started with different {name.replace('_', ' ')}: {_short(before.get(name))}, not "
+                f"{_short(note[name])}; continue with those, or give another folder"
             )
 
 
@@ -223,12 +217,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-# -- where the work is done
-
-
 @contextmanager
 def _workers(scheduler: Any, workers: int | None) -> Iterator[Any]:
-    """Give a client of a Dask scheduler: of a given one, or of processes of this machine; None for this process."""
+    """Give a client of a Dask scheduler, given or local; None to work in this process."""
     if scheduler is None and workers == 1:
         yield None
         return
@@ -240,7 +231,7 @@ def _workers(scheduler: Any, workers: int | None) -> Iterator[Any]:
         try:
             client = distributed.Client(str(scheduler), set_as_default=False, timeout=30)
         except (OSError, ValueError) as error:
-            raise EncodeError(f"no scheduler answers at {scheduler}: {error}") from error
+            raise EncodeError(f"no answer from a scheduler at {scheduler}: {error}") from error
         with client:
             yield client
         return
@@ -261,15 +252,14 @@ def _workers(scheduler: Any, workers: int | None) -> Iterator[Any]:
 def _results(
     client: Any, coder: Coder, parts: Iterator[InputPart], out: str, fields: Mapping[str, str] | None
 ) -> Iterator[PartDone]:
-    """Yield what became of each part, in the order in which they are done."""
     if client is None:
         yield from (encode_part(coder, part, out, fields) for part in parts)
         return
     distributed = require("distributed", extra=EXTRA, why=WHY)
     _wait_for_workers(client)
-    # A task of its own, and not scattered data: it can be computed again when the worker that has it dies.
+    # A task, because scattered data would be lost with the worker that holds it.
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sending large graph")  # once, whatever the number of parts
+        warnings.filterwarnings("ignore", "Sending large graph")  # sent once for all parts
         sent = client.submit(_same, coder, key=f"modalhash-coder-{secrets.token_hex(8)}")
     waiting: dict[Any, InputPart] = {}
     try:
@@ -297,7 +287,7 @@ def _results(
 def _n_threads(client: Any) -> int:
     try:
         return sum(client.nthreads().values())
-    except OSError as error:  # nobody answers
+    except OSError as error:  # no answer
         raise EncodeError(_GONE) from error
 
 
@@ -306,7 +296,7 @@ def _same(value: Coder) -> Coder:
 
 
 def _first_done(distributed: Any, client: Any, waiting: Mapping[Any, InputPart]) -> list[Any]:
-    """Wait until some parts are done, or failed, and return them; EncodeError if there is nobody left to do them."""
+    """Wait for parts to complete or fail and return them; EncodeError if no worker is left."""
     lost_since: float | None = None
     while True:
         try:
@@ -314,7 +304,7 @@ def _first_done(distributed: Any, client: Any, waiting: Mapping[Any, InputPart])
                 return list(distributed.wait(list(waiting), timeout=CHECK_SECONDS, return_when="FIRST_COMPLETED").done)
         except TimeoutError:
             lost = client.status != "running"
-        except CancelledError:  # of all that was handed out, when the connection breaks
+        except CancelledError:  # of all submitted parts, when the connection breaks
             lost = True
         if lost:
             raise EncodeError(_GONE)
@@ -324,8 +314,7 @@ def _first_done(distributed: Any, client: Any, waiting: Mapping[Any, InputPart])
             lost_since = time.monotonic()
         elif time.monotonic() - lost_since > LOST_SECONDS:
             raise EncodeError(
-                f"the scheduler has had no worker for {LOST_SECONDS:.0f} s; start some, and run this again: it goes on "
-                "from here"
+                f"the scheduler has had no worker for {LOST_SECONDS:.0f} s; start some, and run this again to continue"
             )
 
 

@@ -1,8 +1,7 @@
-"""What is to be encoded, in parts: the inputs of folders, manifests, lists and archives, at paths or fsspec URLs.
+"""Inputs of bulk encoding, in parts: from folders, manifests, Parquet lists and archives, at paths or fsspec URLs.
 
-A part is what one task encodes and one file holds. The same sources give the same parts, so that a run can go on where
-another one was stopped. Lists are read here and their contents where the part is encoded; a tar is a part by itself,
-and all of it is read there.
+A part is encoded by one task into one file. The same sources give the same parts, so that an interrupted run can be
+resumed. Lists are read here, and their files where the part is encoded; a tar is one part.
 """
 
 from __future__ import annotations
@@ -67,18 +66,11 @@ from modalhash.engine.items.urls import (
     size_of,
 )
 
-# -- Samples of a tar as WebDataset has them: files that are named alike up to the first dot are one sample.
-#
-# ``000017.jpg`` and ``000017.txt`` are a picture and a text of one id; ``000017.cls`` is a label, ``000017.json`` an
-# object with labels and other fields. A picture without any of these is what it is in an archive of photos: its whole
-# name is its id, and its folders are its labels. Nothing is unpacked: members are read one after the other, and what
-# they are called leads nowhere.
-
 MAX_TEXT_BYTES = 2**20
 _MODALITIES = {**{suffix.removeprefix("."): "image" for suffix in PICTURE_SUFFIXES}, "txt": "text"}
 _FIELDS = ("cls", "json")
 _MAX_PICTURES = 16
-"""Of a sample in memory before they are known to be photos: all may be called ``trip.1.jpg``, ``trip.2.jpg`` …"""
+"""Pictures of a sample held in memory before they are taken for photos (``trip.1.jpg``, ``trip.2.jpg`` …)."""
 _CONTENTS = ("path", "text", "data", "image")
 
 
@@ -86,36 +78,35 @@ _CONTENTS = ("path", "text", "data", "image")
 class _TarSample:
     key: str
     files: dict[str, bytes | Problem] = field(default_factory=dict)
-    """By what follows the first dot."""
+    """By suffix after the first dot."""
     pictures: dict[str, bytes | Problem] = field(default_factory=dict)
-    """By their names."""
+    """By name."""
 
     @property
     def is_photos(self) -> bool:
-        """Whether there is no text, label or field among the files, so that its pictures are photos."""
+        """True if there are only pictures, without text, label or fields."""
         return bool(self.pictures) and not {"txt", *_FIELDS} & self.files.keys()
 
 
 def tar_items(
-    where: str, reads: Mapping[str, str], fields: Mapping[str, str] | None = None
+    where: str, input_kinds: Mapping[str, str], fields: Mapping[str, str] | None = None
 ) -> Iterator[Item | Problem]:
-    """Yield the pictures and texts of a tar, with their bytes or words, and what is wrong with others.
+    """Yield the pictures and texts of an uncompressed WebDataset tar with their contents, and problems.
 
-    Parameters
-    ----------
-    where : location of a tar that is not compressed
-    reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
-    fields : what the JSON objects call ``labels``, ``split`` and ``text``
+    Files with the same name up to the first dot are one sample: ``000017.jpg`` and ``000017.txt`` are a picture and a
+    text with one id, ``000017.cls`` is a label, ``000017.json`` an object with labels and other fields. A picture
+    without any of these is a photo with its name as id and its folders as labels. Members are read in sequence and
+    never unpacked.
     """
     tar, seen = base_name(where), set()
     for sample in _samples(where):
         if isinstance(sample, Problem):
             yield sample
             continue
-        for entry in _sample_items(sample, tar, where, reads, fields or {}):
+        for entry in _sample_items(sample, tar, where, input_kinds, fields or {}):
             if isinstance(entry, Item):
                 if entry.key in seen:
-                    reason = f"the id {entry.id!r} is in this tar already; the first one is taken"
+                    reason = f"the id {entry.id!r} occurs twice in this tar; the first one is used"
                     entry = entry.problem(ProblemCode.DUPLICATE, reason)
                 else:
                     seen.add(entry.key)
@@ -123,7 +114,6 @@ def tar_items(
 
 
 def _samples(where: str) -> Iterator[_TarSample | Problem]:
-    """Yield samples, and what is wrong with the tar itself."""
     name = base_name(where)
     with opened(where) as file:
         sample: _TarSample | None = None
@@ -146,7 +136,7 @@ def _samples(where: str) -> Iterator[_TarSample | Problem]:
                     sample.files[ending.lower()] = content
                 if is_picture(inner):
                     sample.pictures[inner] = content
-        except (ArchiveError, tarfile.TarError) as error:  # what goes wrong with the storage is no fault of the tar
+        except (ArchiveError, tarfile.TarError) as error:  # storage errors raise
             damage = getattr(error, "reason", str(error))
         if sample is not None:
             yield sample
@@ -155,7 +145,7 @@ def _samples(where: str) -> Iterator[_TarSample | Problem]:
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """Return a member's name up to the first dot of its last part, and what follows that dot."""
+    """Split a member name at the first dot of its last part."""
     folder, slash, last = name.rpartition("/")
     stem, _, ending = last.partition(".")
     return f"{folder}{slash}{stem}", ending
@@ -174,28 +164,28 @@ def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo, source: str) -> 
     assert content is not None  # a regular file
     data = content.read()
     if len(data) < member.size:
-        raise ArchiveError(f"the tar is cut off within {name}; what follows is lost", source)
+        raise ArchiveError(f"the tar is truncated within {name}; the rest is lost", source)
     return data
 
 
 def decode_text(data: bytes) -> str:
-    """Return the text of a file; ValueError if it is not one."""
+    """Decode UTF-8 text; ValueError if it is too long or not UTF-8."""
     if len(data) > MAX_TEXT_BYTES:
-        raise ValueError(f"more than the limit of {MAX_TEXT_BYTES:,} bytes for a text")
+        raise ValueError(f"longer than the limit of {MAX_TEXT_BYTES:,} bytes for a text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("not in UTF-8; save the file as UTF-8") from None
+        raise ValueError("not UTF-8; save the file as UTF-8") from None
 
 
 def _sample_items(
-    sample: _TarSample, tar: str, where: str, reads: Mapping[str, str], fields: Mapping[str, str]
+    sample: _TarSample, tar: str, where: str, input_kinds: Mapping[str, str], fields: Mapping[str, str]
 ) -> Iterator[Item | Problem]:
     if sample.is_photos:
         for name, data in sample.pictures.items():
             labels = archive_labels(tar, name, FolderLabels())
             item = Item("image", f"{tar}/{name}", uri=_uri(where, name), labels=labels, source=tar)
-            yield data if isinstance(data, Problem) else _filled(item, data, reads)
+            yield data if isinstance(data, Problem) else _filled(item, data, input_kinds)
         return
     id = f"{tar}/{sample.key}"
     try:
@@ -215,18 +205,17 @@ def _sample_items(
         elif wrong is not None:
             yield item.problem(wrong.code, f"its fields: {wrong}")
         else:
-            yield _filled(item, data, reads)
+            yield _filled(item, data, input_kinds)
 
 
 def _uri(where: str, name: str) -> str:
-    """Return where a member is: a URL that fsspec can open if the tar is at one."""
+    """Return the URI of a member, which fsspec can open if the tar is at a URL."""
     return f"tar://{name}::{where}" if is_remote(where) else str(ArchiveMember(Path(where), name))
 
 
-def _filled(item: Item, data: bytes, reads: Mapping[str, str]) -> Item | Problem:
-    """Return the item with its content, or what is wrong with it."""
-    if reads.get(item.modality) != item.modality:
-        return item.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(item.modality, reads))
+def _filled(item: Item, data: bytes, input_kinds: Mapping[str, str]) -> Item | Problem:
+    if input_kinds.get(item.modality) != item.modality:
+        return item.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(item.modality, input_kinds))
     if item.modality == "text":
         try:
             text = decode_text(data)
@@ -242,7 +231,7 @@ def _filled(item: Item, data: bytes, reads: Mapping[str, str]) -> Item | Problem
 
 
 def _fields_of(sample: _TarSample, fields: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields of a sample's JSON object, and labels and other fields as all of its items have them."""
+    """Return the JSON object of a sample, and the fields that its items share."""
     line: dict[str, Any] = {}
     written = sample.files.get("json")
     if isinstance(written, bytes):
@@ -267,50 +256,48 @@ def _fields_of(sample: _TarSample, fields: Mapping[str, str]) -> tuple[dict[str,
 
 TEXT_SUFFIX = ".txt"
 PART_SIZE = 2048
-"""Inputs of a part, except for a tar's."""
+"""Inputs per part, except for tars."""
 BYTES_PER_INPUT = 100_000
-"""What an input of a tar is taken to have, to tell how long it will take."""
+"""Assumed size of an input of a tar, for the progress bar."""
 _LIST_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class BulkSource:
-    """One place where inputs are."""
+    """A source of inputs."""
 
     kind: str
     """``"folder"``, ``"manifest"``, ``"list"`` (Parquet), ``"tar"`` or ``"archive"`` (zip, or a compressed tar)."""
     where: str
-    """Its location."""
 
 
 @dataclass(frozen=True)
 class InputPart:
-    """What one task encodes into one file."""
+    """Inputs that one task encodes into one file."""
 
     number: int
     root: str
-    """The location of the folder that paths are relative to and must lie in; of an archive, its own."""
+    """Location of the folder that contains all paths; of an archive, its own."""
     entries: tuple[Item | Problem, ...] = ()
-    """Inputs in order: items whose ``uri`` is a path as given, or whose file lies in an archive, and what is wrong with
-    others."""
+    """Items in order, with an unresolved ``uri`` or an archive member, and problems."""
     tar_bytes: int | None = None
-    """The size of the tar, if it is one: then there are no entries yet."""
+    """Size of a tar, which has no entries until it is encoded."""
 
     @property
     def n_inputs(self) -> int:
-        """The number of inputs; of a tar, a guess from its size."""
+        """Number of inputs, estimated from the size of a tar."""
         return len(self.entries) if self.tar_bytes is None else max(1, self.tar_bytes // BYTES_PER_INPUT)
 
     @cached_property
     def file_name(self) -> str:
-        """The name of its file: its number, and a digest of its inputs, so that other inputs have another name."""
-        told = [self.root, self.tar_bytes, [_described(entry) for entry in self.entries]]
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode("ascii")).hexdigest()
+        """File name with the number of the part and a digest of its inputs."""
+        described = [self.root, self.tar_bytes, [_described(entry) for entry in self.entries]]
+        digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode("ascii")).hexdigest()
         return f"part-{self.number:06d}-{digest[:12]}.parquet"
 
 
 def open_sources(given: Any) -> list[BulkSource]:
-    """Return the sources behind paths, URLs and patterns with ``*``; an error says what may be given."""
+    """Return the sources of paths, URLs and patterns with ``*``."""
     urls = [given] if isinstance(given, str | Path) else list(given)
     if not urls or not all(isinstance(url, str | Path) for url in urls):
         raise TypeError("encode takes folders, manifests, Parquet lists and archives, each as a path or a URL")
@@ -319,8 +306,10 @@ def open_sources(given: Any) -> list[BulkSource]:
     for source in sources:
         if source.kind != "list" and source.kind != "manifest":
             name = base_name(source.where)
-            if name in names:  # what they hold would get the same ids
-                raise ValueError(f"{names[name]} and {source.where} have one name, which ids begin with; rename one")
+            if name in names:  # their items would have the same ids
+                raise ValueError(
+                    f"{names[name]} and {source.where} have the same name, which is part of the ids; rename one"
+                )
             names[name] = source.where
     return sources
 
@@ -328,27 +317,29 @@ def open_sources(given: Any) -> list[BulkSource]:
 def _source(where: str) -> BulkSource:
     lower = where.lower()
     if lower.endswith(OTHER_ARCHIVES):
-        raise ValueError(f"{where}: archives of this kind are not read; unpack it, or pack the pictures as a .zip")
+        raise ValueError(f"{where}: this kind of archive is not supported; unpack it, or pack the pictures as a .zip")
     suffixes = {".tar": "tar", ".parquet": "list"}
     kind = next((kind for suffix, kind in suffixes.items() if lower.endswith(suffix)), None)
     if kind is None and is_archive(where) and not is_folder(where):
         if is_remote(where):
-            raise ValueError(f"{where}: at a URL only a plain .tar is read; copy it here, or pack it as a .tar")
+            raise ValueError(
+                f"{where}: only an uncompressed .tar can be read from a URL; download it, or repack it as a .tar"
+            )
         kind = "archive"
     if kind is None and is_manifest(base_name(where)):
         kind = "manifest"
     if kind is None and is_folder(where):
         kind = "folder"
     if kind is None or not exists(where):
-        what = "no such file or folder" if not exists(where) else "not known"
+        what = "no such file or folder" if not exists(where) else "unknown kind"
         manifests = ".jsonl, .csv, .tsv, .xlsx or .feather"
         expected = f"a folder, a manifest ({manifests}), a Parquet list (.parquet), a .tar, .zip or .tar.gz"
         raise FileNotFoundError(f"{where}: {what}; expected {expected}, as a path or a URL")
     return BulkSource(kind, where)
 
 
-def count_inputs(sources: Iterable[BulkSource], reads: Mapping[str, str]) -> int:
-    """Return how many inputs there are, for a progress bar: of tars a guess from their size."""
+def count_inputs(sources: Iterable[BulkSource], input_kinds: Mapping[str, str]) -> int:
+    """Return the number of inputs for a progress bar, estimated for tars."""
     total = 0
     for source in sources:
         if source.kind == "tar":
@@ -356,7 +347,7 @@ def count_inputs(sources: Iterable[BulkSource], reads: Mapping[str, str]) -> int
         elif source.kind == "archive":
             total += count_items([Path(source.where)])
         elif source.kind == "folder":
-            total += sum(1 for _ in _folder_paths(source.where, reads))
+            total += sum(1 for _ in _folder_paths(source.where, input_kinds))
         else:
             with local_copy(source.where) as path:
                 if source.kind == "manifest":
@@ -368,23 +359,16 @@ def count_inputs(sources: Iterable[BulkSource], reads: Mapping[str, str]) -> int
 
 def list_parts(
     sources: Iterable[BulkSource],
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     *,
     fields: Mapping[str, str] | None = None,
     root: str | None = None,
     size: int = PART_SIZE,
     table: TableFormat | None = None,
 ) -> Iterator[InputPart]:
-    """Yield the parts of some sources in order; every item's modality and id is once among those without a problem.
+    """Yield the parts of some sources in order, ``size`` inputs each, without duplicate keys.
 
-    Parameters
-    ----------
-    sources : as :func:`open_sources` returns them
-    reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
-    fields : what manifests and lists call things
-    root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
-    size : inputs of a part
-    table : how manifests that are tables are written, where that is not to be found
+    ``root`` is the folder that contains the paths in manifests and lists; their own by default.
     """
     seen: Seen = {}
     number = 0
@@ -394,7 +378,7 @@ def list_parts(
             number += 1
             continue
         base = source.where if source.kind in ("folder", "archive") else root or parent(source.where)
-        entries = _entries(source, reads, fields, seen, table)
+        entries = _entries(source, input_kinds, fields, seen, table)
         while some := tuple(islice(entries, size)):
             yield InputPart(number, location(base), some)
             number += 1
@@ -402,14 +386,13 @@ def list_parts(
 
 def _entries(
     source: BulkSource,
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     fields: Mapping[str, str] | None,
     seen: Seen,
     table: TableFormat | None,
 ) -> Iterator[Item | Problem]:
-    """Yield items and problems in the order of the inputs."""
     problems: list[Problem] = []
-    with _items(source, reads, fields, problems.append, table) as items:
+    with _items(source, input_kinds, fields, problems.append, table) as items:
         storable = (item for item in items if is_storable(item, problems.append))
         for item in drop_duplicates(storable, problems.append, seen):
             yield from problems
@@ -421,16 +404,16 @@ def _entries(
 @contextmanager
 def _items(
     source: BulkSource,
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     fields: Mapping[str, str] | None,
     report: Any,
     table: TableFormat | None,
 ) -> Iterator[Any]:
     if source.kind == "folder":
-        yield _folder_items(source.where, reads)
+        yield _folder_items(source.where, input_kinds)
         return
     if source.kind == "archive":
-        yield archive_items(Path(source.where), reads, report, FolderLabels())
+        yield archive_items(Path(source.where), input_kinds, report, FolderLabels())
         return
     with local_copy(source.where) as path:
         if source.kind == "manifest":
@@ -439,21 +422,20 @@ def _items(
         else:
             fields = usual_fields(dict.fromkeys(_parquet(path).schema_arrow.names, ""), fields)
             lines = _list_rows(path, source.where, fields)
-        yield parse_items(lines, reads, report, base=None, fields=fields, source=path.name)
+        yield parse_items(lines, input_kinds, report, base=None, fields=fields, source=path.name)
 
 
-def _folder_items(folder: str, reads: Mapping[str, str]) -> Iterator[Item]:
-    """Yield the pictures and texts of a folder; the names of its subfolders are the labels."""
+def _folder_items(folder: str, input_kinds: Mapping[str, str]) -> Iterator[Item]:
     name, names = base_name(folder), FolderLabels()
-    for relative in _folder_paths(folder, reads):
+    for relative in _folder_paths(folder, input_kinds):
         labels = names.of(relative.split("/")[:-1])
         modality = "text" if relative.lower().endswith(TEXT_SUFFIX) else "image"
         yield Item(modality, f"{name}/{relative}", uri=relative, labels=labels, source=name)
 
 
-def _folder_paths(folder: str, reads: Mapping[str, str]) -> Iterator[str]:
-    wanted = set(PICTURE_SUFFIXES) if reads.get("image") == "image" else set()
-    wanted |= {TEXT_SUFFIX} if reads.get("text") == "text" else set()
+def _folder_paths(folder: str, input_kinds: Mapping[str, str]) -> Iterator[str]:
+    wanted = set(PICTURE_SUFFIXES) if input_kinds.get("image") == "image" else set()
+    wanted |= {TEXT_SUFFIX} if input_kinds.get("text") == "text" else set()
     if not wanted:
         raise ValueError(f"{folder} is a folder, and there is no encoder that reads pictures for 'image' or texts")
     if is_remote(folder):
@@ -464,12 +446,12 @@ def _folder_paths(folder: str, reads: Mapping[str, str]) -> Iterator[str]:
 
 
 def _list_rows(path: Path, where: str, fields: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the numbered rows of a Parquet file, without binary columns: a list names files, it does not hold them."""
+    """Yield the numbered rows of a Parquet file without binary columns, because a list contains paths."""
     types = require("pyarrow.types", extra=EXTRA, why="reading Parquet files")
     file = _parquet(path)
     binary = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     columns = [field.name for field in file.schema_arrow if not any(test(field.type) for test in binary)]
-    no_json = (types.is_temporal, types.is_decimal)  # dates and the like are stored as texts
+    no_json = (types.is_temporal, types.is_decimal)  # stored as text
     as_text = {field.name for field in file.schema_arrow if any(test(field.type) for test in no_json)}
     check_columns(path, columns, fields)
     _check_memory(file, path, columns)
@@ -489,11 +471,11 @@ def _parquet(path: Path) -> Any:
     try:
         return parquet.ParquetFile(path)
     except (OSError, ValueError) as error:
-        raise ReadError(path, f"not a whole Parquet file ({error})") from error
+        raise ReadError(path, f"not a complete Parquet file ({error})") from error
 
 
 def _check_memory(file: Any, path: Path, columns: list[str]) -> None:
-    """Refuse a file of which a row group would take more memory than a file of its size may."""
+    """Raise ReadError if a row group would need more memory than the limit for a file of its size."""
     limits = ReadLimits()
     for group in range(file.metadata.num_row_groups):
         chunks = [file.metadata.row_group(group).column(number) for number in range(file.metadata.num_columns)]

@@ -1,6 +1,6 @@
-"""One part of a source encoded into one file: the work of a task, wherever it runs.
+"""Encode one part of a source into one file.
 
-It pickles, closes over nothing, and may run twice: the second run writes the same file again.
+Tasks are pure and picklable. A task may run twice; the second run writes the same file.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 NOTE = "encoding.json"
-"""The file beside the parts that says what they are made of."""
+"""File with the settings, next to the parts."""
 READ_TOGETHER = 64
-"""Files that are in memory at a time."""
+"""Files in memory at a time."""
 CODED_TOGETHER = 1024
 MAX_EXAMPLES = 20
-"""Problems that a part tells; its file has all of them."""
+"""Problems returned for a part; its file has all."""
 
 
 @dataclass(frozen=True)
 class Coder:
-    """All that an engine makes codes with."""
+    """The parts of an engine that compute codes."""
 
     identity: Identity
     model: CrossModalHasher
@@ -58,14 +58,14 @@ class Coder:
     refinement: Refinement
 
     @property
-    def reads(self) -> dict[str, str]:
-        """What an item of each modality is."""
+    def input_kinds(self) -> dict[str, str]:
+        """``"text"``, ``"image"`` or ``"array"`` by modality."""
         return {modality: encoder.reads for modality, encoder in self.encoders.items()}
 
 
 @dataclass(frozen=True)
 class PartDone:
-    """What became of a part."""
+    """Result of a part."""
 
     part: int
     inputs: int
@@ -74,19 +74,19 @@ class PartDone:
 
 
 def encode_part(coder: Coder, part: InputPart, out: str, fields: Mapping[str, str] | None = None) -> PartDone:
-    """Encode the inputs of a part and write them to its file; what cannot be encoded is a row with a problem.
+    """Encode the inputs of a part and write its file; inputs that cannot be encoded become rows with a problem.
 
-    Codes do not depend on where this runs: one thread computes, and always the same items together.
+    Codes do not depend on the machine, because one thread computes them in fixed batches.
     """
     _check_sight(part, out)
     rows: list[CodeRow] = []
     coding = {modality: _Coding(coder, modality, rows) for modality in coder.encoders}
     with threadpool_limits(1):
-        for item, content in _contents(part, coder.reads, fields):
+        for item, content in _contents(part, coder.input_kinds, fields):
             if isinstance(content, Problem):
                 rows.append(CodeRow(item, content))
                 continue
-            assert item is not None  # only a problem may have none
+            assert item is not None  # only problems have no item
             rows.append(CodeRow(replace(item, data=None)))
             coding[item.modality].add(len(rows) - 1, content)
         for one in coding.values():
@@ -98,8 +98,6 @@ def encode_part(coder: Coder, part: InputPart, out: str, fields: Mapping[str, st
 
 @dataclass
 class _Coding:
-    """Gathers items of one modality, and puts their codes into their rows."""
-
     coder: Coder
     modality: str
     rows: list[CodeRow]
@@ -108,7 +106,6 @@ class _Coding:
     _numbers: list[int] = field(default_factory=list)
 
     def add(self, row: int, content: Any) -> None:
-        """Take one more item."""
         self._waiting.append((row, content))
         if len(self._waiting) == READ_TOGETHER:
             self._encode()
@@ -116,7 +113,6 @@ class _Coding:
             self._code()
 
     def finish(self) -> None:
-        """Encode what is left."""
         self._encode()
         self._code()
 
@@ -156,52 +152,53 @@ def _stacked(parts: list[Matrix]) -> Matrix:
 
 
 def _check_sight(part: InputPart, out: str) -> None:
-    """Raise if what is to be read or written cannot be seen from here: the disk of another machine."""
+    """Raise FileNotFoundError if inputs or output are not visible from this machine."""
     where = socket.gethostname()
     if not exists(join(out, NOTE)):
-        raise FileNotFoundError(f"{out} is not there on {where}; give --out a URL or a folder that all workers share")
+        raise FileNotFoundError(f"{out} does not exist on {where}; give --out a URL or a folder that all workers share")
     in_archive = any(isinstance(entry, Item) and entry.path is not None for entry in part.entries)
     if not (exists(part.root) if part.tar_bytes is not None or in_archive else is_folder(part.root)):
-        raise FileNotFoundError(f"{part.root} is not there on {where}; give a URL or a path that all workers share")
+        raise FileNotFoundError(f"{part.root} does not exist on {where}; give a URL or a path that all workers share")
 
 
 def _contents(
-    part: InputPart, reads: Mapping[str, str], fields: Mapping[str, str] | None
+    part: InputPart, input_kinds: Mapping[str, str], fields: Mapping[str, str] | None
 ) -> Iterator[tuple[Item | None, Any]]:
-    """Yield items with what their encoder takes, or with what is wrong with them."""
     if part.tar_bytes is not None:
-        for entry in tar_items(part.root, reads, fields):
+        for entry in tar_items(part.root, input_kinds, fields):
             yield (None, entry) if isinstance(entry, Problem) else (entry, entry.content)
         return
     entries = iter(part.entries)
     read = _read_remote if is_remote(part.root) else _read_local
     while some := list(islice(entries, READ_TOGETHER)):
         located = [_located(entry, part.root) for entry in some]
-        yield from read(located, reads)
+        yield from read(located, input_kinds)
 
 
 def _located(entry: Item | Problem, root: str) -> tuple[Item | None, Any]:
-    """Return an item with the location of its file, if it has one, or with the problem that there is none."""
+    """Return an item with its text or the location of its file, or with a problem."""
     if isinstance(entry, Problem):
         return None, entry
     if entry.text is not None:
         return entry, entry.text
-    if entry.path is not None:  # in an archive, which gives no other paths than its own
+    if entry.path is not None:  # a member of an archive
         return entry, entry.path
-    assert entry.uri is not None  # a list gives a path or a text
+    assert entry.uri is not None  # a list has paths or texts
     try:
         if not is_remote(root) and (member := find_member(entry.uri)) is not None:
             return entry, replace(member, archive=Path(inside(root, str(member.archive))))
         return entry, Path(inside(root, entry.uri)) if not is_remote(root) else inside(root, entry.uri)
     except OutsideError as error:
         return entry, entry.problem(ProblemCode.OUTSIDE, str(error))
-    except OSError as error:  # a name that is too long
+    except OSError as error:  # a name too long
         return entry, entry.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
-    except (ValueError, RuntimeError) as error:  # a NUL, links in a circle
-        return entry, entry.problem(ProblemCode.MISSING_FILE, f"{entry.uri!r} is no path: {error}")
+    except (ValueError, RuntimeError) as error:  # a NUL, a loop of links
+        return entry, entry.problem(ProblemCode.MISSING_FILE, f"{entry.uri!r} is not a path: {error}")
 
 
-def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]) -> Iterator[tuple[Item | None, Any]]:
+def _read_local(
+    located: list[tuple[Item | None, Any]], input_kinds: Mapping[str, str]
+) -> Iterator[tuple[Item | None, Any]]:
     for item, content in located:
         if item is not None and isinstance(content, ArchiveMember):
             item = replace(item, path=content, uri=None)
@@ -214,7 +211,7 @@ def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]
                 yield item, item.problem(ProblemCode.NOT_A_FILE, "a folder; expected a file")
             elif not content.is_file():
                 yield item, item.problem(ProblemCode.MISSING_FILE, "no such file")
-            elif reads[item.modality] == "image":
+            elif input_kinds[item.modality] == "image":
                 yield item, content
             else:
                 with content.open("rb") as file:
@@ -223,7 +220,9 @@ def _read_local(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]
             yield item, item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
 
 
-def _read_remote(located: list[tuple[Item | None, Any]], reads: Mapping[str, str]) -> Iterator[tuple[Item | None, Any]]:
+def _read_remote(
+    located: list[tuple[Item | None, Any]], input_kinds: Mapping[str, str]
+) -> Iterator[tuple[Item | None, Any]]:
     wanted = [row for row, (item, one) in enumerate(located) if item and item.text is None and isinstance(one, str)]
     contents = dict(zip(wanted, read_files([located[row][1] for row in wanted], MAX_MEMBER_BYTES), strict=True))
     for row, (item, given) in enumerate(located):
@@ -237,11 +236,11 @@ def _read_remote(located: list[tuple[Item | None, Any]], reads: Mapping[str, str
             yield item, item.problem(ProblemCode.NOT_A_FILE, "a folder; expected a file")
         elif isinstance(content, PermissionError):
             yield item, item.problem(ProblemCode.MISSING_FILE, "no permission to read it")
-        elif isinstance(content, Exception):  # the storage may be back when the part is tried again
+        elif isinstance(content, Exception):  # the storage may be available when the part is retried
             raise content
         elif len(content) > MAX_MEMBER_BYTES:
             yield item, item.problem(ProblemCode.UNREADABLE, too_large(len(content), MAX_MEMBER_BYTES))
-        elif reads[item.modality] == "image":
+        elif input_kinds[item.modality] == "image":
             yield item, content
         else:
             yield _with_text(item, content)

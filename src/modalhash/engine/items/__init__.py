@@ -1,1 +1,1 @@
-"""Items on their way in: from manifests, folders and archives of photos, frames and dicts."""
+"""Items read from manifests, folders and archives of photos, frames and dicts."""

@@ -1,4 +1,4 @@
-"""Items of a source before they are stored, and what is wrong with those that are left out."""
+"""Items of a source before they are stored, the URIs of their files, and problems of items that are left out."""
 
 from __future__ import annotations
 
@@ -15,53 +15,40 @@ from modalhash.core.typing import Codes
 from modalhash.data import TableFormat
 from modalhash.store import Key, Record, check_storable
 
-# -- Where the files of an engine's items are: stored relative to its folder where they lie in it or beside it.
-#
-# =============================  =======================================================================
-# ``../photos/red/1.jpg``        a file beside the engine: both may be moved together
-# ``photos/red/1.jpg``           a file in the engine's folder; ``media/…`` are those that it saved itself
-# ``/data/photos/red/1.jpg``     a file elsewhere
-# ``../photos.zip!/red/1.jpg``   a file in an archive, which lies in any of these places
-# =============================  =======================================================================
-#
-# An engine that is moved alone, copied or restored elsewhere finds its files where they were: its configuration says
-# where it was made.
-
 HOME = "home"
-"""The entry of an engine's configuration that says where its folder was when it was made."""
+"""Configuration entry with the folder in which the engine was created."""
 _OWN = "media"
 File: TypeAlias = Path | ArchiveMember
 
 
 @dataclass(frozen=True)
 class ItemFiles:
-    """Tells where files are, as it is stored, and finds them again.
+    """Convert between file paths and the URIs stored for them.
 
-    Parameters
-    ----------
-    folder : Path
-        The engine's, absolute and without links.
-    home : Path, optional
-        Where the engine was made, if that is another folder: what is not in or beside the one is looked for there.
-    relative : bool
-        Whether files in the folder and beside it are stored relative to it. Not where other machines share the items:
-        a folder of theirs may have other neighbours.
+    =============================  =============================================================================
+    ``../photos/red/1.jpg``        a file next to the engine; both may be moved together
+    ``photos/red/1.jpg``           a file in the engine's folder; ``media/…`` are files that the engine saved
+    ``/data/photos/red/1.jpg``     any other file
+    ``../photos.zip!/red/1.jpg``   a member of an archive in any of these folders
+    =============================  =============================================================================
     """
 
     folder: Path
+    """Folder of the engine, absolute and without links."""
     home: Path | None = None
+    """Folder in which the engine was created, if different; relative files that moved are searched there."""
     relative: bool = True
+    """Store relative paths. False if machines share the items, whose engine folders may be elsewhere."""
 
     @classmethod
     def of(cls, folder: Path, config: Mapping[str, Any], *, relative: bool) -> ItemFiles:
-        """Return those of an engine, by its configuration."""
         folder = folder.resolve()
         home = config.get(HOME)
         other = isinstance(home, str) and Path(home) != folder
         return cls(folder, Path(str(home)) if other else None, relative)
 
     def uri(self, file: str) -> str:
-        """Return what is stored of a file: a path relative to the engine's folder where that will do."""
+        """Return the URI to store for a path."""
         if not self.relative or not os.path.isabs(file):
             return file
         if (member := find_member(file)) is not None:
@@ -71,14 +58,14 @@ class ItemFiles:
             return file
         if path.is_relative_to(self.folder):
             within = path.relative_to(self.folder)
-            return file if within.parts[:1] == (_OWN,) else within.as_posix()  # what it saved is deleted with its item
-        beside = self.folder.parent
-        if path.is_relative_to(beside) and beside != beside.parent:  # everything lies beside an engine in the root
-            return f"../{path.relative_to(beside).as_posix()}"
+            return file if within.parts[:1] == (_OWN,) else within.as_posix()  # saved media are deleted with the item
+        parent = self.folder.parent
+        if path.is_relative_to(parent) and parent != parent.parent:  # not in the root
+            return f"../{path.relative_to(parent).as_posix()}"
         return file
 
     def find(self, uri: str | None) -> File | None:
-        """Return where a file is, whether it is there or not; None for a URL, or what leads elsewhere."""
+        """Return the path of a URI, whether the file exists or not; None for URLs and invalid URIs."""
         if uri is None:
             return None
         if (member := find_member(uri)) is not None:
@@ -87,7 +74,7 @@ class ItemFiles:
         return self._find(uri)
 
     def whole(self, uri: str | None) -> str | None:
-        """Return what is stored of a file where machines share the items: its path, unless the engine saved it."""
+        """Return the URI as an absolute path, unless the engine saved the file."""
         file = self.find(uri)
         return uri if file is None or PurePosixPath(uri or "").parts[:1] == (_OWN,) else str(file)
 
@@ -95,7 +82,7 @@ class ItemFiles:
         if os.path.isabs(uri):
             return Path(uri)
         parts = PurePosixPath(uri).parts
-        if "://" in uri or ".." in parts[1:]:  # nothing that was stored leads further up than to the parent
+        if "://" in uri or ".." in parts[1:]:  # stored URIs lead no further up than the parent
             return None
         here = _join(self.folder, uri)
         if self.home is not None and not os.path.exists(here):
@@ -111,55 +98,51 @@ def _join(folder: Path, uri: str) -> Path:
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to hash: a text, a file, or the bytes of one."""
+    """An item to encode: a text, a file, or the bytes of one."""
 
     modality: str
     id: str
     text: str | None = None
     path: Path | ArchiveMember | None = None
-    """Its file, which may lie in an archive."""
     data: bytes | None = None
     uri: str | None = None
-    """Where it is, if not at ``path``."""
+    """Stored URI, if not that of ``path``."""
     labels: tuple[str, ...] = ()
     named_labels: tuple[str, ...] = ()
-    """Labels that its text names, to learn from where it has none of its own; they are not stored with it."""
+    """Labels that its text names, for training if it has none; they are not stored."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Other fields of its line, stored with it."""
+    """Other fields, stored with the item."""
     training: bool = True
-    """Whether it may be learned from; False by the field ``split``."""
+    """False if the field ``split`` holds it out."""
     line: int | None = None
     source: str | None = None
-    """Name of the file that the line is in."""
+    """Name of the file that contains ``line``."""
 
     @property
     def key(self) -> Key:
-        """The modality and the id, which together name the item in a store."""
         return self.modality, self.id
 
     @property
     def content(self) -> str | Path | ArchiveMember | bytes | None:
-        """What its encoder takes."""
+        """Input of the encoder."""
         return next((value for value in (self.text, self.path, self.data) if value is not None), None)
 
     @property
     def training_labels(self) -> tuple[str, ...]:
-        """The labels to learn from: its own, or else those that its text names."""
+        """Its labels, or else those that its text names."""
         return self.labels or self.named_labels
 
     def problem(self, code: ProblemCode, reason: str) -> Problem:
-        """Return a problem that names this item."""
         path = None if self.path is None else str(self.path)
         return Problem(reason, self.line, self.source, self.modality, self.id, path, code)
 
     def to_record(self, code: bytes | Codes, kind: str) -> Record:
-        """Return what the store holds of this item."""
         uri = str(self.path) if self.path is not None else self.uri
         return Record(self.id, self.modality, code, kind, self.text, uri, self.labels, self.extra)
 
 
 class ProblemCode(StrEnum):
-    """What is wrong with an item, for programs; the reason of a :class:`Problem` says it to people."""
+    """Machine-readable reason of a :class:`Problem`."""
 
     DUPLICATE = "duplicate"
     """The source has another item with this modality and id."""
@@ -170,23 +153,23 @@ class ProblemCode(StrEnum):
     MISSING_FILE = "missing_file"
     """The file does not exist, or its folder cannot be read."""
     AMBIGUOUS = "ambiguous"
-    """A row of a table names a file that several photos are called like."""
+    """A row of a table names a file, and several photos have this name."""
     NOT_A_FILE = "not_a_file"
-    """A folder or a URL where a file was expected."""
+    """A folder or a URL instead of a file."""
     OUTSIDE = "outside"
-    """The path leads out of the folder that it has to lie in."""
+    """The path is outside the permitted folder."""
     UNREADABLE = "unreadable"
-    """The encoder could not make features of the content."""
+    """The encoder could not encode the content."""
     UNKNOWN_MODALITY = "unknown_modality"
-    """The engine has no such modality."""
+    """The engine does not have this modality."""
     NEEDS_FEATURES = "needs_features"
     """The modality was trained on given features, and the item is a text or a file."""
     NOT_SHARED = "not_shared"
-    """A picture that came as bytes, and the engine has no place for it that all machines share."""
+    """A picture given as bytes, and the engine has no folder that all machines share."""
     UNKNOWN_ID = "unknown_id"
     """The engine has no item with this id."""
     MALFORMED = "malformed"
-    """The line is not what a manifest may hold."""
+    """The line is not valid in a manifest."""
 
 
 @dataclass(frozen=True)
@@ -207,23 +190,23 @@ class Problem:
 
 
 _WHAT = {
-    ProblemCode.DUPLICATE: "an id that stands twice",
-    ProblemCode.EXISTS: "an id that the engine has",
+    ProblemCode.DUPLICATE: "a duplicate id",
+    ProblemCode.EXISTS: "an existing id",
     ProblemCode.EMPTY: "empty",
     ProblemCode.MISSING_FILE: "a missing file",
-    ProblemCode.AMBIGUOUS: "a name of several photos",
+    ProblemCode.AMBIGUOUS: "an ambiguous name",
     ProblemCode.NOT_A_FILE: "not a file",
-    ProblemCode.OUTSIDE: "outside of the folder",
+    ProblemCode.OUTSIDE: "outside the folder",
     ProblemCode.UNREADABLE: "unreadable",
     ProblemCode.UNKNOWN_MODALITY: "an unknown modality",
     ProblemCode.NEEDS_FEATURES: "not features",
-    ProblemCode.NOT_SHARED: "a picture without a shared place",
+    ProblemCode.NOT_SHARED: "a picture that cannot be shared",
 }
-"""What is wrong in a few words; of malformed lines, the reason itself says it."""
+"""Short descriptions; malformed lines are described by their reason."""
 
 
 def group_problems(problems: Iterable[Problem]) -> dict[str, list[Problem]]:
-    """Return problems by what is wrong, in a few words, the most frequent first.
+    """Group problems by a short description, the most frequent first.
 
     Examples
     --------
@@ -239,11 +222,10 @@ def group_problems(problems: Iterable[Problem]) -> dict[str, list[Problem]]:
 
 
 OnProblem = Callable[[Problem], None]
-"""Called with every item that is left out."""
 
 
 class ProblemCollector:
-    """Collects problems and passes each one on to the caller's function; or, if strict, raises the first."""
+    """Collects problems and calls ``on_problem`` with each, or raises the first if strict."""
 
     def __init__(self, on_problem: OnProblem | None, *, strict: bool) -> None:
         self.problems: list[Problem] = []
@@ -258,7 +240,7 @@ class ProblemCollector:
             self._on_problem(problem)
 
     def warn(self) -> None:
-        """Warn that items were left out, unless the caller's function was called with them."""
+        """Warn that items were left out, unless ``on_problem`` was given."""
         if self.problems and self._on_problem is None:
             text = f"{len(self.problems)} items were left out; the first: {self.problems[0]}"
             warnings.warn(text, UserWarning, stacklevel=3)
@@ -266,23 +248,22 @@ class ProblemCollector:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How sources are read."""
+    """Options for reading sources."""
 
     fields: Mapping[str, str] | None = None
-    """What lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``."""
+    """Field names: ``{"text": "caption", "image": "file", "labels": "keywords"}``."""
     table: TableFormat | None = None
-    """The encoding, separator or sheet of a table."""
     every_folder: bool = False
-    """Whether every name of a folder of pictures is a label, also one that says nothing (``2019``, ``DCIM``)."""
+    """Use every folder name as a label, also uninformative ones (``2019``, ``DCIM``)."""
     exif: bool = True
-    """Whether items get the fields that cameras write into pictures (``taken``, ``camera`` …)."""
+    """Add the EXIF fields of pictures (``taken``, ``camera`` …)."""
     note: Callable[[str], None] = lambda text: None
-    """Called with what a person may want to know of the reading, a sentence at a time."""
+    """Callback for notes on the reading, one sentence each."""
 
 
 @dataclass(frozen=True)
 class ItemBatch:
-    """Items of one modality, and what their encoder takes."""
+    """Items of one modality and the inputs of their encoder."""
 
     modality: str
     items: list[Item]
@@ -290,12 +271,11 @@ class ItemBatch:
     """A list, or the rows of an array or CSR matrix."""
 
     def contents_of(self, rows: list[int]) -> Any:
-        """Return the contents of some rows."""
         return self.contents[rows] if hasattr(self.contents, "shape") else [self.contents[row] for row in rows]
 
 
 def is_storable(item: Item, report: OnProblem) -> bool:
-    """Return whether a store can hold the item: none is to be refused after the work. If not, ``report`` says why."""
+    """Return whether a store accepts the item, so that it is not encoded in vain; report the reason if not."""
     try:
         check_storable(item.to_record(b"", "hashed"))
     except (TypeError, ValueError) as error:
@@ -305,26 +285,22 @@ def is_storable(item: Item, report: OnProblem) -> bool:
 
 
 Seen = dict[Key, tuple[str | None, int | None]]
-"""The source and the line of the first item with each key."""
+"""Source and line of the first item with each key."""
 
 
 def drop_duplicates(items: Iterable[Item], report: OnProblem, seen: Seen | None = None) -> Iterator[Item]:
-    """Yield each id once per modality: the first item with it, also among those that were ``seen`` before.
-
-    The others go to ``report``.
-    """
+    """Yield the first item with each key that is not in ``seen``; report the others."""
     seen = {} if seen is None else seen
     for item in items:
         if item.key in seen:
             source, line = seen[item.key]
             other = f" of {source}" if source != item.source else ""
-            before = f"in line {line}{other} already" if line is not None else "given twice"
-            report(item.problem(ProblemCode.DUPLICATE, f"the id {item.id!r} is {before}; the first one is taken"))
+            before = f"already in line {line}{other}" if line is not None else "given twice"
+            report(item.problem(ProblemCode.DUPLICATE, f"the id {item.id!r} is {before}; the first one is used"))
         else:
             seen[item.key] = item.source, item.line
             yield item
 
 
-def unknown_modality(modality: str, reads: Mapping[str, str]) -> str:
-    """Say that there is no such modality, and which there are."""
-    return f"unknown modality {modality!r}; expected one of {', '.join(map(repr, reads))}"
+def unknown_modality(modality: str, input_kinds: Mapping[str, str]) -> str:
+    return f"unknown modality {modality!r}; expected one of {', '.join(map(repr, input_kinds))}"

@@ -1,4 +1,4 @@
-"""Lines of fields as items: those of manifests, of frames, and dicts."""
+"""Items from lines of fields: manifests, frames and dicts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from modalhash.engine.items.item import Item, OnProblem, Problem, ProblemCode, R
 from modalhash.store import Key
 
 LINE_FIELDS = ("id", "labels", "split", "modality")
-"""Fields of a line that are not the content of an item."""
+"""Fields that are not the content of an item."""
 _CONTENTS = {"path": "image", "text": "text", "data": "image"}
-"""Fields that hold the content of an item, and its modality where the line does not name one."""
+"""Content fields, and the default modality of each."""
 _FIELD_READ = {"text": "text", "image": "path"}
-"""The field that holds what an encoder reads."""
+"""Content field by input kind of the encoder."""
 _EXPORTED = ("code", "kind", "refinement")
-"""Fields that an export has and that mean nothing to another engine."""
+"""Fields of an export that other engines ignore."""
 _TRAINING_SPLITS = ("train", "training")
 _OTHER_SPLITS = ("test", "query", "database")
 
 
 class BadLineError(ValueError):
-    """No item can be made of a line."""
+    """A line is not a valid item."""
 
     def __init__(self, code: ProblemCode, reason: str) -> None:
         super().__init__(reason)
@@ -37,23 +37,17 @@ class BadLineError(ValueError):
 
 def parse_items(
     lines: Iterable[tuple[int | None, Mapping[str, Any]]],
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     report: OnProblem,
     *,
     base: Path | None,
     fields: Mapping[str, str] | None = None,
     source: str | None = None,
 ) -> Iterator[Item]:
-    """Yield the usable items of numbered lines; what is wrong with the others goes to ``report``.
+    """Yield the valid items of numbered lines; report the others.
 
-    Parameters
-    ----------
-    lines : numbers (or None) and fields
-    reads : the modalities there are, and whether each reads a ``"text"`` or an ``"image"``
-    report : called with a :class:`Problem` for every item that is left out
-    base : paths are taken relative to it; None leaves them as they are given, as ``uri``, for whoever reads them
-    fields : what the lines call things: ``{"text": "caption", "image": "file", "labels": "keywords"}``
-    source : name of the file, for the ids of texts that have none
+    ``input_kinds`` are ``"text"``, ``"image"`` or ``"array"`` by modality. Paths are relative to ``base``; None stores
+    them unresolved in ``uri``. ``source`` is the name of the file, for the ids of texts without one.
     """
     names = {key: (fields or {}).get(key, key) for key in LINE_FIELDS}
     columns = {key: value for key, value in (fields or {}).items() if key not in LINE_FIELDS}
@@ -63,7 +57,7 @@ def parse_items(
         try:
             given = line.get(names["id"])
             id = None if _is_empty(given) else _to_text(given, "id")
-            contents = _parse_contents(line, names["modality"], columns, reads)
+            contents = _parse_contents(line, names["modality"], columns, input_kinds)
             common = parse_common(line, names, known)
         except BadLineError as error:
             report(Problem(str(error), number, source, id=id, code=error.code))
@@ -78,7 +72,7 @@ def parse_items(
 
 
 def default_id(content: str | bytes) -> str:
-    """Return an id made from the content of a text or of a picture's file, so that the same one added twice is noticed.
+    """Return an id derived from the content, so that duplicates are detected.
 
     Examples
     --------
@@ -90,7 +84,7 @@ def default_id(content: str | bytes) -> str:
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether a field holds nothing; a value of any type is asked, also one that cannot be compared."""
+    """Return whether a field is empty, without comparing values of other types."""
     return value is None or (isinstance(value, str | bytes) and not value)
 
 
@@ -98,11 +92,11 @@ def _to_text(value: Any, name: str) -> str:
     try:
         return str(value)
     except ValueError:  # an integer of thousands of digits
-        raise BadLineError(ProblemCode.MALFORMED, f"{name} is a number of too many digits") from None
+        raise BadLineError(ProblemCode.MALFORMED, f"{name} has too many digits") from None
 
 
 def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> str:
-    """Return the id of a line without one: its path as given, or the line of a text; without a line, by its content."""
+    """Return the id of a line without one: its path, the line number of a text, or a digest of the content."""
     if kind == "path":
         return Path(value).as_posix()
     if number is not None:
@@ -111,7 +105,7 @@ def _line_id(kind: str, value: Any, source: str | None, number: int | None) -> s
 
 
 def parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[str]) -> dict[str, Any]:
-    """Return what all items of a line have in common: labels, other fields, and whether to train on them."""
+    """Return what all items of a line share: labels, other fields, and whether they are for training."""
     part = _to_text(line.get(names["split"]) or "", "split").lower()
     if part and part not in (*_TRAINING_SPLITS, *_OTHER_SPLITS):
         expected = ", ".join((*_TRAINING_SPLITS, *_OTHER_SPLITS))
@@ -125,22 +119,22 @@ def parse_common(line: Mapping[str, Any], names: Mapping[str, str], known: set[s
 
 
 def _parse_contents(
-    line: Mapping[str, Any], modality: str, columns: Mapping[str, str], reads: Mapping[str, str]
+    line: Mapping[str, Any], modality: str, columns: Mapping[str, str], input_kinds: Mapping[str, str]
 ) -> dict[str, tuple[str, Any]]:
-    """Return what the line holds, by modality: ("text", …), ("path", …) or ("data", …)."""
+    """Return the contents of a line by modality: ("text", …), ("path", …) or ("data", …)."""
     if columns:
         chosen = {name: line[column] for name, column in columns.items() if not _is_empty(line.get(column))}
         if not chosen:
             expected = " or ".join(map(repr, columns.values()))
             raise BadLineError(ProblemCode.EMPTY, f"nothing in {expected}; the fields are {', '.join(line)}")
-        kinds = {name: _FIELD_READ[_reads(name, reads)] for name in chosen}
+        kinds = {name: _FIELD_READ[_input_kind(name, input_kinds)] for name in chosen}
         kinds = {
             name: "data" if kind == "path" and isinstance(chosen[name], bytes) else kind for name, kind in kinds.items()
         }
         return {name: _checked(kinds[name], value) for name, value in chosen.items()}
     given = line.get(modality)
     name = None if _is_empty(given) else _to_text(given, "modality")
-    wanted = None if name is None else _FIELD_READ[_reads(name, reads)]
+    wanted = None if name is None else _FIELD_READ[_input_kind(name, input_kinds)]
     contents = {key: line[key] for key in _CONTENTS if not _is_empty(line.get(key))}
     if not contents:
         if empty := [key for key in _CONTENTS if key in line]:
@@ -149,7 +143,7 @@ def _parse_contents(
         raise BadLineError(ProblemCode.MALFORMED, f"neither 'path' nor 'text'; the fields are {', '.join(line)}")
     if wanted is None:
         for key in contents:
-            _reads(_CONTENTS[key], reads)
+            _input_kind(_CONTENTS[key], input_kinds)
         return {_CONTENTS[key]: _checked(key, value) for key, value in contents.items()}
     own = [(key, value) for key, value in contents.items() if (key == "text") == (wanted == "text")]
     if len(contents) != 1 or not own:
@@ -159,7 +153,6 @@ def _parse_contents(
 
 
 def _checked(kind: str, value: Any) -> tuple[str, Any]:
-    """Return the content of an item with bytes as bytes, and a text or a path as text."""
     if kind != "data":
         return kind, _to_text(value, kind)
     if not isinstance(value, bytes | bytearray | memoryview):
@@ -167,17 +160,17 @@ def _checked(kind: str, value: Any) -> tuple[str, Any]:
     return kind, bytes(value)
 
 
-def _reads(modality: str, reads: Mapping[str, str]) -> str:
-    if modality not in reads:
-        raise BadLineError(ProblemCode.UNKNOWN_MODALITY, unknown_modality(modality, reads))
-    if reads[modality] == "array":
-        reason = f"{modality!r} was trained on given features, not on files or texts: add a Dataset with them"
+def _input_kind(modality: str, input_kinds: Mapping[str, str]) -> str:
+    if modality not in input_kinds:
+        raise BadLineError(ProblemCode.UNKNOWN_MODALITY, unknown_modality(modality, input_kinds))
+    if input_kinds[modality] == "array":
+        reason = f"{modality!r} was trained on given features, not on files or texts; add a Dataset with features"
         raise BadLineError(ProblemCode.NEEDS_FEATURES, reason)
-    return reads[modality]
+    return input_kinds[modality]
 
 
 def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Problem:
-    """Return the item with its content, or what is wrong with that."""
+    """Return the item with its content, or a problem."""
     if kind == "data":
         return replace(item, data=value)
     if kind == "text":
@@ -197,7 +190,7 @@ def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Pr
     try:
         path = locate(value, base)
         item = replace(item, path=path)
-        if isinstance(path, ArchiveMember):  # whether it is there is seen when it is read
+        if isinstance(path, ArchiveMember):  # members are checked when they are read
             if path.archive.is_file():
                 return item
             return item.problem(ProblemCode.MISSING_FILE, f"no such archive: {path.archive}")
@@ -208,31 +201,31 @@ def fill_item(item: Item, kind: str, value: Any, base: Path | None) -> Item | Pr
         return item.problem(ProblemCode.MISSING_FILE, "no such file")
     except OSError as error:  # a name that is too long, no permission for its folder
         return item.problem(ProblemCode.MISSING_FILE, error.strerror or str(error))
-    except (ValueError, RuntimeError) as error:  # a NUL, ~ of nobody, links in a circle
-        return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is no path: {error}")
+    except (ValueError, RuntimeError) as error:  # a NUL, an unknown user after ~, a loop of links
+        return item.problem(ProblemCode.MISSING_FILE, f"{value!r} is not a path: {error}")
 
 
 def locate(value: str, base: Path) -> Path | ArchiveMember:
-    """Return the file that a text names, relative to a folder; OSError, ValueError or RuntimeError if it is no path."""
+    """Return the path or archive member relative to ``base``; raise OSError, ValueError or RuntimeError."""
     if (member := find_member(os.path.join(base, os.path.expanduser(value)))) is not None:
         return replace(member, archive=member.archive.resolve())
     return Path(base, Path(value).expanduser()).resolve()
 
 
 def given_items(
-    source: Iterable[Any], reads: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
+    source: Iterable[Any], input_kinds: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
-    """Yield items as they are, and mappings of fields as items, with paths relative to the working directory."""
+    """Yield items, and the items of dicts and frames, with paths relative to the working directory."""
     for one in source:
         if is_frame(one):
-            yield from _frame_items(one, reads, report, fields)
+            yield from _frame_items(one, input_kinds, report, fields)
         elif isinstance(one, Mapping):
-            yield from parse_items([(None, one)], reads, report, base=Path.cwd(), fields=fields)
+            yield from parse_items([(None, one)], input_kinds, report, base=Path.cwd(), fields=fields)
         elif not isinstance(one, Item):
             expected = "dicts such as {'text': …} or {'path': …}, or a frame"
             raise TypeError(f"items: got {type(one).__name__}; expected {expected}")
-        elif one.modality not in reads:
-            report(one.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(one.modality, reads)))
+        elif one.modality not in input_kinds:
+            report(one.problem(ProblemCode.UNKNOWN_MODALITY, unknown_modality(one.modality, input_kinds)))
         elif not one.id:
             report(one.problem(ProblemCode.MALFORMED, "the id is empty"))
         else:
@@ -240,34 +233,29 @@ def given_items(
 
 
 def _frame_items(
-    native: Any, reads: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
+    native: Any, input_kinds: Mapping[str, str], report: OnProblem, fields: Mapping[str, str] | None
 ) -> Iterator[Item]:
-    """Yield the usable items of a frame; problems name its rows."""
     frame = Frame(native, "the source")
     fields = usual_fields(frame.kinds, fields)
     check_columns("the source", frame.columns, fields)
-    made: dict[Key, int] = {}  # ids made from contents, which may repeat: rows are items of their own all the same
+    made: dict[Key, int] = {}  # default ids may repeat, because every row is an item
     for number, row in enumerate(frame.rows()):
 
         def numbered(problem: Problem, number: int = number) -> None:
             report(replace(problem, reason=f"{frame.row(number)}: {problem.reason}"))
 
-        for item in parse_items([(None, row)], reads, numbered, base=Path.cwd(), fields=fields):
+        for item in parse_items([(None, row)], input_kinds, numbered, base=Path.cwd(), fields=fields):
             times = made[item.key] = made.get(item.key, 0) + 1
             own = not _is_empty(row.get(fields.get("id", "id"))) or item.path is not None
             yield item if own or times == 1 else replace(item, id=f"{item.id}-{times}")
 
 
-# -- manifests
-
-
 def manifest_items(
-    manifest: Path, reads: Mapping[str, str], report: OnProblem, how: ReadOptions, *, names: Sequence[str] = ()
+    manifest: Path, input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions, *, names: Sequence[str] = ()
 ) -> Iterator[Item]:
-    """Yield the usable items of a manifest; paths in it are relative to its folder.
+    """Yield the valid items of a manifest; paths are relative to its folder.
 
-    ``names`` are the fields that may name a file in a line without any content. With them, paths are left as they are
-    given, as ``uri``.
+    ``names`` are fields that may name a file in a line without content. If given, paths stay unresolved in ``uri``.
     """
     if not manifest.is_file():
         raise FileNotFoundError(f"{manifest}: no such file; expected a manifest (.jsonl, .csv, .tsv, .xlsx, .parquet)")
@@ -278,11 +266,11 @@ def manifest_items(
     base = None if names else manifest.parent
     if names and not set(fields) - set(LINE_FIELDS):
         lines = ((number, _with_path(line, names)) for number, line in lines)
-    yield from parse_items(lines, reads, report, base=base, fields=fields, source=manifest.name)
+    yield from parse_items(lines, input_kinds, report, base=base, fields=fields, source=manifest.name)
 
 
 def _with_path(line: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a line without content with the first of some fields as its path."""
+    """Return a line without content with the first of the fields ``names`` as its path."""
     if any(not _is_empty(line.get(key)) for key in _CONTENTS):
         return line
     name = next((name for name in names if not _is_empty(line.get(name))), None)
@@ -294,7 +282,7 @@ def _with_path(line: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 def manifest_fields(
     manifest: Path, fields: Mapping[str, str] | None, table: TableFormat | None = None, *, names: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return what a manifest calls things; ValueError for a table without the columns that matter."""
+    """Return the field names of a manifest; ValueError for a table without the required columns."""
     if not has_columns(manifest):
         return dict(fields or {})
     kinds = column_kinds(manifest, table)
@@ -304,7 +292,7 @@ def manifest_fields(
 
 
 def count_lines(manifest: Path) -> int:
-    """Count the lines of a text file for a progress bar; a missing file, or another, has none."""
+    """Count the lines of a text file for a progress bar; 0 for other files."""
     if not manifest.is_file() or manifest.suffix.lower() not in (".jsonl", ".ndjson", ".csv", ".tsv"):
         return 0
     with manifest.open("rb") as file:
@@ -312,7 +300,7 @@ def count_lines(manifest: Path) -> int:
 
 
 def check_columns(path: Path | str, columns: Sequence[str] | None, fields: Mapping[str, str]) -> None:
-    """Refuse a table without the columns that matter, which would give a problem in every line."""
+    """Raise ValueError for a table without the required columns, instead of a problem per line."""
     if columns is None:
         return
     wanted = [value for key, value in fields.items() if key not in LINE_FIELDS] or ["path", "text"]
@@ -321,5 +309,5 @@ def check_columns(path: Path | str, columns: Sequence[str] | None, fields: Mappi
         raise ValueError(
             f"{path}: the columns are {', '.join(columns) or 'none'}; expected {' or '.join(wanted)}"
             f"{''.join(f' and {name}' for name in own)}. "
-            "Say which holds what, e.g. --field text=caption --field image=file (fields={...})"
+            "Name the columns, e.g. --field text=caption --field image=file (fields={...})"
         )

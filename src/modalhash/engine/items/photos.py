@@ -1,4 +1,4 @@
-"""Folders and archives of pictures as items."""
+"""Items from folders and archives of pictures, with labels from folder names, EXIF fields and recognized text."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ from modalhash.core.progress import Reporter
 from modalhash.engine.items.item import Item, OnProblem, Problem, ProblemCode
 from modalhash.store import PICTURE_TEXT
 
-# -- Which names of folders are labels: not years, numbers, those that cameras and programs give, nor hashes.
-
 MAX_NAMED = 6
-"""Names that are listed where some are no labels."""
 _WORD = re.compile(r"[^\W\d_]+")
 _CAMERA = re.compile(r"\d{3}[a-z0-9_]{5}", re.IGNORECASE)
-"""As the rule for cameras (DCF) has it: 100CANON, 101_PANA."""
+"""Folder names of the DCF standard: 100CANON, 101_PANA."""
 _HASH = re.compile(r"(?=.*\d)(?=.*[a-f])[0-9a-f-]{8,}", re.IGNORECASE)
 _MONTHS = frozenset({
     "jan", "january", "feb", "february", "mar", "march", "apr", "april", "may", "jun", "june", "jul", "july",
@@ -46,17 +43,19 @@ _FILLING = frozenset({
     "new", "of", "old", "original", "originals", "other", "others", "raw", "sort", "sorted", "stuff",
     "the", "to", "unknown", "upload", "whatsapp",
 })  # fmt: skip
-"""Words that say nothing next to one of the former or a number; alone they may be labels (old and new, cameras)."""
+"""Words that are uninformative next to a number or one of the former; alone they may be labels."""
 _PHRASES = frozenset({"camera roll"})
 
 
 class FolderLabels:
-    """Makes labels of the names of folders, and remembers the names that are none.
+    """Convert folder names to labels, and remember the names that are not labels.
+
+    Years, numbers, hashes and names that cameras and programs assign are not labels.
 
     Parameters
     ----------
     every
-        whether every name is a label
+        use every name as a label
 
     Examples
     --------
@@ -72,11 +71,10 @@ class FolderLabels:
         self._left: dict[str, None] = {}
 
     def of(self, folders: Sequence[str]) -> tuple[str, ...]:
-        """Return the labels of a file in these folders."""
         labels: dict[str, None] = {}
         camera = False
         for name in filter(None, folders):
-            camera = camera or name.casefold() == "dcim"  # what is below are the names of a camera, too
+            camera = camera or name.casefold() == "dcim"  # subfolders are named by the camera too
             if self._every or not (camera or says_nothing(name)):
                 labels[name] = None
             else:
@@ -84,19 +82,18 @@ class FolderLabels:
         return tuple(labels)
 
     def note(self) -> str | None:
-        """Say which names were not taken as labels, in one line; None if all were."""
         if not self._left:
             return None
         names = list(self._left)
         more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
         return (
-            f"not taken as labels, as names of folders that say little: {', '.join(names[:MAX_NAMED])}{more}; "
-            "labels='folders' (--labels folders) takes every name"
+            f"folder names not used as labels because they are uninformative: {', '.join(names[:MAX_NAMED])}{more}; "
+            "labels='folders' (--labels folders) uses every name"
         )
 
 
 def says_nothing(name: str) -> bool:
-    """Return whether the name of a folder says nothing about what is in its pictures.
+    """Return whether a folder name is uninformative about its pictures.
 
     Examples
     --------
@@ -119,16 +116,15 @@ PICTURE_SUFFIXES = frozenset({
     *RAW_SUFFIXES,
 })  # fmt: skip
 _SAMPLE_SUFFIXES = (".cls", ".json")
-"""Of files that have the labels of a picture in the tars of WebDataset."""
+"""Suffixes of label files in WebDataset tars."""
 
 
 def is_picture(name: str) -> bool:
-    """Return whether a file is named like a picture."""
     return Path(name).suffix.lower() in PICTURE_SUFFIXES
 
 
 def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> Iterator[Path]:
-    """Yield files that are named like pictures, in order of their names; hidden ones are passed over."""
+    """Yield files with a picture suffix in order of their names, without hidden ones."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
@@ -139,14 +135,14 @@ def picture_files(folder: Path, suffixes: Container[str] = PICTURE_SUFFIXES) -> 
 
 
 def picture_items(
-    folder: Path, reads: Mapping[str, str], names: FolderLabels, *, only: Container[Path] | None = None
+    folder: Path, input_kinds: Mapping[str, str], names: FolderLabels, *, only: Container[Path] | None = None
 ) -> Iterator[Item]:
-    """Yield the pictures of a folder, or some; names of its subfolders are labels, as far as they say something.
+    """Yield the pictures of a folder, or those in ``only``, with informative subfolder names as labels.
 
-    Of the folder ``photos``, ``boats/red/1.jpg`` is ``photos/boats/red/1.jpg`` with the labels boats and red.
+    In the folder ``photos``, ``boats/red/1.jpg`` gets the id ``photos/boats/red/1.jpg`` and the labels boats and red.
     """
-    if reads.get("image") != "image":
-        raise ValueError(f"{folder} is a folder of pictures, and there is no encoder that reads pictures for 'image'")
+    if input_kinds.get("image") != "image":
+        raise ValueError(f"{folder} is a folder of pictures, and no encoder reads pictures for 'image'")
     name = folder.resolve().name
     for path in picture_files(folder):
         if only is not None and path not in only:
@@ -156,20 +152,22 @@ def picture_items(
         yield Item("image", f"{name}/{relative.as_posix()}", path=path.resolve(), labels=labels, source=name)
 
 
-def archive_items(archive: Path, reads: Mapping[str, str], report: OnProblem, names: FolderLabels) -> Iterator[Item]:
-    """Yield the pictures of a zip or tar as those of a folder, to be read where they lie.
+def archive_items(
+    archive: Path, input_kinds: Mapping[str, str], report: OnProblem, names: FolderLabels
+) -> Iterator[Item]:
+    """Yield the pictures of a zip or tar, which are read from the archive.
 
-    Of the archive ``photos.zip``, ``boats/red/1.jpg`` is ``photos.zip/boats/red/1.jpg`` with the labels boats and red.
-    Packing the folder ``photos`` as ``photos.zip`` puts that folder into it, which is then no label.
+    In ``photos.zip``, ``boats/red/1.jpg`` gets the id ``photos.zip/boats/red/1.jpg`` and the labels boats and red. A
+    top folder with the name of the archive is not a label.
     """
-    if reads.get("image") != "image":
-        raise ValueError(f"{archive} has pictures, and there is no encoder that reads pictures for 'image'")
-    where, n_pictures, beside = archive.resolve(), 0, 0
+    if input_kinds.get("image") != "image":
+        raise ValueError(f"{archive} has pictures, and no encoder reads pictures for 'image'")
+    where, n_pictures, n_samples = archive.resolve(), 0, 0
     for entry in _reported_entries(archive, report):
         if is_picture(entry.name):
             n_pictures += 1
         elif entry.refusal is not Refusal.NESTED:
-            beside += entry.name.lower().endswith(_SAMPLE_SUFFIXES)
+            n_samples += entry.name.lower().endswith(_SAMPLE_SUFFIXES)
             continue
         item = Item(
             "image",
@@ -183,11 +181,11 @@ def archive_items(archive: Path, reads: Mapping[str, str], report: OnProblem, na
         else:
             report(item.problem(REFUSALS[entry.refusal], entry.refusal))
     if not n_pictures:
-        raise ValueError(f"{archive}: there are no pictures in it ({', '.join(sorted(PICTURE_SUFFIXES))})")
-    if beside:
+        raise ValueError(f"{archive}: no pictures found ({', '.join(sorted(PICTURE_SUFFIXES))})")
+    if n_samples:
         reason = (
-            f"{beside:,} .cls or .json files beside its pictures are not read, as in a folder; if it is a WebDataset, "
-            "`modalhash encode` reads them"
+            f"{n_samples:,} .cls or .json files next to its pictures are not read, as in a folder; for a WebDataset, "
+            "use `modalhash encode`"
         )
         report(Problem(reason, source=archive.name, id=archive.name, path=str(where)))
 
@@ -198,11 +196,10 @@ REFUSALS = {
     Refusal.ENCRYPTED: ProblemCode.UNREADABLE,
     Refusal.NESTED: ProblemCode.NOT_A_FILE,
 }
-"""What a member that is not read is to a program."""
 
 
 def _reported_entries(archive: Path, report: OnProblem) -> Iterator[ArchiveEntry]:
-    """Yield the files of an archive; what is damaged after some of them is a problem."""
+    """Yield the files of an archive; report damage after the first one."""
     n = 0
     try:
         for entry in archive_entries(archive):
@@ -215,40 +212,25 @@ def _reported_entries(archive: Path, report: OnProblem) -> Iterator[ArchiveEntry
 
 
 def archive_labels(archive: str, name: str, names: FolderLabels) -> tuple[str, ...]:
-    """Return the labels of a file in an archive: the folders that it lies in, but for one named like the archive."""
+    """Return the labels of an archive member: its folders, except a top folder named like the archive."""
     folders = name.split("/")[:-1]
     if folders and folders[0].lower() == archive_stem(archive).lower():
         del folders[0]
     return names.of(folders)
 
 
-# -- What a camera wrote into a picture, as fields of its item: when, where and with what it was taken.
-#
-# ======================  =====================================================================
-# field                   from EXIF
-# ======================  =====================================================================
-# ``taken``               ``2019-06-14T12:30:00``: DateTimeOriginal, else DateTimeDigitized, else DateTime
-# ``camera``              ``Canon EOS 70D``: Make and Model
-# ``lens``                LensModel
-# ``latitude``,           degrees, south and west negative
-# ``longitude``
-# ======================  =====================================================================
-#
-# Only the header of a file is read. A field that is broken or makes no sense is left out, and nothing here ever fails.
-
 MAX_SECONDS = 2.0
-"""For the header of one picture."""
+"""Time limit in seconds for the header of one picture."""
 MAX_FIELD_LENGTH = 100
-"""Characters of a camera's or lens's name."""
 _DETAILS, _GPS = 0x8769, 0x8825
-"""Parts of EXIF that are tables of their own."""
+"""EXIF tags that are tables."""
 _MAKE, _MODEL, _CHANGED, _DIGITIZED, _ORIGINAL, _LENS = 0x010F, 0x0110, 0x0132, 0x9004, 0x9003, 0xA434
 _SEQUENTIAL = (".gz", ".tgz")
-"""Archives that are read from their start for every member."""
+"""Archives that are read from the start for every member."""
 
 
 def add_exif(items: Iterable[Item]) -> list[Item]:
-    """Return items with the fields that cameras wrote into their pictures, where they have no such field."""
+    """Add EXIF fields to items of pictures; fields that exist are kept."""
     return [_with_fields(item) if item.path is not None or item.data is not None else item for item in items]
 
 
@@ -259,7 +241,16 @@ def _with_fields(item: Item) -> Item:
 
 
 def exif_fields(source: Any) -> dict[str, Any]:
-    """Return what a camera wrote into a picture: a path, a member of an archive, or the bytes of its file.
+    """Return EXIF fields of a picture, given as a path, an archive member or bytes. Never raises.
+
+    Only the header is read. Invalid fields are left out.
+
+    ==========================  ====================================================================================
+    ``taken``                   ``2019-06-14T12:30:00``: DateTimeOriginal, else DateTimeDigitized, else DateTime
+    ``camera``                  ``Canon EOS 70D``: Make and Model
+    ``lens``                    LensModel
+    ``latitude``, ``longitude`` degrees, south and west negative
+    ==========================  ====================================================================================
 
     Examples
     --------
@@ -268,9 +259,9 @@ def exif_fields(source: Any) -> dict[str, Any]:
     """
     try:
         with _opened(source) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, of broken EXIF and of large pictures
+            warnings.simplefilter("ignore")  # of Pillow, for broken EXIF and large pictures
             return _fields(_read_exif(file))
-    except Exception:  # a broken header can make a parser fail in any way
+    except Exception:  # parsers may raise anything on a broken header
         return {}
 
 
@@ -294,10 +285,10 @@ def _read_exif(file: BinaryIO) -> Any:
         if not is_raw(head):
             raise
         file.seek(0)
-        opened = open_raw(file)  # many cameras repeat it in the preview
+        opened = open_raw(file)  # many cameras copy EXIF into the preview
     with opened as picture:
         if picture.format == "PNG" and "exif" not in picture.info:
-            return Image.Exif()  # it may follow the pixels, which would be decoded to look for it
+            return Image.Exif()  # EXIF after the pixels would require decoding them
         exif = picture.getexif()
         for part in (_DETAILS, _GPS):
             exif.get_ifd(part)  # read while the file is open
@@ -305,7 +296,6 @@ def _read_exif(file: BinaryIO) -> Any:
 
 
 def _fields(exif: Any) -> dict[str, Any]:
-    """Return the fields that are whole, each by itself."""
     own = exif.get_ifd(_DETAILS)
     dates = (own.get(_ORIGINAL), own.get(_DIGITIZED), exif.get(_CHANGED))
     place = _place(exif.get_ifd(_GPS))
@@ -320,14 +310,14 @@ def _fields(exif: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """Return a name without what cannot be printed: cameras fill the rest of a field with zeros."""
+    """Return text without unprintable characters and trailing zeros."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
     text = text.partition("\0")[0]
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:MAX_FIELD_LENGTH]
 
 
 def _camera(make: str, model: str) -> str:
-    """Return make and model, the make once.
+    """Return make and model without repeating the make.
 
     Examples
     --------
@@ -340,7 +330,7 @@ def _camera(make: str, model: str) -> str:
 
 
 def _date(value: Any) -> str | None:
-    """Return a date of EXIF as ISO 8601 has it; None if it is none.
+    """Convert an EXIF date to ISO 8601; None if it is invalid.
 
     Examples
     --------
@@ -354,7 +344,7 @@ def _date(value: Any) -> str | None:
 
 
 def _place(gps: Any) -> tuple[float, float] | None:
-    """Return latitude and longitude; None if one of them is missing or impossible, or both are 0: no fix."""
+    """Return latitude and longitude; None if one is missing or invalid, or both are 0 (no fix)."""
     latitude = _degrees(gps.get(2), _text(gps.get(1)), {"N": 1, "S": -1}, 90)
     longitude = _degrees(gps.get(4), _text(gps.get(3)), {"E": 1, "W": -1}, 180)
     if latitude is None or longitude is None or latitude == longitude == 0:
@@ -363,7 +353,6 @@ def _place(gps: Any) -> tuple[float, float] | None:
 
 
 def _degrees(value: Any, side: str, signs: dict[str, int], most: int) -> float | None:
-    """Return an angle in degrees from degrees, minutes and seconds."""
     with suppress(TypeError, ValueError, ArithmeticError, LookupError):
         degrees, minutes, seconds = (float(part) for part in value)
         angle = degrees + minutes / 60 + seconds / 3600
@@ -372,23 +361,19 @@ def _degrees(value: Any, side: str, signs: dict[str, int], most: int) -> float |
     return None
 
 
-# -- Text in pictures: read once, when a picture is added, and stored with its item, where words of it are searched.
-#
-# RapidOCR reads it (extra ``ocr``); its wheel holds the models.
-
 MIN_SCORE = 0.6
-"""The least confidence of a line of text that counts."""
+"""Lowest confidence of a line of text."""
 MAX_PICTURE_TEXT = 2000
-"""Characters that are kept of the text in a picture."""
+"""Characters kept of the text in a picture."""
 MAX_SIDE = 2000
-"""Pixels of the longer side above which the reader makes a picture smaller."""
+"""Longer side in pixels to which larger pictures are reduced for the reader."""
 
 Reader = Callable[[Any], str]
-"""Takes the path or the bytes of a picture, and returns the text in it."""
+"""Callable that takes the path or bytes of a picture and returns the text in it."""
 
 
 class PictureTextReader:
-    """Reads the text in pictures, line by line; lines it is not sure of are left out."""
+    """Reads the text in pictures with RapidOCR (extra ``ocr``)."""
 
     def __init__(self) -> None:
         rapidocr = require("rapidocr", extra="ocr", why="reading the text in pictures")
@@ -396,25 +381,24 @@ class PictureTextReader:
         self._ocr = rapidocr.RapidOCR(params={**limits, "Global.log_level": "critical"})
 
     def __call__(self, source: Any) -> str:
-        """Return the text in a picture, a path or the bytes of a file; empty if there is none."""
         from modalhash.encoders import read_whole_picture
 
         picture = np.asarray(read_whole_picture(source, at_least=MAX_SIDE))
-        found = self._ocr(np.ascontiguousarray(picture[:, :, ::-1]))  # which takes blue first
+        found = self._ocr(np.ascontiguousarray(picture[:, :, ::-1]))  # RapidOCR expects BGR
         return "\n".join(found.txts or ())
 
 
 def reader_of(read_text: bool | Reader) -> Reader | None:
-    """Return what reads the text in pictures, if that is wanted; MissingExtraError names the extra."""
+    """Return the reader that ``read_text`` requests, or None; MissingExtraError names the extra."""
     if callable(read_text):
         return read_text
     return PictureTextReader() if read_text else None
 
 
 def with_picture_text(items: Sequence[Item], read: Reader, progress: Reporter | None = None) -> list[Item]:
-    """Return items of pictures with the text that is in them; those that have such a field keep it.
+    """Add the text in pictures to their items; items that have this field keep it.
 
-    A picture in which nothing can be read has no text; if the reader fails, a warning tells.
+    If the reader fails, the picture has no text, and one warning is issued for all.
     """
     done, failures = [], []
     for number, item in enumerate(items, 1):
@@ -424,7 +408,7 @@ def with_picture_text(items: Sequence[Item], read: Reader, progress: Reporter | 
                 text = read(content.read() if isinstance(content, ArchiveMember) else content)
             except (MemoryError, KeyboardInterrupt):
                 raise
-            except Exception as error:  # a model of another package, which an odd picture can make fail in any way
+            except Exception as error:  # third-party readers may raise anything
                 failures.append(f"{item.id}: {error}")
                 text = ""
             if text := shortened(text):
@@ -439,12 +423,11 @@ def with_picture_text(items: Sequence[Item], read: Reader, progress: Reporter | 
 
 
 def shortened(text: str) -> str:
-    """Return a text as it is stored: lines without what cannot be printed, up to the limit."""
+    """Return text without unprintable characters and empty lines, cut at the limit."""
     printable = "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)
     lines = (" ".join(line.split()) for line in printable.split("\n"))
     return "\n".join(line for line in lines if line)[:MAX_PICTURE_TEXT].rstrip()
 
 
 def searching_text(fields: Iterable[str]) -> list[str]:
-    """Return the names of searched fields with that of the text in pictures."""
     return list(dict.fromkeys([*fields, PICTURE_TEXT]))

@@ -1,7 +1,6 @@
-"""Where items come from: manifests, folders and archives of pictures, data sets, and fields given as dicts.
+"""Items from sources: manifests, folders and archives of pictures, data sets, frames and dicts.
 
-Whatever the source, it becomes items (:class:`Item`), in batches of one modality. What is wrong with an item is
-reported as a :class:`Problem`, and the others go on.
+Items (:class:`Item`) come in batches of one modality. Invalid items are reported as a :class:`Problem` and skipped.
 """
 
 from __future__ import annotations
@@ -45,33 +44,23 @@ if TYPE_CHECKING:
     from modalhash.encoders import Encoder
 
 
-# -- Tables about the photos of a folder: a row and the photo that it names become one item.
-#
-# A row names its photo by ``path``, or, without any content, by one of :data:`NAMES`. The path may be relative to the
-# table or to the folder, a part of either, or one of another machine: what counts is that it ends as the photo's path
-# does, or the photo's path in its folder as it. Capital letters and the two ways to store accents make no difference,
-# and ``IMG_1`` names ``IMG_1.jpg``. A row with a text is about a photo too where its id, or such a field, is a file's
-# name.
-
 NAMES = ("file", "filename", "file_name", "image", "photo", "picture", "name", "id")
-"""Fields that may name a photo in a row with neither ``path`` nor ``text``, the first of them that has a value."""
+"""Fields that may name a photo in a row without ``path`` and ``text``, in order of precedence."""
 MAX_NAMED = 3
-"""Photos that are listed where a name is that of several."""
 
 
 class _PhotoPlace(NamedTuple):
-    """Where a photo is among those that were read."""
-
     source: Path
     row: int
 
 
 class Photos:
-    """The photos of folders and archives, which rows of tables are merged with.
+    """The photos of folders and archives, with which rows of tables are merged.
 
-    Parameters
-    ----------
-    items : the photos by folder or archive
+    A row names its photo by ``path`` or one of :data:`NAMES`. Names match if one path ends with the other, so that
+    paths may be relative to the table or the folder, or come from another machine. Case, Unicode normalization and a
+    missing suffix are ignored. A row with a text belongs to a photo if its id, or one of these fields, is the name of a
+    picture.
     """
 
     def __init__(self, items: Mapping[Path, list[Item]]) -> None:
@@ -91,14 +80,16 @@ class Photos:
                     self._by_name.setdefault(key, []).append(place)
 
     def items(self, source: Path) -> Iterator[Item]:
-        """Yield the photos of a folder or an archive, each with what a row says of it."""
+        """Yield the photos of a folder or archive, merged with their rows."""
         for row, item in enumerate(self._items[source]):
             yield self._taken.get(_PhotoPlace(source, row), item)
 
-    def take(self, table: Path, reads: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
-        """Merge the rows of a table that are about photos, and yield its other items; ``how.note`` gets the numbers."""
+    def take(self, table: Path, input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
+        """Merge the rows of a table that name photos, and yield its other items; ``how.note`` gets a summary."""
         n_rows = n_met = n_several = n_named = 0
-        for _, line in groupby(manifest_items(table, reads, report, how, names=NAMES), key=lambda item: item.line):
+        for _, line in groupby(
+            manifest_items(table, input_kinds, report, how, names=NAMES), key=lambda item: item.line
+        ):
             items = list(line)
             n_rows += 1
             named = next((item for item in items if item.modality == "image" and item.uri is not None), None)
@@ -115,13 +106,13 @@ class Photos:
             yield from (item for item in items if item is not named)
         if n_met or n_several:
             none = n_named - n_met - n_several
-            text = f"{table.name}: {n_met:,} of {n_rows:,} rows are about photos of {self._where}"
+            text = f"{table.name}: {n_met:,} of {n_rows:,} rows name photos of {self._where}"
             text += f"; {none:,} {'names' if none == 1 else 'name'} no photo there" if none > 0 else ""
             text += f"; {n_several:,} {'names' if n_several == 1 else 'name'} several" if n_several else ""
             how.note(text)
 
     def _of_text(self, item: Item) -> list[_PhotoPlace]:
-        """Return the photo of a row that names it by its id or another field, if it is one alone."""
+        """Return the photo that a row names by its id or another field, if it is unambiguous."""
         names = [item.id, *(str(item.extra[name]) for name in NAMES if name in item.extra)]
         for name in names:
             found = self._find(name, None) if is_picture(name) else []
@@ -130,7 +121,6 @@ class Photos:
         return []
 
     def _find(self, name: str, base: Path | None) -> list[_PhotoPlace]:
-        """Return the photos that a name fits best."""
         if base is not None:
             try:
                 path = locate(name, base)
@@ -138,7 +128,7 @@ class Photos:
                     return [self._by_path[path]]
                 if path.is_file():
                     return []
-            except (OSError, ValueError, RuntimeError):  # which is said of the row
+            except (OSError, ValueError, RuntimeError):  # reported for the row
                 return []
         *given, last = _parts(name) or [""]
         fits: dict[tuple[int, bool], list[_PhotoPlace]] = {}
@@ -151,15 +141,15 @@ class Photos:
         return fits[max(fits)] if fits else []
 
     def _merge(self, place: _PhotoPlace, row: Item, report: OnProblem) -> None:
-        """Give a photo what a row says of it: labels in addition to its own, and all else."""
+        """Add the labels of a row to those of a photo, and replace its other fields."""
         photo = self._items[place.source][place.row]
         first = self._taken.get(place)
         if first is not None and row.uri is not None:
             other = f" of {first.source}" if first.source != row.source else ""
-            reason = f"the photo {photo.id!r} is in line {first.line}{other} already; the first one is taken"
+            reason = f"the photo {photo.id!r} is already in line {first.line}{other}; the first one is used"
             report(replace(row, path=photo.path).problem(ProblemCode.DUPLICATE, reason))
             return
-        if first is not None:  # another text about it
+        if first is not None:  # another text about this photo
             self._taken[place] = replace(first, labels=tuple(dict.fromkeys((*first.labels, *row.labels))))
             return
         by_path = row.uri is not None and row.id == Path(row.uri).as_posix()
@@ -177,27 +167,26 @@ class Photos:
     def _several(self, name: str, found: list[_PhotoPlace]) -> str:
         ids = [self._items[place.source][place.row].id for place in found]
         shown = ", ".join(ids[:MAX_NAMED]) + (", …" if len(ids) > MAX_NAMED else "")
-        return f"{name!r} is the name of {len(ids):,} photos ({shown}); write the path of the one that is meant"
+        return f"{name!r} is the name of {len(ids):,} photos ({shown}); give the path of one"
 
     def _elsewhere(self, item: Item, base: Path, report: OnProblem) -> Iterator[Item]:
-        """Yield a row about a file that is none of the photos; one that is not there goes to ``report``."""
+        """Yield the item of a file that is not among the photos; report a missing one."""
         filled = fill_item(replace(item, uri=None), "path", item.uri, base)
         if not isinstance(filled, Problem):
             yield filled
         elif filled.code is ProblemCode.MISSING_FILE:
-            report(replace(filled, reason=f"{filled.reason}, and no photo of {self._where} is called so"))
+            report(replace(filled, reason=f"{filled.reason}, and {self._where} has no photo of this name"))
         else:
             report(filled)
 
 
 def _parts(name: str) -> list[str]:
-    """Return the folders and the file of a path as they are compared."""
     folded = unicodedata.normalize("NFC", name).casefold().replace("\\", "/")
     return [part for part in folded.split("/") if part not in ("", ".", "..")]
 
 
 def _common_end(one: list[str], other: tuple[str, ...]) -> int:
-    """Return how many parts two paths have in common at their ends."""
+    """Return the number of trailing parts that two paths share."""
     n = 0
     while n < min(len(one), len(other)) and one[-1 - n] == other[-1 - n]:
         n += 1
@@ -207,9 +196,9 @@ def _common_end(one: list[str], other: tuple[str, ...]) -> int:
 def open_source(
     source: Any, *, fields: Mapping[str, Any] | None = None, table: TableFormat | None = None
 ) -> list[Path] | Dataset | Iterable[Any]:
-    """Return paths of manifests, folders and archives, the data set behind a name or path, or the source itself.
+    """Return paths of manifests, folders and archives, a data set given by name or path, or the source itself.
 
-    A table with features, in a file or in memory, is a data set; ``fields`` and ``table`` tell how to read it.
+    A table with features, in a file or in memory, is read as a data set with ``fields`` and ``table``.
     """
 
     def is_path(path: Path) -> bool:
@@ -223,7 +212,7 @@ def open_source(
         paths = [Path(one) for one in source]
         if wrong := [path for path in paths if not is_path(path)]:
             raise _unknown_archive(wrong[0]) or ValueError(
-                f"{wrong[0]}: of several sources each is a manifest, or a folder or an archive of pictures"
+                f"{wrong[0]}: several sources must be manifests, folders or archives of pictures"
             )
         return paths
     from modalhash.data import NAMED, ReadError, is_named, load_dataset, read
@@ -244,7 +233,7 @@ def open_source(
             return read(path)
         except ReadError as error:
             if path.is_dir():
-                error.add_note("There is no picture in it either.")
+                error.add_note("It contains no pictures either.")
             raise
     if is_named(str(source)):
         return load_dataset(str(source))
@@ -256,15 +245,16 @@ def open_source(
 
 
 def _unknown_archive(path: Path) -> ValueError | None:
-    """Say that an archive is of a kind that is not read."""
     if not path.name.lower().endswith(OTHER_ARCHIVES) or not path.is_file():
         return None
     kind = "".join(path.suffixes[-2:])
-    return ValueError(f"{path}: archives of this kind ({kind}) are not read; unpack it, or pack the pictures as a .zip")
+    return ValueError(
+        f"{path}: this kind of archive ({kind}) is not supported; unpack it, or pack the pictures as a .zip"
+    )
 
 
 def count_items(source: Any) -> int:
-    """Return the number of lines or items of an opened source, or 0 if it does not say."""
+    """Return the number of lines or items of an opened source, or 0 if unknown."""
     if _is_paths(source):
         return sum(_count_path(path) for path in source)
     if hasattr(source, "sizes"):
@@ -278,7 +268,7 @@ def _count_path(path: Path) -> int:
     if is_archive(path):
         try:
             return sum(1 for entry in archive_entries(path) if is_picture(entry.name))
-        except ArchiveError:  # which is said when it is read
+        except ArchiveError:  # reported when it is read
             return 0
     return count_lines(path)
 
@@ -286,7 +276,7 @@ def _count_path(path: Path) -> int:
 def choose_encoders(
     source: Any, given: Mapping[str, Any] | None, *, quality: str | None = None, download: bool = False
 ) -> dict[str, Encoder]:
-    """Return an encoder per modality: those given, by name or as they are, and those of a quality for the others."""
+    """Return an encoder per modality: those given, by name or instance, and defaults of ``quality``."""
     from modalhash.encoders import READS, Precomputed, encoder_for, encoders_of
 
     chosen: dict[str, Any] = dict(given or {})
@@ -309,23 +299,23 @@ def choose_encoders(
 
 def read_batches(
     source: Any,
-    reads: Mapping[str, str],
+    input_kinds: Mapping[str, str],
     report: OnProblem,
     how: ReadOptions | None = None,
     *,
     size: int | None = None,
 ) -> Iterator[ItemBatch]:
-    """Yield the usable items of an opened source, up to ``size`` of one modality at a time (None: all at once)."""
+    """Yield the valid items of an opened source in batches of one modality, up to ``size`` items each."""
     how = how or ReadOptions()
     if hasattr(source, "modalities"):
         for modality in source.modalities:
-            yield from _dataset_batches(source, modality, reads, report, size)
+            yield from _dataset_batches(source, modality, input_kinds, report, size)
         return
     items: Iterator[Item]
     if _is_paths(source):
-        items = _path_items(source, reads, report, how)
+        items = _path_items(source, input_kinds, report, how)
     else:
-        items = given_items(source, reads, report, how.fields)
+        items = given_items(source, input_kinds, report, how.fields)
     waiting: dict[str, list[Item]] = {}
     for item in drop_duplicates((item for item in items if is_storable(item, report)), report):
         waiting.setdefault(item.modality, []).append(item)
@@ -335,22 +325,28 @@ def read_batches(
         yield _batch(modality, rest, how)
 
 
-def _path_items(paths: list[Path], reads: Mapping[str, str], report: OnProblem, how: ReadOptions) -> Iterator[Item]:
-    """Yield the items of manifests, folders and archives in order; rows about photos of the others are merged."""
+def _path_items(
+    paths: list[Path], input_kinds: Mapping[str, str], report: OnProblem, how: ReadOptions
+) -> Iterator[Item]:
+    """Yield the items of manifests, folders and archives in order; rows about photos are merged."""
     names = FolderLabels(every=how.every_folder)
 
     def pictures(path: Path) -> Iterator[Item]:
-        return picture_items(path, reads, names) if path.is_dir() else archive_items(path, reads, report, names)
+        return (
+            picture_items(path, input_kinds, names)
+            if path.is_dir()
+            else archive_items(path, input_kinds, report, names)
+        )
 
     tables = [path for path in paths if not path.is_dir() and not is_archive(path)]
     if tables and len(tables) < len(paths):
         photos = Photos({path: list(pictures(path)) for path in paths if path not in tables})
-        rows = {path: list(photos.take(path, reads, report, how)) for path in tables}
+        rows = {path: list(photos.take(path, input_kinds, report, how)) for path in tables}
         for path in paths:
             yield from rows[path] if path in rows else photos.items(path)
     else:
         for path in paths:
-            yield from manifest_items(path, reads, report, how) if tables else pictures(path)
+            yield from manifest_items(path, input_kinds, report, how) if tables else pictures(path)
     if text := names.note():
         how.note(text)
 
@@ -364,27 +360,24 @@ def _is_paths(source: Any) -> bool:
     return isinstance(source, list) and bool(source) and all(isinstance(one, Path) for one in source)
 
 
-# -- data sets
-
-
 def _dataset_batches(
-    dataset: Dataset, modality: str, reads: Mapping[str, str], report: OnProblem, size: int | None
+    dataset: Dataset, modality: str, input_kinds: Mapping[str, str], report: OnProblem, size: int | None
 ) -> Iterator[ItemBatch]:
     ids = [str(id) for id in dataset.ids[modality].tolist()]
-    if modality not in reads:
-        reason = unknown_modality(modality, reads)
+    if modality not in input_kinds:
+        reason = unknown_modality(modality, input_kinds)
         for id in ids:
             report(Problem(reason, modality=modality, id=id, code=ProblemCode.UNKNOWN_MODALITY))
         return
     raw = dataset.raw.get(modality)
     contents: Any
-    if reads[modality] == "array":
+    if input_kinds[modality] == "array":
         if modality not in dataset.features:
-            raise ValueError(f"data set {dataset.name!r}: {modality!r} has no features, which its encoder takes")
+            raise ValueError(f"data set {dataset.name!r}: {modality!r} has no features, which its encoder requires")
         contents = dataset.features[modality]
     elif raw is None:
-        raise ValueError(f"data set {dataset.name!r}: {modality!r} has no raw items, which its encoder takes")
-    elif reads[modality] == "text":
+        raise ValueError(f"data set {dataset.name!r}: {modality!r} has no raw items, which its encoder requires")
+    elif input_kinds[modality] == "text":
         contents = raw.tolist()
     else:
         contents = [_base_folder(dataset) / path for path in raw.tolist()]
@@ -400,7 +393,7 @@ def _dataset_batches(
                 modality,
                 ids[row],
                 text=str(raw[row]) if raw is not None and modality == "text" else None,
-                path=contents[row] if reads[modality] == "image" else None,
+                path=contents[row] if input_kinds[modality] == "image" else None,
                 uri=str(raw[row]) if raw is not None and modality != "text" else None,
                 labels=() if labels is None else tuple(map(str, names[labels[row]])),
                 training=training is None or bool(training[row]),
@@ -411,7 +404,7 @@ def _dataset_batches(
         ]
         batch = ItemBatch(modality, items, contents[rows.start : rows.stop])
         columns = None if origin is None else origin.columns
-        finite = _report_features_that_are_none(batch, columns, report)
+        finite = _report_non_finite_features(batch, columns, report)
         usable = [row for row, item in enumerate(items) if row in finite and is_storable(item, report)]
         if len(usable) < len(items):
             batch = ItemBatch(modality, [items[row] for row in usable], batch.contents_of(usable))
@@ -419,10 +412,8 @@ def _dataset_batches(
             yield batch
 
 
-def _report_features_that_are_none(
-    batch: ItemBatch, columns: Sequence[str] | None, report: OnProblem
-) -> Container[int]:
-    """Report the items with features that are NaN or infinite, by the name of the first; return the other rows."""
+def _report_non_finite_features(batch: ItemBatch, columns: Sequence[str] | None, report: OnProblem) -> Container[int]:
+    """Report items with NaN or infinite features; return the other rows."""
     values = batch.contents
     rows = range(len(batch.items))
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 2:
@@ -438,7 +429,7 @@ def _report_features_that_are_none(
 
 
 def _has_raw_items(dataset: Dataset, modality: str) -> bool:
-    """Return whether there are texts, or names of pictures of which the first one is there."""
+    """Return whether there are texts, or pictures of which the first exists."""
     raw = dataset.raw.get(modality)
     if raw is None or not len(raw):
         return False

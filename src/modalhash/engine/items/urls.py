@@ -1,6 +1,6 @@
-"""Folders and files at paths or fsspec URLs: which are of this machine, what lies in them, reading, whole writing.
+"""Files and folders at paths or fsspec URLs: listing, reading, atomic writing.
 
-A *location* is an absolute path for what is on a local disk, and a URL for everything else (``s3://…``, ``memory://…``).
+A *location* is an absolute path on a local disk, or a URL (``s3://…``, ``memory://…``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.mh-part")
 
 
 class OutsideError(ValueError):
-    """A path leads out of the folder that it has to lie in."""
+    """A path is outside the permitted folder."""
 
 
 def location(url: str | os.PathLike[str]) -> str:
@@ -45,7 +45,6 @@ def location(url: str | os.PathLike[str]) -> str:
 
 
 def is_remote(where: str) -> bool:
-    """Return whether a location is a URL, and not a path of this machine."""
     return "://" in where
 
 
@@ -60,24 +59,21 @@ def file_system(where: str) -> tuple[Any, str]:
 
 
 def join(folder: str, name: str) -> str:
-    """Return the location of a name in a folder."""
     return f"{folder}{name}" if folder.endswith("/") else f"{folder}/{name}"
 
 
 def base_name(where: str) -> str:
-    """Return the last part of a location."""
     return posixpath.basename(where.rstrip("/")) if is_remote(where) else Path(where).name
 
 
 def parent(where: str) -> str:
-    """Return the folder of a location."""
     return where.rpartition("/")[0] if is_remote(where) else str(Path(where).parent)
 
 
 def inside(root: str, value: str) -> str:
-    """Return the location of a path that is relative to a folder, or lies in it; OutsideError if it leads out of it.
+    """Return the location of a path relative to ``root``, or inside it; raise OutsideError otherwise.
 
-    Links of a local disk are followed, so that none leads out either.
+    Links on a local disk are resolved.
 
     Examples
     --------
@@ -102,7 +98,6 @@ def inside(root: str, value: str) -> str:
 
 
 def is_folder(where: str) -> bool:
-    """Return whether there is a folder."""
     if not is_remote(where):
         return os.path.isdir(where)
     fs, path = file_system(where)
@@ -110,7 +105,6 @@ def is_folder(where: str) -> bool:
 
 
 def exists(where: str) -> bool:
-    """Return whether there is a file or a folder."""
     if not is_remote(where):
         return os.path.exists(where)
     fs, path = file_system(where)
@@ -118,7 +112,6 @@ def exists(where: str) -> bool:
 
 
 def size_of(where: str) -> int:
-    """Return the size of a file in bytes."""
     if not is_remote(where):
         return os.path.getsize(where)
     fs, path = file_system(where)
@@ -126,7 +119,7 @@ def size_of(where: str) -> int:
 
 
 def names_in(folder: str) -> list[str]:
-    """Return the names of the files in a folder, sorted; of one that is not there, none."""
+    """Return the sorted names of the files in a folder; empty if it does not exist."""
     if not is_remote(folder):
         try:
             return sorted(os.listdir(folder))
@@ -138,7 +131,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the locations that a pattern with ``*`` means, sorted; a location without one is itself."""
+    """Return the sorted locations that match a pattern with ``*``; a location without one is returned as it is."""
     where = location(pattern)
     if "*" not in where or (not is_remote(where) and os.path.exists(where)):
         return [where]
@@ -153,7 +146,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def relative_files(folder: str) -> Iterator[str]:
-    """Yield the paths of all files of a remote folder, relative to it and sorted; hidden ones are passed over."""
+    """Yield the sorted relative paths of all files of a remote folder, without hidden ones."""
     fs, path = file_system(folder)
     start = f"{path.rstrip('/')}/"
     for name in sorted(fs.find(path)):
@@ -163,7 +156,7 @@ def relative_files(folder: str) -> Iterator[str]:
 
 
 def read_files(wheres: Sequence[str], most: int) -> list[bytes | Exception]:
-    """Return the contents of remote files of one file system, each up to one byte more than ``most``, or its error."""
+    """Return up to ``most`` + 1 bytes of each remote file of one file system, or its error."""
     if not wheres:
         return []
     fs, _ = file_system(wheres[0])
@@ -173,7 +166,7 @@ def read_files(wheres: Sequence[str], most: int) -> list[bytes | Exception]:
 
 @contextmanager
 def opened(where: str) -> Iterator[Any]:
-    """Give a file to read bytes from, which can seek."""
+    """Open a seekable file for reading bytes."""
     if is_remote(where):
         fs, path = file_system(where)
         with fs.open(path, "rb") as file:
@@ -185,7 +178,7 @@ def opened(where: str) -> Iterator[Any]:
 
 @contextmanager
 def local_copy(where: str) -> Iterator[Path]:
-    """Give a file as one of this machine, under its own name: itself, or a copy that is removed in the end."""
+    """Give a local path of a file: its own, or that of a temporary copy."""
     if not is_remote(where):
         yield Path(where)
         return
@@ -197,7 +190,7 @@ def local_copy(where: str) -> Iterator[Path]:
 
 
 def write_whole(where: str, data: bytes) -> None:
-    """Write a file beside its place and rename it: readers see a whole file or none."""
+    """Write a file atomically."""
     if not is_remote(where):
         write_atomically(where, data)
         return
@@ -208,12 +201,12 @@ def write_whole(where: str, data: bytes) -> None:
     try:
         fs.mv(temporary, path)
     except FileNotFoundError:
-        if not fs.exists(path):  # else somebody who has all files swept ours
+        if not fs.exists(path):  # else a run that has all files removed ours
             raise
 
 
 def sweep_folder(folder: str) -> None:
-    """Remove what writers that were killed left in a folder; call it when all files that are wanted are there."""
+    """Remove the temporary files of killed writers; call it only when all files are written."""
     if not is_remote(folder):
         sweep(temporary_files(folder))
         return

@@ -1,1 +1,1 @@
-"""An engine's folder and store: layout, adding items, snapshots, backups, verification."""
+"""Folder and store of an engine: layout, adding items, snapshots, backups, verification."""

@@ -1,7 +1,7 @@
-"""Backups of engines: one archive of one moment, made while the engine is in use, and an engine made of it again.
+"""Back up engines while they are in use, restore them, and split them into shards.
 
-An archive is a tar file. Its first member, ``backup.json``, lists the others with their sizes and digests; these are
-the files of the engine's folder (:mod:`modalhash.engine.storage.folder`), of ``media/`` those that its items have.
+A backup is a tar file. Its first member, ``backup.json``, lists the sizes and digests of the others, which are the
+files of the engine's folder (:mod:`modalhash.engine.storage.folder`) with the media that its items use.
 """
 
 from __future__ import annotations
@@ -57,34 +57,29 @@ FORMAT = 1
 KIND = "modalhash backup"
 CONTENTS = "backup.json"
 MAX_CONTENTS = 2**28
-"""The most bytes of the list of members: about two million of them."""
+"""Largest size in bytes of the list of members; about two million entries."""
 _PARTS = (CONFIG, MODEL, ENCODERS, REFINEMENT, CONFIDENCE, SYNCED)
 _ATTEMPTS = 3
 _MOVED_TOGETHER = 10_000
-"""Items that are put into a database in one transaction."""
 
 
 def backup_engine(folder: str | Path, file: str | Path, *, database: str | None = None) -> None:
-    """Write an engine as it is at this moment into one archive, while others go on using it.
+    """Write a consistent backup of an engine, which stays in use.
+
+    Items in a database are written as a file, like all others. Damaged items and missing media are backed up as they
+    are, with a warning.
 
     Parameters
     ----------
     folder : of the engine
-    file : to be written, whole or not at all; compressed if its name ends in ``.gz`` or ``.tgz``
-    database : the URL of its database, if its items are in one, instead of that of the variable which it names
-
-    Notes
-    -----
-    Items in a database are in the archive as in any other: as a file, which :func:`restore_engine` puts where it is
-    told to.
-
-    A warning tells of items that are damaged, or whose saved picture is missing; they are in the archive as they are.
+    file : the archive, written atomically; compressed if its name ends in ``.gz`` or ``.tgz``
+    database : URL of the engine's database, instead of the one in the environment variable
     """
     folder, file = Path(folder), Path(file)
     recover_engine(folder)
-    beside = file.absolute().parent
-    left = [path for path in abandoned_folders(beside) if not has_schema(path)]  # of backups that were killed
-    sweep([*left, *temporary_files(beside)])
+    parent = file.absolute().parent
+    left = [path for path in abandoned_folders(parent) if not has_schema(path)]  # left by killed backups
+    sweep([*left, *temporary_files(parent)])
     while True:
         generation = Generation(folder)
         with scratch_folder(file) as scratch:
@@ -96,14 +91,14 @@ def backup_engine(folder: str | Path, file: str | Path, *, database: str | None 
                     raise
                 continue
             if not generation.is_current():
-                continue  # another engine took its place meanwhile
+                continue  # the engine was replaced meanwhile
             found = _damage(folder, stage, database) + [f"{uri} is missing" for uri in missing]
             for ending in ("-wal", "-shm"):
                 (stage / f"{ITEMS}{ending}").unlink(missing_ok=True)
             write_atomically(file, partial(_write_archive, stage, compress=file.suffix in (".gz", ".tgz")))
             break
     if found:
-        text = f"{folder} is damaged, and so is its backup: {found[0]} ({len(found)} in all; see modalhash verify)"
+        text = f"{folder} is damaged, and so is its backup: {found[0]} ({len(found)} in total; see modalhash verify)"
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
@@ -115,17 +110,17 @@ def restore_engine(
     store: str | None = None,
     store_variable: str | None = None,
 ) -> None:
-    """Make an engine of an archive that :func:`backup_engine` wrote; its folder appears when it is whole.
+    """Create an engine atomically from a backup.
 
-    Every file is compared with its digest, and nothing is written outside the folder. The engine has a generation of
-    its own, so that whoever has one open that it replaces notices.
+    Digests are verified, and nothing is written outside the folder. The engine gets a new generation, so that processes
+    that have a replaced engine open notice.
 
     Parameters
     ----------
     file : the archive
-    folder : to be made
-    overwrite : replace an engine that is there, with the pictures saved in it
-    store, store_variable : where the items go, as for :meth:`Engine.train`
+    folder : the folder to create
+    overwrite : replace an existing engine and its media
+    store, store_variable : store of the items, as for :meth:`Engine.train`
     """
     file, folder = Path(file), Path(folder)
     with (
@@ -140,7 +135,7 @@ def restore_engine(
         except (tarfile.TarError, EOFError, OSError, ValueError, LookupError, zlib.error, lzma.LZMAError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise EngineError(f"{file} is no backup, or is damaged: {error}") from error
+            raise EngineError(f"{file} is not a backup, or is damaged: {error}") from error
         config = read_config(fresh)
         if place.kind != SQLITE:
             _move_items(fresh, config, place, ItemFiles.of(folder, config, relative=False))
@@ -148,7 +143,6 @@ def restore_engine(
 
 
 def _move_items(fresh: Path, config: Mapping[str, Any], place: StoreLocation, files: ItemFiles) -> None:
-    """Put the items of a restored engine into a database."""
     fields = config["searched_fields"]
     with (
         SqliteStore(fresh / ITEMS, read_only=True) as source,
@@ -161,11 +155,8 @@ def _move_items(fresh: Path, config: Mapping[str, Any], place: StoreLocation, fi
         (fresh / f"{ITEMS}{ending}").unlink(missing_ok=True)
 
 
-# -- writing
-
-
 def _damage(folder: Path, stage: Path, database: str | None) -> list[str]:
-    """Return what is wrong with the items of a backup; a database has its checksums itself."""
+    """Return the damage of the items in a backup; a database checks its own items."""
     place = StoreLocation.of(read_config(folder), database=database)
     with SqliteStore(stage / ITEMS, read_only=True) as copy:
         found = copy.damage()
@@ -176,10 +167,10 @@ def _damage(folder: Path, stage: Path, database: str | None) -> list[str]:
 
 
 def _stage(folder: Path, stage: Path, database: str | None) -> list[str]:
-    """Copy an engine with the store of one moment, and what its items have; return the saved pictures that are missing.
+    """Copy an engine with a consistent store and the media of its items; return missing media.
 
-    Pictures are never changed, but may be deleted at any time. Those that were there before the store was copied have a
-    second name in the stage by then; where one that came in between is gone already, the store is copied anew.
+    Media files are never changed, but may be deleted at any time. They are linked before and after the store is copied;
+    if a file that was added in between is already deleted, the copy is repeated.
     """
     place = StoreLocation.of(read_config(folder), database=database)
     stage.mkdir()
@@ -222,30 +213,28 @@ def _write_archive(stage: Path, out: BinaryIO, *, compress: bool) -> None:
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a member without who owns the file here."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
 
 
-# -- reading
-
-
 def _extract(archive: tarfile.TarFile, fresh: Path, file: Path) -> None:
-    """Write the members of an archive into a folder: those that it lists, with the digests that it lists."""
+    """Extract the listed members of an archive and verify their digests."""
     first = archive.next()
     if first is None or first.name != CONTENTS or not first.isreg() or first.size > MAX_CONTENTS:
-        raise EngineError(f"{file} is no backup of an engine: it does not begin with {CONTENTS}")
+        raise EngineError(f"{file} is not a backup of an engine: it does not start with {CONTENTS}")
     listed = _read_contents(archive, first, fresh, file)
     needed = sum(one["bytes"] for one in listed.values())
     if needed > (free := shutil.disk_usage(fresh).free):
-        raise EngineError(f"{file} holds {needed:,} bytes, and there is room for {free:,}; make room, or go elsewhere")
+        raise EngineError(
+            f"{file} needs {needed:,} bytes, and {free:,} are free; free some space, or choose another disk"
+        )
     for member in archive:
         if member.name == CONTENTS:
             continue
         expected = listed.pop(member.name, None)
         if expected is None or not member.isreg() or member.size != expected["bytes"]:
-            raise EngineError(f"{file}: {member.name!r} is not among what the backup lists; nothing was restored")
+            raise EngineError(f"{file}: {member.name!r} does not match the list of the backup; nothing was restored")
         source = archive.extractfile(member)
         assert source is not None
         target = fresh / member.name
@@ -253,13 +242,13 @@ def _extract(archive: tarfile.TarFile, fresh: Path, file: Path) -> None:
         with source, target.open("xb") as out:
             shutil.copyfileobj(source, out, 2**20)
         if sha256_of([target]) != expected.get("sha256"):
-            raise EngineError(f"{file}: {member.name!r} is damaged: its digest is another; nothing was restored")
+            raise EngineError(f"{file}: {member.name!r} is damaged: its digest differs; nothing was restored")
     if listed:
-        raise EngineError(f"{file} was cut: it lacks {', '.join(sorted(listed)[:3])}; nothing was restored")
+        raise EngineError(f"{file} is truncated: missing {', '.join(sorted(listed)[:3])}; nothing was restored")
 
 
 def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Path, file: Path) -> dict[str, Any]:
-    """Return the list of members, by name; every name is one that an engine may have."""
+    """Return the list of members by name; every name is valid in an engine."""
     source = archive.extractfile(member)
     assert source is not None
     path = fresh / CONTENTS
@@ -270,14 +259,14 @@ def _read_contents(archive: tarfile.TarFile, member: tarfile.TarInfo, fresh: Pat
     if not isinstance(listed, Mapping) or not all(
         _is_own(name) and isinstance(one, Mapping) and isinstance(one.get("bytes"), int) for name, one in listed.items()
     ):
-        raise EngineError(f"{file} is no backup of an engine: it lists what is no part of one")
+        raise EngineError(f"{file} is not a backup of an engine: it lists other files")
     if twice := {parent.as_posix() for name in listed for parent in PurePosixPath(name).parents} & listed.keys():
-        raise EngineError(f"{file} is no backup of an engine: {min(twice)!r} is a file and a folder in it")
+        raise EngineError(f"{file} is not a backup of an engine: {min(twice)!r} is both a file and a folder")
     return dict(listed)
 
 
 def _is_own(name: str) -> bool:
-    """Return whether a member is named like a file of an engine, and lies in its folder."""
+    """Return whether a member has a valid name of an engine file."""
     path = PurePosixPath(name)
     return (
         path.as_posix() == name
@@ -291,27 +280,21 @@ def _is_own(name: str) -> bool:
     )
 
 
-# -- One engine made into several, each with a share of its items: the shards that several machines serve.
-
-_BATCH = 10_000  # items that are stored together
-
-
 def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
-    """Make shards of an engine, which stays as it is, and return how many items each of them has.
+    """Split an engine into shards and return the number of items of each. The engine is not changed.
 
-    Every shard has the engine's model and encoders. The first has the items that were added first, the next one those
-    that follow: searched together, in this order, shards give the hits of the engine, ties included
-    (:class:`modalhash.serve.client.ShardedClient`). Items that others add or remove meanwhile may be left out.
+    Every shard has the engine's model and encoders. Items are distributed in the order in which they were added, so
+    that shards that are searched together in this order return the hits of the engine, ties included
+    (:class:`modalhash.serve.client.ShardedClient`). Items added or removed meanwhile may be missing.
 
     Parameters
     ----------
     engine : the engine
-    folders : to be made, one for each shard; each appears when it is whole. Pictures saved in the engine go along;
-        other files stay where they are, and the shards find them there
+    folders : one for each shard, created atomically. Media are copied; other files stay and are found there
     """
     targets = [Path(folder) for folder in folders]
     if not targets or len({folder.absolute() for folder in targets}) < len(targets):
-        raise ValueError(f"folders are {', '.join(map(str, targets)) or 'none'}; expected some, each once")
+        raise ValueError(f"folders are {', '.join(map(str, targets)) or 'none'}; expected one or more distinct folders")
     items = engine.store.scan()
     bounds = [len(engine) * number // len(targets) for number in range(len(targets) + 1)]
     sizes = []
@@ -322,7 +305,7 @@ def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
             fields = engine.config["searched_fields"]
             with SqliteStore(fresh / ITEMS, n_bits=engine.n_bits, searched_fields=fields) as store:
                 left = stop - start
-                while left and (batch := list(islice(items, min(left, _BATCH)))):
+                while left and (batch := list(islice(items, min(left, _MOVED_TOGETHER)))):
                     store.add(_moved(record, engine, fresh, files) for record in batch)
                     left -= len(batch)
                 sizes.append(len(store))
@@ -330,18 +313,17 @@ def split_engine(engine: Engine, folders: Sequence[str | Path]) -> list[int]:
 
 
 def _copy_parts(engine: Engine, fresh: Path, files: ItemFiles) -> None:
-    """Copy all of an engine but its items; the generation is new, since these items are others."""
     for name in (MODEL, ENCODERS):
         shutil.copytree(engine.path / name, fresh / name)
     for name in (REFINEMENT, CONFIDENCE):
         if (engine.path / name).exists():
             shutil.copy2(engine.path / name, fresh / name)
-    config = {name: value for name, value in engine.config.items() if name != "store"}  # a shard has a file of its own
+    config = {name: value for name, value in engine.config.items() if name != "store"}  # a shard has its own file
     write_config(fresh, {**config, HOME: str(files.folder), "generation": new_generation()})
 
 
 def _moved(record: Record, engine: Engine, fresh: Path, files: ItemFiles) -> Record:
-    """Return an item of a shard: a picture that was saved in the engine is copied, any other file stays."""
+    """Return a record for a shard; copy its file if the engine saved it."""
     parts = PurePosixPath(record.uri or "").parts
     if len(parts) == 2 and parts[0] == MEDIA:
         if engine.path.joinpath(*parts).is_file():

@@ -1,19 +1,19 @@
-"""Codes in Parquet files: what ``modalhash encode`` writes and ``modalhash add`` takes in.
+"""Parquet files of codes, which ``modalhash encode`` writes and ``modalhash add`` reads.
 
-A file has one row per input, in the order of the inputs:
+A file has one row per input, in order:
 
-==================  ==========================================================================
-``id``, ``modality``  the item's key; the modality of a line that is no item is null
-``code``            packed bits, ``ceil(n_bits / 8)`` bytes; null where there is a problem
-``refinement``      the refinement vector, int8 values as bytes
-``text``, ``uri``   the text itself, or where the file is
-``labels``          a list of texts
-``extra``           other fields of the input, as a JSON object; null if there are none
-``problem``         why there is no code, ``problem_code`` the same for programs; null where there is one
-``source``, ``line``  where the input stands in a manifest or list
-==================  ==========================================================================
+====================  ========================================================================
+``id``, ``modality``  key of the item; the modality of an invalid line is null
+``code``              packed bits, ``ceil(n_bits / 8)`` bytes; null if there is a problem
+``refinement``        refinement vector, int8 values as bytes
+``text``, ``uri``     the text itself, or the location of the file
+``labels``            list of strings
+``extra``             other fields as a JSON object; null if empty
+``problem``           reason for a missing code, else null; ``problem_code`` is its code
+``source``, ``line``  position of the input in a manifest or list
+====================  ========================================================================
 
-The schema's metadata names the model: codes of another one mean nothing to an engine.
+The schema's metadata identifies the model; an engine rejects codes of other models.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ SUFFIX = ".parquet"
 FORMAT = 1
 KEY = b"modalhash"
 ROWS = 8192
-"""Rows that are read and stored together."""
 Identity = dict[str, Any]
-"""What an engine makes codes with: digests of its model, of its encoders and of what makes refinement vectors."""
+"""Digests of the model, the encoders and the refinement of an engine, and its code length."""
 
 
 def engine_identity(config: Mapping[str, Any]) -> Identity:
-    """Return what decides the codes of an engine; a copy has the same, also one that is called a new generation."""
+    """Return what determines the codes of an engine; copies have the same identity."""
     return {
         "n_bits": int(config["n_bits"]),
         "model": config["model"],
@@ -54,7 +53,7 @@ def engine_identity(config: Mapping[str, Any]) -> Identity:
 
 @dataclass(frozen=True)
 class CodeRow:
-    """One input: an item, with its code or what is wrong with it; or a problem alone, where there is no item."""
+    """An item with its code or a problem; or a problem without an item."""
 
     item: Item | None
     problem: Problem | None = None
@@ -63,7 +62,6 @@ class CodeRow:
 
 
 def codes_as_bytes(rows: Sequence[CodeRow], identity: Identity) -> bytes:
-    """Return a Parquet file with these rows."""
     pyarrow = require("pyarrow", extra=EXTRA, why="writing codes")
     parquet = require("pyarrow.parquet", extra=EXTRA, why="writing codes")
     described = {"format": FORMAT, "engine": identity}
@@ -77,10 +75,9 @@ def codes_as_bytes(rows: Sequence[CodeRow], identity: Identity) -> bytes:
 
 
 def code_files(source: Any) -> list[str] | None:
-    """Return the locations of the Parquet files of codes that a source consists of; None if it is something else.
+    """Return the locations of the Parquet files of codes in a source; None if it is something else.
 
-    A Parquet file without codes is a table of items. The first of several tells: then a file that is none of codes is
-    an error, where it is read.
+    A Parquet file without codes is a table of items. Only the first of several files is inspected here.
     """
     given = [source] if isinstance(source, str | Path) else source
     if not isinstance(given, list | tuple) or not given or not all(isinstance(one, str | Path) for one in given):
@@ -88,7 +85,7 @@ def code_files(source: Any) -> list[str] | None:
     codes = [str(one).lower().endswith(SUFFIX) for one in given]
     if any(codes) and not all(codes):
         other = given[codes.index(False)]
-        raise ValueError(f"{other} is no Parquet file with codes, and others are; add them by a call of their own")
+        raise ValueError(f"{other} is not a Parquet file with codes, and others are; add them separately")
     if not any(codes):
         return None
     files = [where for one in given for where in expand(str(one))]
@@ -101,7 +98,7 @@ def _has_codes(where: str) -> bool:
 
 
 def count_rows(files: Sequence[str], identity: Identity) -> int:
-    """Return the number of rows of some files; ReadError if one is not of codes of this engine."""
+    """Return the number of rows of some files; ReadError if one does not have codes of this engine."""
     total = 0
     for where in files:
         with _parquet(where) as file:
@@ -111,7 +108,7 @@ def count_rows(files: Sequence[str], identity: Identity) -> int:
 
 
 def read_codes(files: Sequence[str], identity: Identity, report: OnProblem) -> Iterator[tuple[int, list[Record]]]:
-    """Yield the items of some files in portions: rows read, records. What is wrong with others goes to ``report``."""
+    """Yield portions of the items of some files, each with its number of rows; report invalid rows."""
     n_rows, records = 0, []
     for where in files:
         for batch in _batches(where, identity):
@@ -132,7 +129,7 @@ def _batches(where: str, identity: Identity) -> Iterator[Any]:
             try:
                 batch = next(batches, None)
             except (OSError, ValueError) as error:
-                raise ReadError(where, f"damaged ({error}); encode it anew") from error
+                raise ReadError(where, f"damaged ({error}); encode it again") from error
             if batch is None:
                 return
             yield batch
@@ -175,13 +172,12 @@ def _row_values(row: CodeRow) -> dict[str, Any]:
             own = problem.id if problem.id is not None else f"{problem.source or 'line'}:{problem.line}"
             values |= {"id": own, "modality": problem.modality, "uri": problem.path, "labels": []}
             values |= {"source": problem.source, "line": problem.line}
-        # What is wrong may be half a character, which no file can hold.
-        values = {name: _without_halves(value) if isinstance(value, str) else value for name, value in values.items()}
+        # The problem may be a lone surrogate, which cannot be encoded.
+        values = {
+            name: value.encode(errors="replace").decode() if isinstance(value, str) else value
+            for name, value in values.items()
+        }
     return values
-
-
-def _without_halves(text: str) -> str:
-    return text.encode(errors="replace").decode()
 
 
 @contextmanager
@@ -192,7 +188,7 @@ def _parquet(where: str) -> Iterator[Any]:
             try:
                 table = parquet.ParquetFile(file)
             except (OSError, ValueError) as error:
-                raise ReadError(where, f"not a whole Parquet file ({error})") from error
+                raise ReadError(where, f"not a complete Parquet file ({error})") from error
             with table:
                 yield table
     except FileNotFoundError:
@@ -200,33 +196,33 @@ def _parquet(where: str) -> Iterator[Any]:
 
 
 def _check_codes_of(file: Any, where: str, identity: Identity) -> None:
-    """Refuse a file that has no codes, or codes of another model."""
+    """Raise ReadError for a file without codes of this engine."""
     pyarrow = require("pyarrow", extra=EXTRA, why="reading codes")
     try:
         described = json.loads((file.schema_arrow.metadata or {})[KEY])
         made_by, version = dict(described["engine"]), int(described["format"])
     except (KeyError, TypeError, ValueError):
         raise ReadError(
-            where, "no codes in it; make such files with `modalhash encode ENGINE SOURCE --out …`"
+            where, "it has no codes; create such files with `modalhash encode ENGINE SOURCE --out …`"
         ) from None
     if version != FORMAT:
-        raise ReadError(where, f"format {version}; this version reads {FORMAT}. Encode it anew, or upgrade modalhash")
+        raise ReadError(where, f"format {version}; this version reads {FORMAT}. Encode it again, or upgrade modalhash")
     if made_by != identity:
         raise ReadError(
             where,
-            f"made by another engine ({difference(made_by, identity)}): these codes mean nothing here. "
+            f"made by another engine ({difference(made_by, identity)}): its codes are not valid here. "
             "Encode the source with this engine",
         )
     if not file.schema_arrow.equals(_schema(pyarrow, identity["n_bits"])):
-        raise ReadError(where, "its columns are not those of codes; encode it anew")
+        raise ReadError(where, "its columns are not those of codes; encode it again")
 
 
 def difference(one: Identity, other: Identity) -> str:
-    """Say in what two engines differ."""
+    """Describe how two engines differ."""
     if one.get("n_bits") != other.get("n_bits"):
         return f"its codes have {one.get('n_bits')} bits, not {other.get('n_bits')}"
     names = [key for key in ("model", "encoders", "refinement") if one.get(key) != other.get(key)]
-    return f"another {' and other '.join(names)}" if names else "it says other things of itself"
+    return f"another {' and other '.join(names)}" if names else "its description differs"
 
 
 def _records(batch: Any, where: str, identity: Identity, report: OnProblem) -> list[Record]:
@@ -241,7 +237,7 @@ def _records(batch: Any, where: str, identity: Identity, report: OnProblem) -> l
             report(Problem(reason, line, source, modality, id, uri, code_))
             continue
         if code is None or id is None or modality not in known:
-            raise ReadError(where, f"the row of {id!r} has no code of a modality of this engine; encode it anew")
+            raise ReadError(where, f"the row of {id!r} has no code of a modality of this engine; encode it again")
         if refinement is not None and not 1 <= len(refinement) <= MAX_REFINEMENT:
             raise ReadError(where, f"the row of {id!r} has a refinement vector of {len(refinement)} bytes")
         fields = _parse_fields(extra, id, where) if extra is not None else {}
@@ -255,5 +251,5 @@ def _parse_fields(text: str, id: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise ReadError(where, f"the row of {id!r} has fields that are no JSON object; encode it anew")
+        raise ReadError(where, f"the row of {id!r} has fields that are not a JSON object; encode it again")
     return fields

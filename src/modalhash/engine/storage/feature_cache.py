@@ -1,8 +1,6 @@
-"""Features of pictures, kept in the engine's folder so that a picture goes through its encoder once.
+"""Cache of picture features in the engine's folder, so that retraining does not encode pictures again.
 
-A row belongs to a file as it was, by path, size and time of change, and to an encoder. Retraining looks rows up in the
-engine that it replaces; what is found there need not be encoded again. The file is a cache: without it, everything is
-encoded.
+A row is identified by the path, size and modification time of the file and by the encoder. The cache may be deleted.
 """
 
 from __future__ import annotations
@@ -26,30 +24,24 @@ if TYPE_CHECKING:
     from modalhash.encoders import Encoder
 
 FILE = "features.sqlite"
-AT_ONCE = 500
-"""Rows that one statement looks up."""
+KEYS_PER_QUERY = 500
 
 
 class FeatureCache:
-    """Rows of features by file and encoder.
-
-    Parameters
-    ----------
-    folder : of the engine
-    """
+    """Feature vectors by file and encoder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
 
     def get(self, keys: Sequence[str]) -> dict[str, Array]:
-        """Return the rows that are there; none if the file is missing or damaged."""
+        """Return the cached rows; none if the file is missing or damaged."""
         found: dict[str, Array] = {}
         if not self._path.is_file():
             return found
         try:
             with self._open() as database:
-                for start in range(0, len(keys), AT_ONCE):
-                    some = keys[start : start + AT_ONCE]
+                for start in range(0, len(keys), KEYS_PER_QUERY):
+                    some = keys[start : start + KEYS_PER_QUERY]
                     marks = ",".join("?" * len(some))
                     rows = database.execute(f"SELECT key, row FROM feature WHERE key IN ({marks})", some)
                     found.update((key, np.frombuffer(row, np.float32)) for key, row in rows)
@@ -58,7 +50,7 @@ class FeatureCache:
         return found
 
     def put(self, keys: Sequence[str], rows: Array) -> None:
-        """Keep rows; what cannot be written, e.g. on a full disk, will be encoded again."""
+        """Store rows; write errors are ignored."""
         data = ((key, row.tobytes()) for key, row in zip(keys, rows.astype(np.float32, copy=False), strict=True))
         try:
             with self._open() as database:
@@ -83,13 +75,7 @@ def encode_cached(
     progress: Callback | None = None,
     stage: str | None = None,
 ) -> Encoded:
-    """Encode items as :func:`modalhash.encoders.encode_items` does, pictures in files only if they are not known.
-
-    Parameters
-    ----------
-    known : where rows are looked up
-    kept : where all rows of files are kept
-    """
+    """Encode items like :func:`modalhash.encoders.encode_items`, except pictures in ``known``; add rows to ``kept``."""
     keys = [_key(encoder, content) for content in contents] if encoder.reads == "image" else []
     own = [key for key in keys if key is not None]
     if not own or (known is None and kept is None):
@@ -111,7 +97,7 @@ def encode_cached(
 
 
 def _key(encoder: Encoder, content: Any) -> str | None:
-    """Return what a picture in a file is known by; None for one that is no file."""
+    """Return the cache key of a picture in a file; None for other contents."""
     file = content.archive if isinstance(content, ArchiveMember) else content
     if not isinstance(file, Path):
         return None

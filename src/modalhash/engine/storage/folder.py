@@ -1,10 +1,10 @@
-"""An engine on disk: the layout of its folder, which is whole or not there, and the pictures saved in it.
+"""Layout of an engine's folder, which is created and replaced atomically.
 
 ==========================  =======================================================================================
 ``config.json``             format, generation, code length, modalities with name, version, dimension and digest of
                             their encoders
 ``model/``                  the hasher, written by :mod:`modalhash.methods.persistence`
-``encoders/``               what each encoder learned, written by :mod:`modalhash.encoders.lookup`: ``0/``, ``1/`` …
+``encoders/``               fitted encoders, written by :mod:`modalhash.encoders.lookup`: ``0/``, ``1/`` …
 ``refinement.safetensors``  refinement vectors, see :mod:`modalhash.engine.search.refinement`
 ``items.sqlite``            the items (:class:`modalhash.store.SqliteStore`), unless they are in a database
 ``index.snapshot``          a copy of the index, so that a large engine opens quickly
@@ -14,7 +14,7 @@
 ``synced.json``             sizes, times and digests of the files that ``sync`` has seen
 ==========================  =======================================================================================
 
-The *generation* is an id that no two engines share: who holds one notices by it that another took its place.
+The *generation* is a unique id, by which processes notice that an engine was replaced.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ KIND = "modalhash engine"
 CONFIG, MODEL, ENCODERS, ITEMS, MEDIA = "config.json", "model", "encoders", "items.sqlite", "media"
 SNAPSHOT, SYNCED = "index.snapshot", "synced.json"
 WORDS = "words"
-"""The encoder that reads words where texts are no modality, in the folder of the encoders."""
+"""Subfolder of the encoder for words, if texts are not a modality."""
 _REQUIRED = (
     *("generation", "modalhash", "n_bits", "model", "modalities", "method", "codes", "labels", "class_names"),
     *("searched_fields", "expected", "trained_on", "created", "seconds", "refinement"),
@@ -74,37 +74,31 @@ _MEDIA_SUFFIXES = {
     b"II*\0": ".tif",
     b"MM\0*": ".tif",
 }
-"""Suffixes by how a file begins; only so that people and other programs know what they see."""
+"""File suffixes by first bytes, as a hint to people and other programs."""
 
 
 class EngineError(ValueError):
-    """A folder is not an engine that this version can use; the message says why."""
+    """A folder is not an engine that this version can use; the message gives the reason."""
 
 
 class EngineReplacedError(EngineError):
-    """Another engine has taken the place of the one that was opened; what was to be changed did not change in it."""
+    """The open engine was replaced; the last change is not in the new one."""
 
 
 class Generation:
-    """Which engine lies in a folder, and whether it is still the same one.
+    """Identifies the engine in a folder, to detect that it was replaced.
 
-    A copy of an engine has its generation too; that it is another one is seen by the file of its items, whose number in
-    the file system nobody else gets while it is open.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the engine; it may lie there or not.
+    A copy has the same generation, and is recognized by the inode of its items file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._paths = str(folder / ITEMS), str(folder / CONFIG)  # made once: a service looks at every request
+        self._paths = str(folder / ITEMS), str(folder / CONFIG)  # computed once; a service checks them often
         self._items, self._config = _status(self._paths[0])[:2], _status(self._paths[1])
         self.id = _read_generation(folder)
 
     def is_current(self) -> bool:
-        """Return whether the same engine lies there; a look at the status of two files, as long as nothing happens."""
+        """Return whether the folder has the same engine; reads the status of two files, if unchanged."""
         items, config_file = self._paths
         if _status(items)[:2] != self._items:
             return False
@@ -117,46 +111,45 @@ class Generation:
         return same
 
     def check(self) -> None:
-        """Raise :class:`EngineReplacedError` if another engine lies there, or none."""
+        """Raise :class:`EngineReplacedError` if the engine was replaced or deleted."""
         if not self.is_current():
-            what = "holds another engine by now" if (self._folder / CONFIG).exists() else "is gone"
+            what = "now has another engine" if (self._folder / CONFIG).exists() else "is gone"
             raise EngineReplacedError(
                 f"{self._folder} {what}: it was replaced or moved while it was open. The last change is not in it, "
-                "unless it was retrained in that very moment; open it anew and repeat that"
+                "unless it was being retrained; open it again and repeat the change"
             )
 
 
 @dataclass(frozen=True)
 class EngineFiles:
-    """What an engine consists of, besides its items."""
+    """The parts of an engine other than its items."""
 
     config: dict[str, Any]
     model: CrossModalHasher
     encoders: dict[str, Encoder]
     refinement: Refinement
     confidence: Confidence | None = None
-    """None where it could not be learned."""
     words: Encoder | None = None
-    """Reads words in the space of the pictures, in an engine of pictures without texts."""
+    """Encoder for words in the space of the pictures, if texts are not a modality."""
 
 
 @contextmanager
 def new_folder(target: Path, *, overwrite: bool, keep_media: bool = True) -> Iterator[Path]:
-    """Give a folder to fill, which takes the place of ``target`` when the block ends well, and is deleted if not.
+    """Give a scratch folder that atomically replaces ``target`` at the end of the block; delete it on errors.
 
-    Whoever has the engine open that lay there notices by its generation. With ``keep_media`` the pictures that were
-    saved in it are in the new one too: there may be no other copy of them.
+    Processes that have the previous engine open notice by its generation. ``keep_media`` keeps its saved pictures, of
+    which there may be no other copy.
     """
     target = target.absolute()
     recover_engine(target)
     if target.exists() and not _replaceable(target):
-        raise FileExistsError(f"{target} exists and is not an engine; it is left alone. Give another folder")
+        raise FileExistsError(f"{target} exists and is not an engine; it is not changed. Give another folder")
     if target.exists() and not overwrite and any(target.iterdir()):
         raise FileExistsError(f"{target} exists; give another folder, or replace it with overwrite=True (--overwrite)")
     with replace_folder(target, carry=(MEDIA, SYNCED) if keep_media else ()) as fresh:
         yield fresh
         if target.exists() and not overwrite and any(target.iterdir()):
-            raise FileExistsError(f"{target} was made by somebody else meanwhile; give another folder")
+            raise FileExistsError(f"{target} was created by another process meanwhile; give another folder")
 
 
 def write_parts(
@@ -168,12 +161,11 @@ def write_parts(
     confidence: Confidence | None = None,
     words: Encoder | None = None,
 ) -> None:
-    """Write model, encoders and configuration into a new folder."""
     from modalhash.encoders import describe, save_encoder
 
     model.save(folder / MODEL)
     described = {}
-    for number, (modality, encoder) in enumerate(encoders.items()):  # a modality's name may be no name for a file
+    for number, (modality, encoder) in enumerate(encoders.items()):  # a modality may not be a valid file name
         save_encoder(encoder, folder / ENCODERS / str(number))
         described[modality] = describe(encoder)
     config = {
@@ -196,17 +188,15 @@ def write_parts(
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write the configuration of an engine."""
     write_atomically(folder / CONFIG, _config.config_bytes(config))
 
 
 def new_generation() -> str:
-    """Return the id of a new engine."""
     return secrets.token_hex(8)
 
 
 def recover_engine(folder: Path) -> None:
-    """Put back an engine that was being replaced when the process was killed, with a warning."""
+    """Put back an engine whose replacement was killed, with a warning."""
     if recover_folder(folder):
         warnings.warn(
             f"{folder}: a process that was replacing this engine was killed; the previous engine was put back",
@@ -216,23 +206,23 @@ def recover_engine(folder: Path) -> None:
 
 
 def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
-    """Read model, encoders and configuration of an engine, and check them against each other."""
+    """Read model, encoders and configuration of an engine, and check that they match."""
     from modalhash.methods.persistence import ModelFileError, load
 
     config = read_config(folder)
     if "store" not in config and not (folder / ITEMS).is_file():
-        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied whole")
+        raise EngineError(f"{folder / ITEMS} is missing; the engine was not copied completely")
     try:
         model = load(folder / MODEL, trust=trust)
     except ModelFileError as error:
         raise EngineError(f"{folder} cannot be used: {error}") from error
     if _digest_of_model(folder / MODEL) != config["model"] or model.n_bits != config["n_bits"]:
         raise EngineError(
-            f"{folder / MODEL} is not the model this engine was trained with: codes of its items would mean nothing. "
-            "Put the right one back, or train anew"
+            f"{folder / MODEL} is not the model this engine was trained with, so the codes of its items are not valid. "
+            "Restore the right one, or train again"
         )
     if not isinstance(config["modalities"], dict):
-        raise EngineError(f"{folder / CONFIG}: modalities are none; the file is not one that modalhash wrote")
+        raise EngineError(f"{folder / CONFIG}: modalities are not an object; the file was not written by modalhash")
     encoders = {
         modality: _read_encoder(folder, number, modality, expected, trust)
         for number, (modality, expected) in enumerate(config["modalities"].items())
@@ -243,10 +233,10 @@ def read_parts(folder: Path, *, trust: bool = False) -> EngineFiles:
     in_space = {**encoders, **({} if words is None else {"text": words})}
     try:
         refinement = load_refinement(folder, config["refinement"], model, in_space)
-        told = config.get("confidence")
-        confidence = None if told is None else load_confidence(folder, told)
+        saved = config.get("confidence")
+        confidence = None if saved is None else load_confidence(folder, saved)
     except (RefinementError, ConfidenceError) as error:
-        raise EngineError(f"{folder} cannot be used: {error}. Copy it anew, or train anew") from error
+        raise EngineError(f"{folder} cannot be used: {error}. Copy it again, or train again") from error
     return EngineFiles(config, model, encoders, refinement, confidence, words)
 
 
@@ -259,32 +249,34 @@ def _read_encoder(folder: Path, number: int | str, modality: str, expected: dict
     except EncoderFileError as error:
         raise EngineError(f"the encoder of {modality!r}: {error}") from error
     except (KeyError, TypeError) as error:
-        raise EngineError(f"{folder / CONFIG}: {modality!r} lacks {error}") from None
+        raise EngineError(f"{folder / CONFIG}: {modality!r} has no {error}") from None
     if problems:
         raise EngineError(
             f"{folder}: the encoder of {modality!r} is not the one the engine was trained with: {'; '.join(problems)}. "
-            "Install the version of that time, or train anew"
+            "Install the version of that time, or train again"
         )
     return encoder
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the configuration of an engine, or raise an error that says what the folder is instead."""
+    """Read the configuration of an engine, or raise EngineError."""
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise EngineError(f"{folder} {what}; expected an engine. Make one with `modalhash train MANIFEST -o {folder}`")
+        raise EngineError(
+            f"{folder} {what}; expected an engine. Create one with `modalhash train MANIFEST -o {folder}`"
+        )
     return _config.read_config(folder / CONFIG, kind=KIND, format=FORMAT, required=_REQUIRED, error=EngineError)
 
 
 def model_digest(config: Mapping[str, Any]) -> str:
-    """Return a digest of all that makes codes and vectors, from the configuration of an engine."""
+    """Return a digest of all that determines codes and vectors, from the configuration."""
     encoders = {name: encoder.get("digest") for name, encoder in config["modalities"].items()}
     made_by = [config["model"], encoders, config["refinement"]["sha256"]]
     return hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:16]
 
 
 def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    """Return what an engine consists of and how much is in it: ``counts`` by modality and kind of code."""
+    """Return a summary of an engine; ``counts`` are numbers of items by modality and kind of code."""
     return {
         "path": str(folder),
         "items": sum(counts.values()),
@@ -318,27 +310,26 @@ def describe_engine(folder: Path, config: Mapping[str, Any], counts: Mapping[tup
 
 
 def save_media(folder: Path, data: bytes) -> str:
-    """Write a picture into the engine's folder, whole or not at all; return its path relative to the folder."""
+    """Write a picture atomically into the engine's folder; return its path relative to the folder."""
     suffix = next((suffix for start, suffix in _MEDIA_SUFFIXES.items() if data.startswith(start)), "")
-    uri = f"{MEDIA}/{secrets.token_hex(16)}{suffix}"  # a name that nobody chose: an id may be no name for a file
+    uri = f"{MEDIA}/{secrets.token_hex(16)}{suffix}"  # random, because an id may not be a valid file name
     write_atomically(folder / uri, data)
     return uri
 
 
 def delete_media(folder: Path, uri: str | None) -> None:
-    """Delete a picture that :func:`save_media` wrote; any other file is left alone."""
+    """Delete a picture that :func:`save_media` wrote; ignore other files."""
     parts = PurePosixPath(uri or "").parts
     if len(parts) == 2 and parts[0] == MEDIA:
         folder.joinpath(*parts).unlink(missing_ok=True)
 
 
 def is_saved_media(name: str) -> bool:
-    """Return whether a file of the folder ``media`` is named as :func:`save_media` names them."""
+    """Return whether a file name is one of :func:`save_media`."""
     return re.fullmatch(r"[0-9a-f]{32}(\.[a-z]+)?", name) is not None
 
 
 def _n_bytes(folder: Path) -> int:
-    """Return how many bytes the files of a folder have; others may remove some meanwhile."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
@@ -348,7 +339,7 @@ def _n_bytes(folder: Path) -> int:
 
 
 def _status(path: str | Path) -> tuple[int, ...]:
-    """Return the device and the number of a file, its time and its size; nothing if it is not there."""
+    """Return device, inode, modification time and size of a file; empty if it does not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -357,7 +348,6 @@ def _status(path: str | Path) -> tuple[int, ...]:
 
 
 def _read_generation(folder: Path) -> str | None:
-    """Return the generation of the engine in a folder; None if its configuration does not say."""
     try:
         return str(json.loads((folder / CONFIG).read_bytes())["generation"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -369,11 +359,11 @@ def _digest_of_model(folder: Path) -> str:
 
 
 def _replaceable(target: Path) -> bool:
-    """Return whether this is an engine, even a damaged or a newer one, or an empty folder."""
+    """Return whether a folder is empty or an engine, even a damaged or a newer one."""
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}
     own = {CONFIG, MODEL, ENCODERS, ITEMS, f"{ITEMS}-wal", f"{ITEMS}-shm", MEDIA, REFINEMENT, CONFIDENCE, SNAPSHOT}
     own |= {FEATURES, f"{FEATURES}-journal", SYNCED, PRINTS}
-    own |= {name for name in names if name.startswith(".")}  # left by a process that was killed
+    own |= {name for name in names if name.startswith(".")}  # left by a killed process
     return not names or (names <= own and (ITEMS in names or {CONFIG, MODEL} <= names))

@@ -1,9 +1,8 @@
-"""An engine that follows a folder of photos: what is new is added, what changed replaced, what is gone dropped.
+"""Synchronize an engine with a folder of photos: add new ones, replace changed ones, drop missing ones.
 
-The file ``synced.json`` of an engine's folder has the size, the time of the last change and the digest of each file as
-it was when it was encoded. A file whose size and time are the same is not read. Where they differ, the digest tells
-whether the content does. The file may be deleted at any time: then, as in an engine that has never been synced, items
-whose file exists are taken to be as they were.
+``synced.json`` in the engine's folder has the size, modification time and digest of each file when it was encoded.
+Files with the same size and time are not read; otherwise the digest decides. If ``synced.json`` is missing, as in an
+engine that was never synchronized, existing files are assumed to be unchanged.
 """
 
 from __future__ import annotations
@@ -35,82 +34,76 @@ _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class EmptyFolderError(EngineError):
-    """A folder is missing or has no pictures, and the engine has items from it: perhaps a disk is not mounted."""
+    """A folder with items is missing or has no pictures; possibly a disk is not mounted."""
 
 
 class FileState(NamedTuple):
-    """What is remembered of a file."""
+    """Recorded state of a file."""
 
     size: int
     mtime_ns: int
     digest: str | None = None
-    """SHA-256 of its content; None if it was never read."""
+    """SHA-256 of the content; None if it was never read."""
 
     def is_like(self, other: FileState | None) -> bool:
-        """Return whether size and time are the same, by which the content is taken to be."""
+        """Return whether size and time are the same."""
         return other is not None and self[:2] == other[:2]
 
 
 @dataclass(frozen=True)
 class Synced:
-    """What :meth:`modalhash.engine.Engine.sync` did, or would do; items by their ids."""
+    """Ids that :meth:`modalhash.engine.Engine.sync` changed, or would change."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
-    """New ids of items whose file has another name or folder, and the same content."""
+    """New ids of items whose file has another path and the same content."""
     gone: tuple[str, ...] = ()
     unchanged: int = 0
     waiting: int = 0
     """Files that may still be written; see :class:`FolderSync`."""
     problems: tuple[Problem, ...] = ()
-    """Files that were left out, and why."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
         return bool(self.added or self.changed or self.moved or self.gone or self.problems)
 
     def __str__(self) -> str:
         counts = {"added": self.added, "changed": self.changed, "moved": self.moved, "gone": self.gone}
         parts = [f"{len(ids):,} {what}" for what, ids in counts.items() if ids or what != "moved"]
         parts.append(f"{self.unchanged:,} as before")
-        waiting = f"; {self.waiting:,} may still be written and wait" if self.waiting else ""
+        waiting = f"; {self.waiting:,} waiting because they may still be written" if self.waiting else ""
         return ", ".join(parts) + waiting + (f"; {len(self.problems):,} left out" if self.problems else "")
 
 
 class _SyncedFile(NamedTuple):
-    """A picture of the folder."""
-
     path: Path
-    """Its name in the folder, which may be a link to the file."""
+    """Path in the folder, which may be a link."""
     state: FileState
 
 
 @dataclass
 class SyncPlan:
-    """What has to be done so that an engine agrees with a folder; see :meth:`FolderSync.look`."""
+    """Changes that synchronize an engine with a folder; see :meth:`FolderSync.look`."""
 
     added: list[Item] = field(default_factory=list)
     changed: list[Item] = field(default_factory=list)
     moved: list[tuple[str, Key, Record]] = field(default_factory=list)
-    """The path that is gone, the key of its item, and the item as it will be."""
+    """Previous path, key, and new record of each moved item."""
     gone: dict[str, list[Key]] = field(default_factory=dict)
-    """Keys of items by their path."""
     states: dict[str, FileState] = field(default_factory=dict)
-    """Of the files that are to be encoded, or whose time changed and whose content did not."""
+    """States of files to encode, and of those with another time and the same content."""
     unknown: dict[str, FileState] = field(default_factory=dict)
-    """Files of items that nothing is remembered of."""
+    """Files of items without a recorded state."""
     unchanged: int = 0
     waiting: int = 0
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def changes_items(self) -> bool:
-        """Whether items of the engine have to be changed."""
         return bool(self.added or self.changed or self.moved or self.gone)
 
     def expected(self) -> Synced:
-        """Return what there is to do as if it were done."""
+        """Return the result of applying this plan."""
         return Synced(
             tuple(item.id for item in self.added),
             tuple(item.id for item in self.changed),
@@ -123,22 +116,19 @@ class SyncPlan:
 
 
 class FolderSync:
-    """Compares an engine with a folder of photos, and makes it agree; more than once where the folder is watched.
+    """Compares an engine with a folder of photos and synchronizes it, repeatedly if the folder is watched.
 
     Parameters
     ----------
-    engine : Engine
-    files : ItemFiles
-        Where its files are.
     check_writable : callable
-        Raises if the engine cannot be changed, because it was opened read-only or replaced.
+        Raises if the engine is read-only or was replaced.
     folder : str or Path
-        Of the photos. Subfolders are labels, as for :meth:`Engine.add`.
+        Folder of the photos. Subfolders are labels, as for :meth:`Engine.add`.
     allow_empty : bool
-        Drop all items of the folder if it has no pictures any more, or is missing.
+        Drop all items of the folder if it is missing or has no pictures.
     settle : bool
-        Leave out files that are new or changed until two looks in succession find them the same: they may be
-        half-written. What could not be read is tried again when it has changed.
+        Wait until two successive looks find a new or changed file in the same state, because it may be half-written.
+        Unreadable files are retried when they change.
     """
 
     def __init__(
@@ -164,12 +154,10 @@ class FolderSync:
         self._failed: dict[str, FileState] = {}
         self._scanned: tuple[Revision, dict[str, list[Key]]] | None = None
 
-    # -- what there is to do
-
     def look(self) -> SyncPlan:
-        """Compare the engine with the folder and return what there is to do; nothing is changed.
+        """Compare the engine with the folder and return the plan, without changing anything.
 
-        Files are read only if their size or time changed, or if they may be files that were moved.
+        Files are read only if their size or time changed, or if they may have been moved.
         """
         present, stored = self._present(), self._stored()
         inside = {path: keys for path, keys in stored.items() if path in present or self._is_inside(path)}
@@ -186,7 +174,7 @@ class FolderSync:
         return plan
 
     def _present(self) -> dict[str, _SyncedFile]:
-        """Return the pictures of the folder by the paths of their files; raise if a part of it cannot be read."""
+        """Return the pictures of the folder by resolved path; raise if a subfolder cannot be read."""
         if self.root.exists() and not self.root.is_dir():
             raise NotADirectoryError(f"{self.folder} is a file; expected a folder of photos")
         found: dict[str, _SyncedFile] = {}
@@ -198,7 +186,7 @@ class FolderSync:
         return found
 
     def _stored(self) -> dict[str, list[Key]]:
-        """Return the keys of the items that have a file, by its path; read again when the store has changed."""
+        """Return the keys of the items with a file, by path; cached until the store changes."""
         revision = self._engine.store.revision()
         if self._scanned is None or self._scanned[0] != revision:
             found: dict[str, list[Key]] = {}
@@ -209,9 +197,9 @@ class FolderSync:
         return self._scanned[1]
 
     def _path_of(self, uri: str | None) -> str | None:
-        """Return the path of a file as it is stored; None for one in an archive or at a URL.
+        """Return the path of a stored URI; None for archive members and URLs.
 
-        What is stored relative to the engine is in this folder if it may be, also where another copy is elsewhere.
+        A relative URI refers to a file in this folder if possible, even if another copy exists elsewhere.
         """
         for place in self._places:
             file = place.find(uri)
@@ -226,21 +214,21 @@ class FolderSync:
     def _check_emptied(
         self, present: Mapping[str, _SyncedFile], inside: Mapping[str, list[Key]], gone: Mapping[str, list[Key]]
     ) -> None:
-        """Refuse to drop all items of a folder, and a folder that is missing."""
+        """Raise for a missing folder, and before all items of a folder would be dropped."""
         missing = not self.root.is_dir()
         if inside and len(gone) == len(inside) and not present and not self._allow_empty:
-            what = "there is no such folder" if missing else "there is no picture in it"
+            what = "no such folder" if missing else "no pictures in it"
             n = sum(map(len, gone.values()))
             raise EmptyFolderError(
                 f"{self.folder}: {what}, and the engine has {n:,} {'item' if n == 1 else 'items'} from it. Nothing was "
-                "changed. If a disk is not mounted, mount it; if the photos are gone for good, allow_empty=True "
+                "changed. If a disk is not mounted, mount it; if the photos were deleted, allow_empty=True "
                 "(--allow-empty) drops the items"
             )
         if missing and not inside:
             raise FileNotFoundError(f"{self.folder}: no such folder; expected a folder of photos")
 
     def _waits(self, path: str, file: _SyncedFile, plan: SyncPlan) -> bool:
-        """Return whether a file that is new or changed is left for later, and count it."""
+        """Return whether a new or changed file is postponed, and count it."""
         if file.state.is_like(self._failed.get(path)):
             return True
         before = self._seen.get(path)
@@ -249,7 +237,6 @@ class FolderSync:
         return waits
 
     def _compare(self, path: str, file: _SyncedFile, keys: list[Key], plan: SyncPlan) -> None:
-        """Plan what to do about a file that items have."""
         before = self._remembered.get(path)
         if file.state.is_like(before):
             return
@@ -264,17 +251,17 @@ class FolderSync:
             plan.changed += self._changed_items(path, keys)
 
     def _changed_items(self, path: str, keys: list[Key]) -> list[Item]:
-        """Return the items of a file to be encoded again; labels and other fields stay, but not the text in it."""
-        reads, store = self._engine.reads, self._engine.store
+        """Return the items of a file to encode again, with their fields except the recognized text."""
+        input_kinds, store = self._engine.reads, self._engine.store
         items = []
         for record in store.records(list(store.numbers(keys).values())).values():
-            if reads[record.modality] == "image":
+            if input_kinds[record.modality] == "image":
                 extra = {name: value for name, value in record.extra.items() if name != PICTURE_TEXT}
                 items.append(Item(*record.key, path=Path(path), labels=tuple(map(str, record.labels)), extra=extra))
         return items
 
     def _plan_new(self, new: Mapping[str, _SyncedFile], plan: SyncPlan) -> None:
-        """Plan what to do about files that no item has: some may have been moved, the others are added."""
+        """Plan changes for files without items, which were moved or are new."""
         if not new:
             return
         only = {file.path for file in new.values()}
@@ -292,7 +279,7 @@ class FolderSync:
             if item.key in taken:
                 other = self._path_of(self._engine.store.get(item.id, modality=item.modality).uri)
                 reason = (
-                    f"the id {item.id!r} is that of another item ({other or 'without a file'}); remove that one, or "
+                    f"the id {item.id!r} belongs to another item ({other or 'without a file'}); remove that one, or "
                     "rename the folder"
                 )
                 plan.problems.append(item.problem(ProblemCode.EXISTS, reason))
@@ -302,7 +289,7 @@ class FolderSync:
                 plan.states[path] = states[path]
 
     def _find_moves(self, states: dict[str, FileState], gone: Mapping[str, list[Key]]) -> list[tuple[str, str]]:
-        """Return pairs of a path that is gone and a new one with the same content; puts the digests into ``states``."""
+        """Return pairs of a missing path and a new one with the same content; add digests to ``states``."""
         lost: dict[tuple[int, str], list[str]] = {}
         for path, keys in gone.items():
             before = self._remembered.get(path)
@@ -318,9 +305,9 @@ class FolderSync:
         return pairs
 
     def _moved_record(self, old: str, key: Key, item: Item) -> Record | None:
-        """Return an item whose file was moved as it will be stored; None if it has to be encoded again.
+        """Return the new record of a moved file; None if it must be encoded again.
 
-        That is so if it had the labels of its folder, and its new folder has others.
+        That is the case if it had the labels of its folder, and the new folder has others.
         """
         within = Path(old).relative_to(self.root)
         store = self._engine.store
@@ -331,8 +318,6 @@ class FolderSync:
         new = replace(record, id=item.id if named_by_path else record.id, uri=self._files.uri(str(item.path)))
         return None if new.key != key and new.key in store else new
 
-    # -- doing it
-
     def apply(
         self,
         plan: SyncPlan,
@@ -342,9 +327,9 @@ class FolderSync:
         on_problem: OnProblem | None = None,
         read_text: bool | Reader = False,
     ) -> Synced:
-        """Do what :meth:`look` found, and remember the files; the parameters are those of :meth:`Engine.sync`.
+        """Apply a plan and record the files; the parameters are those of :meth:`Engine.sync`.
 
-        If this is stopped, what was stored is there, and the next look finds the rest.
+        If interrupted, stored items are kept, and the next look finds the rest.
         """
         self._check_writable()
         problems, progress = ProblemCollector(on_problem, strict=False), Reporter(callback)
@@ -381,13 +366,15 @@ class FolderSync:
         return replace(done, added=tuple(added), changed=tuple(changed), problems=tuple(problems.problems))
 
     def _remember(self, states: dict[str, FileState]) -> None:
-        """Write what is remembered of files, if it changed; what others wrote about files of other folders stays."""
+        """Write changed states; keep those that other processes wrote for other folders."""
         before, self._remembered = self._remembered, states
         changed = {self._files.uri(path): state for path, state in states.items() if before.get(path) != state}
         lost = {self._files.uri(path) for path in before.keys() - states.keys()}
         if changed or lost:
             current = {**read_states(self._engine.path), **changed}
-            write_states(self._engine.path, {uri: state for uri, state in current.items() if uri not in lost})
+            files = {uri: list(state) for uri, state in current.items() if uri not in lost}
+            data = _config.config_bytes({"kind": KIND, "format": FORMAT, "files": files})
+            write_atomically(self._engine.path / SYNCED, data)
 
     def _move(self, key: Key, record: Record) -> None:
         same = record.key == key
@@ -413,9 +400,9 @@ class FolderSync:
         problems: ProblemCollector,
         options: dict[str, Any],
     ) -> list[str]:
-        """Encode and store items, remember the files of those that could be, and return their ids.
+        """Encode and store items, record the files of those that succeeded, and return their ids.
 
-        Digests are taken first: a file that changes meanwhile has another one the next time.
+        Digests are computed first, so that a concurrent change is detected the next time.
         """
         read = {path: _with_digest(path, state) for path, state in files.items()}
         done = self._engine.add(items, on_problem=problems, **options)
@@ -426,7 +413,7 @@ class FolderSync:
 
 
 def read_states(engine: Path) -> dict[str, FileState]:
-    """Return what is remembered of files, by their URIs; nothing if the engine was never synced."""
+    """Return recorded file states by URI; empty if the engine was never synchronized."""
     path = engine / SYNCED
     if not path.exists():
         return {}
@@ -435,18 +422,12 @@ def read_states(engine: Path) -> dict[str, FileState]:
         return {uri: FileState(int(size), int(time), digest) for uri, (size, time, digest) in config["files"].items()}
     except _config.NONSENSE as error:
         raise EngineError(
-            f"{path} cannot be used: {error}. Delete it: then files are taken to be as they were when they were encoded"
+            f"{path} cannot be used: {error}. Delete it; files are then assumed to be unchanged"
         ) from None
 
 
-def write_states(engine: Path, states: Mapping[str, FileState]) -> None:
-    """Write what is remembered of files, by their URIs."""
-    files = {uri: list(state) for uri, state in states.items()}
-    write_atomically(engine / SYNCED, _config.config_bytes({"kind": KIND, "format": FORMAT, "files": files}))
-
-
 def _status(path: str | Path) -> os.stat_result | None:
-    """Return the status of a file, None if it does not exist; whatever else is wrong raises."""
+    """Return the status of a file; None if it does not exist. Other errors raise."""
     try:
         return os.stat(path)
     except OSError as error:
@@ -456,14 +437,12 @@ def _status(path: str | Path) -> os.stat_result | None:
 
 
 def _is_gone(path: str) -> bool:
-    """Return whether a file certainly does not exist."""
     with suppress(OSError):
         return _status(path) is None
     return False
 
 
 def _with_digest(path: str, state: FileState) -> FileState:
-    """Return the state with the digest of the file, or without one if it cannot be read."""
     if state.digest is not None:
         return state
     with suppress(OSError):

@@ -1,20 +1,18 @@
-"""The snapshot of an engine's index: when it is used, when it is written, and what it has to agree with.
+"""Snapshot of an engine's index: when it is valid, used and written.
 
-The store is the truth, and the snapshot (``index.snapshot`` in the engine's folder) is a copy of what was read from it
-up to one revision: codes, ids, sketches and refinement vectors, as :mod:`modalhash.index.snapshot` writes them. It is
-used if it belongs to this store:
+``index.snapshot`` in the engine's folder is a copy of the codes, ids, sketches and refinement vectors up to one
+revision of the store, in the format of :mod:`modalhash.index.snapshot`. It is valid if
 
-- it names the generation of the engine and the digest of its model, so that it is of no engine that lay there before;
-- its revision is not beyond that of the store, which may have been put back from a copy;
-- its *witnesses* are as in the store: the last items and removals up to its revision, and some items in between, so
-  that it is of no copy of this engine that has gone its own way. Numbers of items are never used twice, so an item
-  that has the number and another code was added elsewhere.
+- it has the generation and the model digest of the engine;
+- its revision is not later than that of the store, which may have been restored from a copy;
+- its *witnesses* agree with the store: the last items and removals up to its revision, and items in between. Row ids
+  are never reused, so a row id with another code belongs to a diverged copy of the engine.
 
-What came after its revision is then read from the store. A snapshot that does not fit, or is damaged, is passed over:
-everything is read from the store, and a new one is written.
+Later changes are read from the store. If the snapshot is invalid or damaged, everything is read from the store, and a
+new one is written.
 
-It is written beside the searches, from arrays that never change, whenever enough has changed since the last one.
-Several processes may do so; each file is whole, and the last one stays. One that cannot be written costs a warning.
+Snapshots are written concurrently with searches, from immutable arrays. Several processes may write them; each file is
+written atomically, and the last one stays. Write errors cause a warning.
 """
 
 from __future__ import annotations
@@ -45,13 +43,13 @@ from modalhash.index import (
 from modalhash.store import Revision, Store, StoreError
 
 MIN_ITEMS = 50_000
-"""Items below which reading them from the store takes a tenth of a second, and no snapshot is written."""
+"""Items below which no snapshot is written, because reading them from the store takes 0.1 s."""
 CHANGED_SHARE = 32
-"""A snapshot is written once one item in so many was added or removed since the last one."""
+"""A snapshot is written when 1 / CHANGED_SHARE of the items changed since the last one."""
 MIN_PAUSE, PAUSE_SHARE = 60.0, 20
-"""Seconds between two snapshots of a process, and how many times as long as writing the last one took."""
+"""Seconds between two snapshots of a process, and multiple of the time that the last one took."""
 N_WITNESSES = 32
-"""Items that are compared with the store: so many of the last ones, and so many in between; and removals."""
+"""Number of last items, of items in between, and of removals that are compared with the store."""
 
 
 class SnapshotOwner(NamedTuple):
@@ -62,7 +60,7 @@ class SnapshotOwner(NamedTuple):
 
 
 def open_snapshot(folder: Path) -> Snapshot | None:
-    """Open the snapshot of an engine, whose checksums are compared from now on; None without one that can be used."""
+    """Open the snapshot of an engine; None if it is missing or damaged."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -74,7 +72,7 @@ def open_snapshot(folder: Path) -> Snapshot | None:
 
 
 def snapshot_problem(folder: Path, owner: SnapshotOwner, store: Store) -> str | None:
-    """Read all of an engine's snapshot and say why it cannot be used; None if it can, or there is none."""
+    """Read the entire snapshot and return why it is invalid; None if it is valid or missing."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -83,11 +81,15 @@ def snapshot_problem(folder: Path, owner: SnapshotOwner, store: Store) -> str | 
         snapshot.check()
     except SnapshotError as error:
         return str(error)
-    return None if _reached(snapshot.facts, owner, store) is not None else f"{path} is not of this engine as it is now"
+    return (
+        None
+        if _reached(snapshot.facts, owner, store) is not None
+        else f"{path} does not belong to the current state of this engine"
+    )
 
 
 def _reached(facts: dict[str, Any], owner: SnapshotOwner, store: Store) -> Revision | None:
-    """Return the revision of a snapshot of this very store; None if it is of another one."""
+    """Return the revision of a snapshot of this store; None if it belongs to another one."""
     try:
         if (facts["generation"], facts["model_digest"]) != owner:
             return None
@@ -99,39 +101,27 @@ def _reached(facts: dict[str, Any], owner: SnapshotOwner, store: Store) -> Revis
         if any(items[number] != digest for number, digest in _digests(store, list(items)).items()):
             return None
         last = _last_removals(store, revision)
-        told = None if witnesses["removals"] is None else list(map(int, witnesses["removals"]))
-        return revision if last is None or told is None or last == told else None
+        recorded = None if witnesses["removals"] is None else list(map(int, witnesses["removals"]))
+        return revision if last is None or recorded is None or last == recorded else None
     except (LookupError, TypeError, ValueError):
         return None
 
 
 def _digests(store: Store, numbers: list[int]) -> dict[int, int]:
-    """Return a digest of the code and the vector of each item that is in the store."""
+    """Return checksums of code and vector by row id, of the items in the store."""
     records = store.records(numbers)
     return {number: zlib.crc32(bytes(one.code) + (one.refinement or b"")) for number, one in records.items()}
 
 
 def _last_removals(store: Store, until: Revision) -> list[int] | None:
-    """Return the items that were removed last up to a revision; None if the store has forgotten them."""
+    """Return the row ids of the last removals up to a revision; None if the store has dropped them."""
     since = until._replace(removals=max(0, until.removals - N_WITNESSES))
     removed: list[int] = store.removed(since, until).tolist()
     return removed if len(removed) == until.removals - since.removals else None
 
 
 class SnapshotKeeper:
-    """Loads the snapshot of an engine, and writes a new one when enough has changed.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the engine.
-    owner : SnapshotOwner
-        The engine.
-    store : Store
-        Of its items.
-    read_only : bool
-        Never write.
-    """
+    """Loads the snapshot of an engine, and writes a new one when enough has changed."""
 
     def __init__(self, folder: Path, owner: SnapshotOwner, store: Store, *, read_only: bool) -> None:
         self.path = folder / FILE
@@ -142,10 +132,8 @@ class SnapshotKeeper:
         self._writer: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    # -- reading
-
     def load(self, snapshot: Snapshot | None, index: HammingIndex, ranker: Ranker) -> Revision | None:
-        """Fill an empty index and ranker from a snapshot and return its revision; None if it cannot be used."""
+        """Fill an empty index and ranker from a snapshot and return its revision; None if it is invalid."""
         if snapshot is None:
             return None
         revision = _reached(snapshot.facts, self._owner, self._store)
@@ -161,20 +149,20 @@ class SnapshotKeeper:
         return revision
 
     def drop(self, error: SnapshotError) -> None:
-        """Forget the snapshot that was loaded, because it turned out to be damaged, and delete it."""
+        """Delete the loaded snapshot because it is damaged."""
         _warn_of_damage(error)
         self._saved, self._not_before = None, 0.0
         if self._read_only:
             return
         try:
             status = self.path.stat()
-            if (status.st_dev, status.st_ino) == self._used:  # and not one that another process wrote since
+            if (status.st_dev, status.st_ino) == self._used:  # not replaced by another process
                 self.path.unlink()
-        except OSError:  # gone, or it may not be deleted; the next one to open it finds the damage too
+        except OSError:  # deleted, or read-only; the next process to open it finds the damage
             pass
 
     def describe(self) -> dict[str, Any] | None:
-        """Return the size and the age of the snapshot on disk, and how much has changed since; None without one."""
+        """Return size, age and number of changes since the snapshot on disk; None without one."""
         try:
             facts, size = read_snapshot_facts(self.path)
             if (facts["generation"], facts["model_digest"]) != self._owner:
@@ -190,20 +178,18 @@ class SnapshotKeeper:
         except (SnapshotError, LookupError, TypeError, ValueError):
             return None
 
-    # -- writing
-
     def is_due(self, revision: Revision, index: HammingIndex, *, now: bool = False) -> bool:
-        """Return whether a snapshot should be written; with ``now``, however short ago the last one was."""
+        """Return whether a snapshot should be written; ``now`` ignores the pause."""
         if self._read_only:
             return False
         n_changes = revision.items if self._saved is None else _changes(self._saved, revision)
-        if CHANGED_SHARE * n_changes < MIN_ITEMS:  # nearly always: the number of items is not asked for
+        if CHANGED_SHARE * n_changes < MIN_ITEMS:  # nearly always, without counting the items
             return False
         n = len(index)
         return n >= MIN_ITEMS and CHANGED_SHARE * n_changes >= n and (now or time.monotonic() >= self._not_before)
 
     def start(self, frozen: Frozen, revision: Revision, n_items: int) -> None:
-        """Write a snapshot in a thread of its own, unless one is being written."""
+        """Write a snapshot in a thread, unless one is being written."""
         with self._lock:
             if self._writer is not None and self._writer.is_alive():
                 return
@@ -220,26 +206,26 @@ class SnapshotKeeper:
             writer.join()
 
     def save(self, frozen: Frozen, revision: Revision, n_items: int, *, anyway: bool = False) -> int | None:
-        """Write a snapshot and return its size; None if it could not be written, or another process did so just now.
+        """Write a snapshot and return its size; None on errors, or if another process has written one.
 
-        With ``anyway``, also if that of another process would do.
+        ``anyway`` writes even if the snapshot of another process is recent enough.
         """
         begin = time.monotonic()
         try:
             if not self.path.parent.is_dir() or (not anyway and self._is_done_by_others(revision, n_items)):
                 return None
             size = write_snapshot(self.path, frozen, self._facts(revision, n_items))
-            with contextlib.suppress(StoreError):  # it is closed, or busy for long: another time
+            with contextlib.suppress(StoreError):  # closed or busy; the next save tries again
                 self._store.tidy()
-        except SnapshotError as error:  # of vectors that were mapped: the next search reads the store
+        except SnapshotError as error:  # in mapped vectors; the next search reads the store
             _warn_of_damage(error)
             return None
-        except StoreError:  # closed meanwhile, or out of reach: then without
+        except StoreError:  # closed meanwhile, or unavailable
             return None
         except OSError as error:
             warnings.warn(
-                f"{self.path} could not be written ({error.strerror or error}): nothing is lost, but the engine takes "
-                "longer to open. Make room, or open it read-only",
+                f"{self.path} could not be written ({error.strerror or error}); nothing is lost, but the engine takes "
+                "longer to open. Free some space, or open it read-only",
                 UserWarning,
                 stacklevel=2,
             )
@@ -250,7 +236,7 @@ class SnapshotKeeper:
         return size
 
     def _is_done_by_others(self, revision: Revision, n_items: int) -> bool:
-        """Return whether another process is writing a snapshot, or has written one that is recent enough."""
+        """Return whether another process is writing a snapshot, or has a recent one."""
         if is_being_written(self.path):
             return True
         try:
@@ -261,7 +247,7 @@ class SnapshotKeeper:
         except (SnapshotError, LookupError, TypeError, ValueError):
             return False
         if self._saved is None and theirs == revision:
-            return False  # it was there and could not be used
+            return False  # it exists and was invalid
         if CHANGED_SHARE * _changes(theirs, revision) >= n_items:
             return False
         self._saved = theirs
@@ -285,7 +271,6 @@ class SnapshotKeeper:
 
 
 def freeze_engine(index: HammingIndex, ranker: Ranker) -> Frozen:
-    """Return what an engine's index and ranker hold now."""
     return freeze({"codes": index, "sketches": ranker.sketches}, {"vectors": ranker.vectors})
 
 
@@ -295,7 +280,7 @@ def _changes(since: Revision, until: Revision) -> int:
 
 def _warn_of_damage(error: SnapshotError) -> None:
     warnings.warn(
-        f"{error}. All items are read from the store instead, which takes longer; a new snapshot follows",
+        f"{error}. All items are read from the store instead, which takes longer; a new snapshot will be written",
         UserWarning,
         stacklevel=3,
     )

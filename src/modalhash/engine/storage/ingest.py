@@ -1,4 +1,4 @@
-"""Adding items to an engine's store: hashed, in batches, each whole or not at all."""
+"""Encode, hash and store items in batches, one transaction each."""
 
 from __future__ import annotations
 
@@ -31,44 +31,39 @@ if TYPE_CHECKING:
     from modalhash.store import Store
 
 BATCH_SIZE = 1024
-"""Items that are encoded and stored together: what a killed process may have to do again."""
 TEXT_BATCH_SIZE = 32
-"""The same where the text in pictures is read, which takes a second each."""
+"""Batch size if the text in pictures is read, which takes about a second each."""
 
 
 NOT_SHARED = (
-    "the items of this engine are in a database that other machines share, and they would not have the picture: put it "
-    "where all of them find it, and add it by its path"
+    "the items of this engine are in a database that machines share, and others could not read the picture; "
+    "save it where all of them can, and add it by its path"
 )
-"""Why such an engine saves no picture."""
+"""Why an engine in a shared database does not save pictures."""
 
 
 @dataclass(frozen=True)
 class Added:
-    """What :meth:`modalhash.engine.Engine.add` did with the items of its source."""
+    """Result of :meth:`modalhash.engine.Engine.add`."""
 
     added: int
     replaced: int
     problems: tuple[Problem, ...]
-    """Items that were left out, and why."""
     notes: tuple[str, ...] = ()
-    """What is good to know of the reading, such as how many rows of a table are about photos of a folder."""
+    """Notes on the reading, such as how many rows of a table name photos."""
 
 
 @dataclass(frozen=True)
 class CodedItems:
-    """Items of one modality with all that is stored of their features."""
+    """Items of one modality with codes and refinement vectors."""
 
     items: list[Item]
     codes: Codes
     vectors: Array | None
-    """Refinement vectors, int8, if the engine makes such."""
+    """int8, if the engine has refinement vectors."""
 
     def records(self, kinds: str | Iterable[str], files: ItemFiles | None = None) -> list[Record]:
-        """Return the items as they are stored; one kind of code for all of them, or one each.
-
-        ``files`` says how paths are stored; without it they stay as they are.
-        """
+        """Return records with one kind of code for all items, or one each; ``files`` converts paths to URIs."""
         each = repeat(kinds, len(self.items)) if isinstance(kinds, str) else kinds
         vectors = repeat(None, len(self.items)) if self.vectors is None else (row.tobytes() for row in self.vectors)
         return [
@@ -78,25 +73,22 @@ class CodedItems:
 
 
 def with_uri(record: Record, files: ItemFiles | None) -> Record:
-    """Return an item with the path of its file as it is stored."""
     return record if record.uri is None or files is None else replace(record, uri=files.uri(record.uri))
 
 
 @dataclass(frozen=True)
 class ItemCoder:
-    """Makes codes and refinement vectors of items from their features."""
+    """Computes codes and refinement vectors of items from their features."""
 
     model: CrossModalHasher
     encoders: Mapping[str, Encoder]
     refinement: Refinement
     report: OnProblem
-    """Called with every item that cannot be encoded."""
     workers: int | None = None
     cache: FeatureCache | None = None
-    """Where features of pictures are looked up and kept."""
 
     def hash(self, modality: str, items: list[Item], contents: Any) -> CodedItems:
-        """Encode and hash items of one modality; those that cannot be encoded are left out."""
+        """Encode and hash items of one modality, except those that cannot be encoded."""
         encoded = encode_cached(self.encoders[modality], contents, self.cache, self.cache, workers=self.workers)
         for failure in encoded.failures:
             self.report(items[failure.row].problem(ProblemCode.UNREADABLE, failure.reason))
@@ -110,7 +102,7 @@ class ItemCoder:
 
 @dataclass(frozen=True)
 class Ingester:
-    """Adds items to a store with the encoders and the hasher of an engine."""
+    """Adds items to the store of an engine."""
 
     store: Store
     model: CrossModalHasher
@@ -121,23 +113,19 @@ class Ingester:
     replace: bool = False
     workers: int | None = None
     media_folder: Path | None = None
-    """The engine's folder, if pictures that come as bytes are to be saved in it."""
+    """The engine's folder, if pictures given as bytes are saved in it."""
     data_problem: str | None = None
-    """Why pictures that come as bytes cannot be saved, if they were to be."""
+    """Why pictures given as bytes cannot be saved."""
     identity: Identity | None = None
-    """What codes in files have to be made with."""
+    """Required identity of files of codes."""
     cache: FeatureCache | None = None
-    """Where features of pictures are looked up and kept."""
     every_folder: bool = False
-    """Whether every name of a folder is a label, as when the engine was trained."""
+    """Use every folder name as a label, as in training."""
     exif: bool = True
-    """Whether items get the fields that cameras write into pictures."""
     note: Callable[[str], None] = lambda text: None
-    """Called with what a person may want to know of the reading."""
     check_current: Callable[[], None] = lambda: None
-    """Raises if the engine was replaced meanwhile: then what was stored is lost, and must not be reported as added."""
+    """Raises if the engine was replaced, so that lost items are not reported as added."""
     text_reader: Reader | None = None
-    """Reads the text in pictures, if that is wanted."""
 
     def add(
         self,
@@ -147,18 +135,18 @@ class Ingester:
         callback: Callback | None,
         table: TableFormat | None = None,
     ) -> tuple[int, int]:
-        """Add the items of a source; return how many were added, and how many of these replaced others."""
+        """Add the items of a source; return the number of added items, and of these that replaced others."""
         if (files := code_files(source)) is not None:
             if fields:
-                raise ValueError("fields say what a manifest calls things; files of codes have columns of their own")
+                raise ValueError("fields are for manifests; files of codes have fixed columns")
             return self._add_codes(files, Reporter(callback))
         opened = open_source(source, fields=fields, table=table)
         progress, total = Reporter(callback), count_items(opened)
         how = ReadOptions(fields, table, self.every_folder, self.exif, self.note)
-        reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
+        input_kinds = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         added = replaced = done = 0
         size = BATCH_SIZE if self.text_reader is None else TEXT_BATCH_SIZE
-        for batch in read_batches(opened, reads, self.report, how, size=size):
+        for batch in read_batches(opened, input_kinds, self.report, how, size=size):
             new, old = self._add_batch(batch)
             added, replaced, done = added + new, replaced + old, done + len(batch.items)
             progress("add", done, max(total, done))
@@ -167,7 +155,7 @@ class Ingester:
         return added, replaced
 
     def _add_codes(self, files: list[str], progress: Reporter) -> tuple[int, int]:
-        """Add what ``modalhash encode`` wrote; nothing if one of the files is not of this engine."""
+        """Add files of ``modalhash encode``; all must belong to this engine."""
         assert self.identity is not None
         total = count_rows(files, self.identity)
         added = replaced = done = 0
@@ -178,11 +166,11 @@ class Ingester:
         return added, replaced
 
     def _store_codes(self, records: list[Record]) -> tuple[int, int]:
-        """Store items; only where some are there already, look which."""
+        """Store records; look for existing items only if the store rejects them."""
         first: dict[Key, Record] = {}
         for record in records:
             if first.setdefault(record.key, record) is not record:
-                reason = f"the id {record.id!r} is given twice; the first one is taken"
+                reason = f"the id {record.id!r} is given twice; the first one is used"
                 self.report(Item(*record.key).problem(ProblemCode.DUPLICATE, reason))
         records = [with_uri(record, self.files) for record in first.values()]
         replaced = len(self._existing(Item(*key) for key in first)) if self.replace else 0
@@ -218,9 +206,9 @@ class Ingester:
             return self._store(coded)
         try:
             (self.media_folder / MEDIA).mkdir(exist_ok=True)
-            with shared_lock(self.media_folder / MEDIA):  # so that nobody sweeps what is not in the store yet
+            with shared_lock(self.media_folder / MEDIA):  # so that they are not removed before being stored
                 return self._store_with_media(coded, self.media_folder)
-        except FileNotFoundError:  # another folder has this name, and the one with the half-written picture is no more
+        except FileNotFoundError:  # the folder was replaced
             self.check_current()
             raise
 
@@ -229,25 +217,27 @@ class Ingester:
         items: list[Item] = []
         used: set[str | None] = set()
         try:
-            items += (self._save_data(item, folder) for item in coded.items)
+            items += (
+                item if item.data is None else replace(item, uri=save_media(folder, item.data)) for item in coded.items
+            )
             done = self._store(replace(coded, items=items))
             used = {record.uri for record in self._stored(items)}
             return done
         except (EngineReplacedError, StoreBusyError, StoreFullError):
-            used = before  # not stored, or in the engine that is no more; the new one may have the same files
+            used = before  # not stored, or only in the replaced engine
             raise
-        except StoreError:  # the disk failed: they may be there when the store is opened again, which else sweeps them
+        except StoreError:  # after a disk error, some may be stored
             used = {*before, *(item.uri for item in items)}
             raise
         except BaseException:
             used = {record.uri for record in self._stored(coded.items)}
             raise
         finally:
-            for uri in {*before, *(item.uri for item in items)} - used:  # replaced, or not stored after all
+            for uri in {*before, *(item.uri for item in items)} - used:  # replaced or not stored
                 delete_media(folder, uri)
 
     def _store(self, coded: CodedItems) -> tuple[int, int]:
-        """Store the items; where another process was quicker with some of them, the others."""
+        """Store the items that another process has not added meanwhile."""
         records = coded.records("hashed", self.files)
         while True:
             if self.replace:
@@ -272,15 +262,10 @@ class Ingester:
         return set(self.store.numbers(item.key for item in items))
 
     def _report_existing(self, items: Iterable[Item]) -> set[Key]:
-        """Report the items that are in the store already, and return their keys."""
         items = list(items)
         existing = self._existing(items)
         for item in items:
             if item.key in existing:
-                reason = f"the id {item.id!r} is in the engine already; replace=True (--replace) replaces it"
+                reason = f"the id {item.id!r} is already in the engine; replace=True (--replace) replaces it"
                 self.report(item.problem(ProblemCode.EXISTS, reason))
         return existing
-
-    @staticmethod
-    def _save_data(item: Item, folder: Path) -> Item:
-        return item if item.data is None else replace(item, uri=save_media(folder, item.data))

@@ -1,7 +1,7 @@
-"""Where the items of an engine are: in a file of its folder, or in a schema of a PostgreSQL database.
+"""Location of an engine's items: a file in its folder, or a schema of a PostgreSQL database.
 
-The configuration of an engine says so under ``store``; without that key they are in the folder's ``items.sqlite``. It
-names the environment variable that holds the URL of the database, never the URL itself, which has a password in it.
+The entry ``store`` of the configuration describes a database; without it, the items are in ``items.sqlite``. It
+contains the environment variable with the URL of the database, never the URL, which contains a password.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ from modalhash.engine.storage.folder import (
 from modalhash.store import PostgresStore, SqliteStore, StoreError, drop_schema
 
 VARIABLE = "MODALHASH_DATABASE_URL"
-"""The environment variable that holds the URL of the database, unless an engine names another one."""
+"""Default environment variable for the URL of the database."""
 POSTGRESQL, SQLITE = "postgresql", "sqlite"
 
 
 @dataclass(frozen=True)
 class StoreLocation:
-    """Where the items of one engine are."""
+    """Location of the items of one engine."""
 
     kind: str = SQLITE
     variable: str = VARIABLE
     schema: str | None = None
     replaces: tuple[str, ...] = ()
-    """Schemas of engines that this one took the place of, which others may still have open."""
+    """Schemas of replaced engines, which other processes may still have open."""
     database: str | None = None
-    """The URL of the database, if it was given; else the variable has it."""
+    """URL of the database; None to read it from the variable."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any], *, database: str | None = None) -> StoreLocation:
-        """Read it from the configuration of an engine."""
         value = config.get("store", {"kind": SQLITE})
         try:
             place = cls(
@@ -57,11 +56,11 @@ class StoreLocation:
         except (TypeError, KeyError, AttributeError):
             raise EngineError(f"{CONFIG}: 'store' is {value!r}; expected an object with its 'kind'") from None
         if place.kind not in (SQLITE, POSTGRESQL) or (place.kind == POSTGRESQL) != isinstance(place.schema, str):
-            raise EngineError(f"{CONFIG}: the kind of the store is {place.kind!r}, which this version does not know")
+            raise EngineError(f"{CONFIG}: the kind of the store is {place.kind!r}, which this version does not support")
         return replace(place, database=database)
 
     def to_config(self) -> dict[str, Any]:
-        """Return what stands in the configuration: nothing for a file, if no schema is left to be dropped."""
+        """Return the entry of the configuration; empty for a file, if no schema is left to drop."""
         if self.kind == SQLITE and not self.replaces:
             return {}
         value = {"kind": self.kind, "variable": self.variable, "schema": self.schema, "replaces": list(self.replaces)}
@@ -69,17 +68,17 @@ class StoreLocation:
 
     @property
     def url(self) -> str:
-        """The URL of the database; EngineError says which variable to set."""
+        """URL of the database; EngineError names the variable to set."""
         url = self.database or os.environ.get(self.variable)
         if not url:
             raise EngineError(
-                f"the items are in a PostgreSQL database: set the variable {self.variable} to its URL, "
+                f"the items are in a PostgreSQL database; set the variable {self.variable} to its URL, "
                 "postgresql://user:password@host/database"
             )
         return url
 
     def name(self, folder: Path) -> str:
-        """Return how messages call the store."""
+        """Return the name of the store for messages."""
         return str(folder / ITEMS) if self.kind == SQLITE else f"schema {self.schema} of ${self.variable}"
 
     def open(
@@ -90,7 +89,7 @@ class StoreLocation:
         read_only: bool = False,
         model: str | None = None,
     ) -> SqliteStore | PostgresStore:
-        """Open the store of an engine; a database that has the codes of another ``model`` (a digest) is refused."""
+        """Open the store; a database with codes of another ``model`` (a digest) raises."""
         if self.kind == SQLITE:
             return SqliteStore(folder / ITEMS, searched_fields=searched_fields, read_only=read_only)
         assert self.schema is not None
@@ -101,33 +100,30 @@ class StoreLocation:
     def create(
         self, fresh: Path, *, n_bits: int, searched_fields: Sequence[str], model: str | None = None
     ) -> SqliteStore | PostgresStore:
-        """Create the store of an engine that is being made in a folder."""
+        """Create the store of a new engine in a scratch folder."""
         if self.kind == SQLITE:
             return SqliteStore(fresh / ITEMS, n_bits=n_bits, searched_fields=searched_fields)
         assert self.schema is not None
-        # first a note, by which the schema is found if this process is killed
+        # written first, so that the schema is found if this process is killed
         write_config(fresh, {"kind": KIND, "format": FORMAT, **self.to_config()})
         return PostgresStore(self.url, schema=self.schema, n_bits=n_bits, searched_fields=searched_fields, model=model)
 
     def drop(self, schema: str, *, only_look: bool = False) -> bool | None:
-        """Drop a schema of the same database that nobody has open; see :func:`modalhash.store.drop_schema`."""
+        """Drop an unused schema of the same database; see :func:`modalhash.store.drop_schema`."""
         return drop_schema(self.url, schema, only_look=only_look)
 
 
 @contextmanager
 def create_store(target: Path, store: str | None, *, variable: str | None = None) -> Iterator[StoreLocation]:
-    """Choose where the items of a new engine go; if the block fails, what was made in a database is dropped.
+    """Choose the location for the items of a new engine; drop its schema if the block fails.
+
+    Leftovers of killed processes are removed first.
 
     Parameters
     ----------
-    target : the folder of the engine, where another one may lie
-    store : ``"sqlite"``; the URL of a database, or ``"postgresql"`` for the one in the variable; None for what the
-        engine has that lies there, or else ``"sqlite"``
-    variable : the environment variable that will have the URL
-
-    Notes
-    -----
-    What processes left that were killed while they made an engine there is removed first.
+    target : folder of the engine, which may exist store : ``"sqlite"``, the URL of a database, ``"postgresql"`` for the
+    database in the variable, or None for the kind of the existing engine, or else ``"sqlite"`` variable : environment
+    variable for the URL
     """
     recover_engine(target)
     old = StoreLocation()
@@ -137,51 +133,51 @@ def create_store(target: Path, store: str | None, *, variable: str | None = None
     sweep_unfinished(target, place)
     left = [*old.replaces, *([] if old.schema is None else [old.schema])]
     if left:
-        with suppress(StoreError, EngineError):  # out of reach: they may be there
+        with suppress(StoreError, EngineError):  # unavailable; they may exist
             left = [schema for schema in left if place.drop(schema, only_look=True) is not None]
         place = replace(place, replaces=tuple(left))
     try:
         yield place
     except BaseException:
         if place.schema is not None:
-            with suppress(StoreError, EngineError):  # what led here says more
+            with suppress(StoreError, EngineError):  # the first error is more informative
                 place.drop(place.schema)
         raise
 
 
 def sweep_unfinished(target: Path, place: StoreLocation) -> None:
-    """Remove what processes left that were killed while they made or replaced the engine ``target``, and say so."""
+    """Remove what killed processes left when they created or replaced the engine, with a warning."""
     target = target.absolute()
     left = [path for path in abandoned_folders(target.parent, target=target.name) if drop_leftover(path, place)]
     if left:
         sweep(left)
         warnings.warn(
-            f"{target}: a process that was making or replacing this engine was killed; what it left beside it "
-            f"({', '.join(path.name for path in left)}) was removed",
+            f"{target}: a process that was creating or replacing this engine was killed; its leftovers "
+            f"({', '.join(path.name for path in left)}) were removed",
             UserWarning,
             stacklevel=4,
         )
 
 
 def drop_leftover(scratch: Path, place: StoreLocation) -> bool:
-    """Drop the schema that a killed process filled for an engine in a scratch folder; return whether none is left.
+    """Drop the schema of an unfinished engine in a scratch folder; return whether none is left.
 
-    ``place`` is that of the engine which lies there, or is made there now.
+    ``place`` is the location of the engine's items now.
     """
     try:
-        noted = _unfinished_location(scratch, place.database)
-        return noted.schema in (None, place.schema) or noted.drop(str(noted.schema)) is not False
-    except (EngineError, StoreError):  # out of reach: it may be there
+        unfinished = _unfinished_location(scratch, place.database)
+        return unfinished.schema in (None, place.schema) or unfinished.drop(str(unfinished.schema)) is not False
+    except (EngineError, StoreError):  # unavailable; it may exist
         return False
 
 
 def has_schema(scratch: Path) -> bool:
-    """Return whether a scratch folder is of an engine with a schema in a database, which has to be dropped first."""
+    """Return whether a scratch folder belongs to an engine with a database schema, which must be dropped first."""
     return _unfinished_location(scratch).schema is not None
 
 
 def _unfinished_location(scratch: Path, database: str | None = None) -> StoreLocation:
-    """Return where the items go of an engine that is being made; its configuration may be the first note alone."""
+    """Return the location of the items of an unfinished engine, of which only the location may be written."""
     path = scratch / "new" / CONFIG
     try:
         config = _config.read_config(path, kind=KIND, format=FORMAT, required=(), error=EngineError)

@@ -1,9 +1,8 @@
-"""Other labels for items that are there, and the codes that these labels have.
+"""Change the labels of stored items, and the codes learned from them.
 
-A learned code is made from labels, so it changes with them. Where a method makes codes of label sets by a function
-(:meth:`~modalhash.methods.base.CrossModalHasher.label_codes`), any set of known labels has a code. For other methods a
-label set has the code that most items with just these labels have, if there are such. What has no code by its labels,
-because none of them was learned from or no item has the same, gets a hashed one, from its features.
+If a method computes codes from label sets (:meth:`~modalhash.methods.base.CrossModalHasher.label_codes`), any set of
+known labels has a code. With other methods, a label set has the most frequent code of the items with exactly these
+labels. If there is no such code, the item gets a hashed code from its features.
 """
 
 from __future__ import annotations
@@ -31,44 +30,41 @@ if TYPE_CHECKING:
 
 FIELDS = ("id", "labels", "modality")
 LOOKED_AT = 1000
-"""Items with all labels of a set that are looked at together for those with no others."""
 
 
 @dataclass(frozen=True)
 class Relabelled:
-    """What :meth:`modalhash.engine.Engine.relabel` did with the lines of its source."""
+    """Result of :meth:`modalhash.engine.Engine.relabel`."""
 
     changed: int
-    """Items that have other labels now, or the code of those they had."""
+    """Items with new labels or a new code."""
     unchanged: int
-    """Items that had these labels, and the code of them, already."""
+    """Items that had these labels and their code."""
     learned: int
-    """Of those changed, how many have a code made from their labels now."""
+    """Changed items with a code from their labels."""
     hashed: int
-    """Of those changed, how many have a code made from their features."""
+    """Changed items with a code from their features."""
     without_code: int
-    """Of those hashed, how many have labels that were learned from, in a set which this method has no code for."""
+    """Hashed items with known labels, in a set without a code."""
     unknown_labels: Mapping[str, int]
-    """Labels that the model did not learn from, and how many items were given each: they are stored and found by
-    filters, and count for codes only after :meth:`modalhash.engine.Engine.retrain`."""
+    """Number of items by label that the model did not learn from. These labels are stored and can be filtered by; they
+    affect codes after :meth:`modalhash.engine.Engine.retrain`."""
     problems: tuple[Problem, ...] = ()
-    """Lines that were left out, and why."""
 
 
 @dataclass(frozen=True)
 class LabelCoder:
-    """Makes codes and refinement vectors of items from their labels."""
+    """Computes codes and refinement vectors of items from their labels."""
 
     model: CrossModalHasher
     class_names: Sequence[str]
-    """The labels that the model learned from."""
     refinement: Refinement
     store: Store
-    """Where items with the same labels are, for methods that have no function of labels."""
+    """For methods without ``label_codes``, whose codes are looked up."""
     _found: dict[tuple[str, frozenset[str]], bytes | None] = field(default_factory=dict)
 
     def known(self, labels: Iterable[str | int]) -> list[str]:
-        """Return those of some labels that the model learned from, in its order."""
+        """Return the labels that the model learned from, in its order."""
         own = set(map(str, labels)) & self._columns.keys()
         return sorted(own, key=self._columns.__getitem__)
 
@@ -77,7 +73,7 @@ class LabelCoder:
         return {name: column for column, name in enumerate(self.class_names)}
 
     def codes(self, modality: str, label_sets: Sequence[Sequence[str]]) -> list[bytes | None]:
-        """Return the codes of sets of known labels, None of one that has no code."""
+        """Return the codes of sets of known labels; None for a set without one."""
         rows = [row for row, labels in enumerate(label_sets) if labels]
         found: list[bytes | None] = [None] * len(label_sets)
         if not rows:
@@ -88,7 +84,7 @@ class LabelCoder:
         return found
 
     def learn(self, records: Sequence[Record], codes: Sequence[bytes], before: Sequence[Record]) -> list[Record]:
-        """Return records with codes of their labels, and vectors that tell these; ``before`` is what they were."""
+        """Return records with codes and vectors of their labels; ``before`` are the previous records."""
         learned = [replace(one, code=code, kind="learned") for one, code in zip(records, codes, strict=True)]
         rows = [row for row, record in enumerate(records) if record.refinement is not None]
         by_width: dict[int, list[int]] = {}
@@ -96,8 +92,10 @@ class LabelCoder:
             by_width.setdefault(len(records[row].refinement or b""), []).append(row)
         for some in by_width.values():  # modalities have vectors of different widths
             vectors = np.stack([np.frombuffer(records[row].refinement or b"", dtype=np.int8) for row in some])
-            told = np.array([before[row].kind == "learned" for row in some])
-            changed = self.refinement.relabelled(vectors, self._matrix(records, some), self._matrix(before, some), told)
+            learned_before = np.array([before[row].kind == "learned" for row in some])
+            changed = self.refinement.relabelled(
+                vectors, self._matrix(records, some), self._matrix(before, some), learned_before
+            )
             for row, vector in zip(some, changed, strict=True):
                 learned[row] = replace(learned[row], refinement=vector.tobytes())
         return learned
@@ -106,7 +104,6 @@ class LabelCoder:
         return label_matrix([self.known(records[row].labels) for row in rows], self.class_names)
 
     def _look_up(self, modality: str, labels: Sequence[str]) -> bytes | None:
-        """Return the most frequent learned code of the items with just these labels."""
         key = modality, frozenset(labels)
         if key not in self._found:
             own = (Comparison("label", "=", label) for label in labels)
@@ -125,7 +122,7 @@ class LabelCoder:
 
 @dataclass(frozen=True)
 class _Line:
-    """Which items are to have which labels."""
+    """New labels of the items with one id."""
 
     id: str
     modality: str | None
@@ -139,24 +136,23 @@ class _Line:
 
 @dataclass
 class Relabeller:
-    """Gives items of a store other labels, with the codes that these have."""
+    """Changes the labels and codes of stored items."""
 
     store: Store
     modalities: Sequence[str]
     labels: LabelCoder
     features: ItemCoder
     content_of: Callable[[Record], Any]
-    """What the encoder takes of an item: its text, or the path of its file."""
+    """Returns the encoder input of an item, which is its text or the path of its file."""
     follows: bool
-    """Whether codes are made from labels in this engine: else only the labels change."""
+    """False if codes of this engine do not depend on labels, so that only labels change."""
     report: OnProblem
     check_current: Callable[[], None] = lambda: None
-    """Raises if the engine was replaced meanwhile."""
     _counts: Counter[str] = field(default_factory=Counter)
     _unknown: Counter[str] = field(default_factory=Counter)
 
     def relabel(self, source: Any, *, fields: Mapping[str, str] | None, callback: Callback | None) -> Relabelled:
-        """Give the items that a source names the labels that it has for them, in batches, each whole or not at all."""
+        """Give items the labels of a source, in batches, one transaction each."""
         lines, progress, done = self._once(_read_lines(source, self.report, fields or {})), Reporter(callback), 0
         while batch := list(islice(lines, BATCH_SIZE)):
             self._relabel_batch(batch)
@@ -173,7 +169,7 @@ class Relabeller:
         )
 
     def _once(self, lines: Iterator[_Line]) -> Iterator[_Line]:
-        """Yield the first line for every item; others, and those of modalities that there are not, are reported."""
+        """Yield the first line for every item; report duplicates and unknown modalities."""
         seen: dict[tuple[str | None, str], int | None] = {}
         for line in lines:
             if line.modality is not None and line.modality not in self.modalities:
@@ -184,7 +180,7 @@ class Relabeller:
             if twice := [key for key in named if key in seen]:
                 number = seen[twice[0]]
                 before = "twice" if number is None else f"in line {number} already"
-                reason = f"the id {line.id!r} is given {before}; the first one is taken"
+                reason = f"the id {line.id!r} is given {before}; the first one is used"
                 self.report(line.problem(ProblemCode.DUPLICATE, reason))
                 continue
             seen.update(dict.fromkeys(named, line.number))
@@ -194,7 +190,7 @@ class Relabeller:
         return self.modalities if line.modality is None else (line.modality,)
 
     def _relabel_batch(self, lines: list[_Line]) -> None:
-        """Change the items of some lines; whoever was changed by another process meanwhile is looked at once more."""
+        """Change the items of some lines; repeat for items that another process changed meanwhile."""
         wanted: dict[Key, _Line] = {(name, line.id): line for line in lines for name in self._names(line)}
         numbers = self.store.numbers(wanted)
         there = {id for _, id in numbers}
@@ -221,7 +217,7 @@ class Relabeller:
     def _changes(
         self, records: Mapping[int, Record], wanted: Mapping[Key, _Line]
     ) -> tuple[dict[int, Record], dict[int, str]]:
-        """Return the new records by number, and what becomes of every one; nothing is written yet."""
+        """Return new records and outcomes by row id, without writing."""
         changes: dict[int, Record] = {}
         outcome: dict[int, str] = {}
         to_hash: list[int] = []
@@ -250,7 +246,7 @@ class Relabeller:
                     learned.append(number)
                 else:
                     changes[number] = new[number]
-                    if records[number].kind == "learned":  # else its code knows its features alone already
+                    if records[number].kind == "learned":  # else its code is from its features already
                         to_hash.append(number)
             made = self.labels.learn(
                 [new[number] for number in learned],
@@ -262,7 +258,7 @@ class Relabeller:
         return changes, outcome
 
     def _hash(self, changes: dict[int, Record], numbers: Sequence[int], outcome: dict[int, str]) -> None:
-        """Give records codes from their features; those whose content cannot be read any more are left as they are."""
+        """Compute codes from features; keep records whose content cannot be read."""
         by_modality: dict[str, dict[str, int]] = {}
         for number in numbers:
             by_modality.setdefault(changes[number].modality, {})[changes[number].id] = number
@@ -270,7 +266,7 @@ class Relabeller:
             contents = {id: self.content_of(changes[number]) for id, number in own.items()}
             items = [Item(modality, id) for id in own if contents[id] is not None]
             for id in (id for id in own if contents[id] is None):
-                self._leave(changes, outcome, own[id], "it has neither a text nor a file to make a code of")
+                self._leave(changes, outcome, own[id], "it has neither a text nor a file to encode")
             failed: list[Problem] = []
             coder = replace(self.features, report=failed.append)
             coded = coder.hash(modality, items, [contents[item.id] for item in items]) if items else None
@@ -283,14 +279,13 @@ class Relabeller:
     def _leave(self, changes: dict[int, Record], outcome: dict[int, str], number: int, reason: str) -> None:
         record = changes.pop(number)
         del outcome[number]
-        text = f"none of its new labels has a code, and a code from its features cannot be made: {reason}"
+        text = f"none of its new labels has a code, and a code cannot be computed from its features: {reason}"
         self.report(Item(*record.key).problem(ProblemCode.UNREADABLE, text))
 
 
 def _read_lines(source: Any, report: OnProblem, fields: Mapping[str, str]) -> Iterator[_Line]:
-    """Yield which items are to have which labels, from manifests or from mappings of fields."""
     if unknown := [name for name in fields if name not in FIELDS]:
-        raise ValueError(f"fields names {unknown[0]!r}; what is read here is {', '.join(FIELDS)}")
+        raise ValueError(f"fields has {unknown[0]!r}; expected only {', '.join(FIELDS)}")
     names = {name: fields.get(name, name) for name in FIELDS}
     if isinstance(source, str | Path):
         source = [source]
@@ -317,7 +312,7 @@ def _manifest(path: Path, names: Mapping[str, str], report: OnProblem) -> Iterat
     if columns is not None and not {names["id"], names["labels"]} <= set(columns):
         raise ValueError(
             f"{path}: the columns are {', '.join(columns) or 'none'}; expected {names['id']} and {names['labels']}. "
-            "Say which hold them, e.g. --field id=photo --field labels=keywords (fields={...})"
+            "Name them, e.g. --field id=photo --field labels=keywords (fields={...})"
         )
     return manifest_lines(path, lambda number, reason: report(Problem(reason, number, path.name)))
 
@@ -331,10 +326,10 @@ def _parse(
     for number, line in lines:
         id, modality = (line.get(names[name]) for name in ("id", "modality"))
         if id is None or id == "":
-            report(Problem(f"{names['id']!r} is empty: which item is meant is not known", number, source))
+            report(Problem(f"{names['id']!r} is empty, so the item is unknown", number, source))
             continue
         if names["labels"] not in line:
-            reason = f"there is no field {names['labels']!r}; an empty one takes all labels away"
+            reason = f"there is no field {names['labels']!r}; an empty one removes all labels"
             report(Problem(reason, number, source, id=str(id)))
             continue
         try:

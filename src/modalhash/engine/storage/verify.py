@@ -1,4 +1,4 @@
-"""Is an engine sound? What is damaged is found, and what killed processes left behind is swept."""
+"""Verify an engine, and remove leftovers of killed processes."""
 
 from __future__ import annotations
 
@@ -34,17 +34,16 @@ from modalhash.store import (
 _SAY_NOTHING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
 }
-"""Errors of the system that say nothing about a file."""
+"""OS errors that do not indicate a damaged file."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be."""
+    """Damage or a leftover."""
 
     kind: str
-    """``"damage"``: not as it was written, or missing; ``"leftover"``: of a process that was killed."""
+    """``"damage"``: changed or missing; ``"leftover"``: of a killed process."""
     path: str
-    """The file or folder."""
     message: str
     repaired: bool = False
 
@@ -55,19 +54,18 @@ class Finding:
 def verify_engine(
     folder: str | Path, *, repair: bool = False, trust: bool = False, database: str | None = None
 ) -> list[Finding]:
-    """Read all of an engine and return what is wrong with it; an empty list if nothing is.
+    """Read an entire engine and return findings; an empty list if it is intact.
 
-    Digests of all parts, the pages of the store, a checksum for every item, saved pictures that are missing or that no
-    item has, the snapshot of the index, what killed processes left in the folder or beside it, and schemas of engines
-    that this one replaced in a database. Others may use the engine meanwhile. What keeps from looking, such as a full
-    disk, is raised: it is no damage.
+    Verifies digests of all parts, the pages of the store, item checksums, media and the index snapshot, and finds
+    leftovers of killed processes in the folder and next to it and schemas of replaced engines. The engine may be in
+    use. Errors that prevent verification, such as a full disk, raise.
 
     Parameters
     ----------
     folder : of the engine
-    repair : remove leftovers. Damage cannot be undone; restore a backup (:func:`restore_engine`)
-    trust : import encoders of other packages if the engine names some; that runs their code
-    database : the URL of its database, if its items are in one, instead of that of the variable which it names
+    repair : remove leftovers. Damage requires a backup (:func:`restore_engine`)
+    trust : import encoders of other packages that the engine names, which runs their code
+    database : URL of the engine's database, instead of the one in the environment variable
     """
     folder = Path(folder)
     found = []
@@ -83,12 +81,12 @@ def verify_engine(
         _raise_if_unknown(error)
         found.append(Finding("damage", str(folder), str(error)))
     scratch = [path for path in scratch_folders(folder) if not repair or drop_leftover(path, place)]
-    found += _leftovers(scratch, "the remains of an engine that was being made", repair)
-    beside = folder.absolute().parent  # where exports and backups are often put
-    others = [path for path in abandoned_folders(beside) if not _is_of(folder, path) and not has_schema(path)]
-    found += _leftovers(others, "the remains of a backup, or of another engine that was being made", repair)
-    left = [*temporary_files(beside), *_own_leftovers(folder)]
-    found += _leftovers(left, "the remains of what was being written", repair)
+    found += _leftovers(scratch, "left by a killed process that was creating an engine", repair)
+    parent = folder.absolute().parent  # usual folder of exports and backups
+    others = [path for path in abandoned_folders(parent) if not _is_of(folder, path) and not has_schema(path)]
+    found += _leftovers(others, "left by a killed process that was creating a backup or another engine", repair)
+    left = [*temporary_files(parent), *_own_leftovers(folder)]
+    found += _leftovers(left, "left by a killed process that was writing a file", repair)
     try:
         with place.open(folder, read_only=not repair) as store:
             found += (Finding("damage", place.name(folder), message) for message in store.damage())
@@ -102,7 +100,7 @@ def verify_engine(
 
 
 def _raise_if_unknown(error: Exception) -> None:
-    """Raise what says nothing about the engine: a full disk, a permission, a store that is busy or out of reach."""
+    """Raise errors that are not about the engine: a full disk, permissions, a busy or unavailable store."""
     cause = error.__cause__ if isinstance(error, EngineError) else error
     if isinstance(error, StoreFullError | StoreBusyError | StoreAccessError | StoreUnavailableError):
         raise error
@@ -111,14 +109,14 @@ def _raise_if_unknown(error: Exception) -> None:
 
 
 def remove_leftovers(folder: Path, store: Store, place: StoreLocation) -> None:
-    """Remove what killed processes left beside an engine and in it; warn of an engine that was being made."""
+    """Remove leftovers of killed processes next to an engine and in it; warn of an unfinished engine."""
     sweep_unfinished(folder, place)
     sweep(_own_leftovers(folder))
     unused_media(folder, store, delete=True)
 
 
 def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Path]:
-    """Return the saved pictures that no item has; none while somebody is adding some."""
+    """Return the saved pictures without an item; none while another process is adding some."""
     media = folder / MEDIA
     if not media.is_dir() or not any(media.iterdir()):
         return []
@@ -126,7 +124,7 @@ def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Pa
         if not alone:
             return []
         saved = [path for path in sorted(media.iterdir()) if is_saved_media(path.name)]
-        # By name, which is random: a manifest that was exported has the whole path.
+        # By name, which is random, because an exported manifest has the entire path.
         used = {PurePath(uri).name for uri in store.uris(f"{MEDIA}/")} if saved else set()
         unused = [path for path in saved if path.name not in used]
         if delete:
@@ -136,23 +134,21 @@ def unused_media(folder: Path, store: Store, *, delete: bool = False) -> list[Pa
 
 
 def _replaced_schemas(place: StoreLocation, repair: bool) -> list[Finding]:
-    """Find the schemas of engines that this one replaced, which nobody has open any more."""
     found = []
     for schema in place.replaces:
         free = place.drop(schema, only_look=not repair)
         if free:
-            message = "the schema of an engine that was replaced, which nobody uses any more"
+            message = "the schema of an engine that was replaced, which is not in use"
             found.append(Finding("leftover", f"schema {schema} of ${place.variable}", message, repaired=repair))
     return found
 
 
 def _is_of(folder: Path, scratch: Path) -> bool:
-    """Return whether a scratch folder is of this engine, by its name."""
+    """Return whether a scratch folder belongs to this engine, by its name."""
     return scratch.name.removesuffix(".mh-part").rpartition(".")[0] == f".{folder.absolute().name}"
 
 
 def _own_leftovers(folder: Path) -> list[Path]:
-    """Return the temporary files and folders in an engine that nobody is writing."""
     places = (folder, folder / MEDIA, folder / ENCODERS)
     return [path for place in places for path in (*temporary_files(place), *abandoned_folders(place))]
 
@@ -165,7 +161,7 @@ def _leftovers(paths: Iterable[Path], what: str, repair: bool) -> list[Finding]:
 
 
 def _check_snapshot(folder: Path, store: Store, repair: bool) -> list[Finding]:
-    """Find a snapshot of the index that cannot be used: no damage, because it is a copy, and is made anew."""
+    """Find an invalid index snapshot, which is not damage because it is recreated."""
     with suppress(EngineError):
         config = read_config(folder)
         owner = SnapshotOwner(Generation(folder).id, model_digest(config))
@@ -173,9 +169,7 @@ def _check_snapshot(folder: Path, store: Store, repair: bool) -> list[Finding]:
         if problem is not None:
             if repair:
                 (folder / SNAPSHOT).unlink(missing_ok=True)
-            message = (
-                f"a snapshot of the index that is of no use ({problem}); opening takes longer until there is another"
-            )
+            message = f"an invalid snapshot of the index ({problem}); opening takes longer until a new one is written"
             return [Finding("leftover", str(folder / SNAPSHOT), message, repaired=repair)]
     return []
 
@@ -186,4 +180,4 @@ def _check_media(folder: Path, store: Store, repair: bool) -> list[Finding]:
     )
     found = [Finding("damage", str(folder / uri), "the picture of an item is missing") for uri in missing]
     unused = unused_media(folder, store, delete=repair)
-    return found + [Finding("leftover", str(path), "a picture that no item has", repaired=repair) for path in unused]
+    return found + [Finding("leftover", str(path), "a picture without an item", repaired=repair) for path in unused]

@@ -1,1 +1,1 @@
-"""Training an engine, training it again, and checking sources beforehand."""
+"""Train an engine, retrain it, and check sources before training."""

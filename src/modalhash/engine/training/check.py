@@ -1,7 +1,7 @@
-"""Sources looked at before anything is learned from them: what would be left out, what deserves a look, what it costs.
+"""Check sources before training: items left out, doubtful labels, and the estimated cost.
 
-Everything that :meth:`Engine.train` reads is read, by the same functions, and every picture is decoded. Nothing is
-learned and nothing is written.
+Sources are read by the same functions as in :meth:`Engine.train`, and every picture is decoded. Nothing is learned or
+written.
 """
 
 from __future__ import annotations
@@ -52,15 +52,7 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 
-# -- What training takes, about: a simple model of the cost of the default method, scaled to this machine.
-#
-# With n items and m anchors (at most 1,500) of a modality, learning sums n·m² for the Gram matrix and factors it in
-# m³; what it does besides hardly depends on the collection. The constants were fitted to processor seconds on IAPR
-# TC-12 (300 to 20,000 photos, and as many German captions). :func:`machine_slowness` repeats a small piece of such
-# work, so that the estimate is one for the machine as it is now.
-
 METHOD = "rlh"
-"""The method whose cost is known."""
 ANCHORS = 1500
 STAGES = {  # seconds: once, per 1e9 of n·m², per 1e9 of m³, per 1,000 items
     "learn": (1.5, 0.112, 0.159, 0.0),
@@ -68,20 +60,23 @@ STAGES = {  # seconds: once, per 1e9 of n·m², per 1e9 of m³, per 1,000 items
     "confidence": (1.1, 0.296, 0.479, 0.0),
     "store": (0.0, 0.0, 0.0, 0.19),
 }
+"""Processor seconds by stage, fitted on IAPR TC-12 (300 to 20,000 photos, and one German caption for each).
+
+With n items and m anchors per modality, learning sums the Gram matrix in n·m² and factors it in m³."""
 ENOUGH_FOR_CONFIDENCE = HELD_OUT * MIN_HELD_OUT
-"""Items to learn from, of each modality, from which on confidence is learned."""
+"""Training items per modality needed to learn confidence."""
 BASE_BYTES, BYTES_PER_ANCHORS, BYTES_PER_ITEM = 230e6, 125, 24e3
-"""Of memory: of the process, per m², per item."""
+"""Memory in bytes: of the process, per m², per item."""
 DISK_BASE, DISK_PER_ITEM = 2e6, 1.5e3
 REFERENCE_SECONDS = 0.0138
-"""What :func:`machine_slowness` takes on the machine that the constants are of, with one thread."""
+"""Time of one repetition in :func:`machine_slowness` on the machine of the constants, with one thread."""
 
 
 class Cost(NamedTuple):
-    """What training takes besides encoding, about."""
+    """Estimated cost of training without encoding."""
 
     seconds: dict[str, float] | None
-    """By stage; None for a method whose cost is not known."""
+    """By stage; None if the method is not :data:`METHOD`."""
     memory: int | None
     disk: int
 
@@ -94,15 +89,10 @@ def estimate_cost(
     *,
     slowness: float = 1.0,
 ) -> Cost:
-    """Return the cost of a training, about.
+    """Estimate the cost of training.
 
-    Parameters
-    ----------
-    method : its name
-    sizes : items by modality
-    training : items that are learned from, by modality
-    dims : features by modality
-    slowness : how many times longer this machine takes than the one that was measured
+    ``sizes`` and ``training`` are numbers of items, ``dims`` numbers of features by modality; ``slowness`` is the time
+    on this machine divided by that on the reference machine.
     """
     anchors = {modality: min(n, ANCHORS) for modality, n in training.items()}
     grams = sum(training[modality] * m**2 for modality, m in anchors.items()) / 1e9
@@ -123,7 +113,7 @@ def estimate_cost(
 
 
 def machine_slowness(repeats: int = 3) -> float:
-    """Return how many times longer a piece of linear algebra takes than on the machine that was measured."""
+    """Return the time of a small Cholesky factorization relative to the reference machine."""
     rows = np.ones((600, 600))
 
     def once() -> float:
@@ -132,125 +122,118 @@ def machine_slowness(repeats: int = 3) -> float:
         return time.perf_counter() - begin
 
     with threadpool_limits(1):
-        once()  # what is loaded at the first time
+        once()  # the first call also loads libraries
         return sorted(once() for _ in range(repeats))[repeats // 2] / REFERENCE_SECONDS
 
 
 SAMPLE = 48
-"""Items of a modality that are encoded to see how long all of them take."""
+"""Items per modality that are encoded to estimate the time for all."""
 WARM_UP = 4
-"""Of these, those that are encoded first: they pay for what is loaded or compiled once."""
+"""Items encoded before the clock starts, because the first ones load or compile code."""
 ALL_WITHIN = 20.0
-"""Seconds: texts that take no longer are all encoded, so that those which no encoder takes are found."""
+"""Seconds; texts that take less are all encoded, so that every unusable one is found."""
 TRIAL_SECONDS = 3.0
-"""After which no larger sample is tried."""
+"""Seconds after which no larger sample is tried."""
 MANY_RARE, MANY_UNSHARED = 0.5, 0.5
-"""Shares of the labels from which on rare and unshared ones deserve a look; some are in any collection."""
+"""Fractions of the labels above which rare and unshared labels need attention."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One of the sources."""
+    """A source file, folder or data set."""
 
     path: str
     kind: str
     """``"pictures"`` (a folder), ``"manifest"`` or ``"dataset"``."""
     encoding: str | None = None
-    """Of a text file, as it was found or given."""
     separator: str | None = None
-    """Of the columns of a table."""
     sheet: str | None = None
-    """Of an Excel file."""
     description: str | None = None
     """How a manifest is read, in words."""
 
 
 @dataclass(frozen=True)
 class ModalityCheck:
-    """What there is of one modality, without what would be left out."""
+    """Number of items and labels of one modality, without items that would be left out."""
 
     items: int
     training: int
-    """Items that would be learned from."""
     labelled: int
     labels: int
-    """Different labels."""
+    """Number of distinct labels."""
     left_out: int
-    """Items of which it is known that they are of this modality, and that would be left out."""
+    """Items known to belong to this modality that would be left out."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """Something about the sources that a person may want to know before training."""
+    """A remark about the sources, to read before training."""
 
     code: str
-    """For programs: warning, note, lost_modality, one_label, several_in_one, alike_labels, rare_labels,
-    unshared_labels, short_codes, unlabelled, no_confidence, sampled."""
+    """One of warning, note, lost_modality, one_label, several_in_one, alike_labels, rare_labels, unshared_labels,
+    short_codes, unlabelled, no_confidence, sampled."""
     text: str
     count: int
     attention: bool
-    """Whether it deserves a look; else it is good to know."""
+    """True for a probable problem, False for information."""
 
 
 @dataclass(frozen=True)
 class EncoderPlan:
-    """The encoder of a modality, and what it takes."""
+    """The encoder of a modality and its estimated time."""
 
     encoder: str
     per_second: float
-    """Items that one core encoded in a second, of a sample of these sources."""
+    """Items per second on one core, measured on a sample."""
     seconds: float
-    """About, for all items."""
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What training would do."""
+    """Settings that training would use, and its estimated cost."""
 
     method: str
     n_bits: int
-    """The length of the codes: as asked for, or the most probable one."""
+    """Code length: the requested one, or the most probable one."""
     lengths: tuple[int, ...]
-    """Lengths that are fitted to find that."""
+    """Code lengths that are fitted to choose ``n_bits``."""
     why_bits: str
     encoders: Mapping[str, EncoderPlan]
     seconds: Mapping[str, float] | None
-    """About, by stage; None where nothing is known of the method's cost."""
+    """Estimate by stage; None if the cost of the method is unknown."""
     memory: int | None
-    """Bytes, about, at most."""
+    """Estimated peak in bytes."""
     disk: int
-    """Bytes of the engine, about."""
+    """Estimated size of the engine in bytes."""
 
 
 @dataclass(frozen=True)
 class SourceCheck:
-    """What :func:`check_sources` found."""
+    """Result of :func:`check_sources`."""
 
     sources: tuple[SourceFile, ...] = ()
     modalities: Mapping[str, ModalityCheck] = field(default_factory=dict)
     labels: LabelCheck | None = None
-    """The labels to learn from; None where none are."""
+    """Training labels; None if the method does not learn from labels."""
     label_sets: int | None = None
-    """Different sets of labels of an item."""
+    """Number of distinct label sets."""
     problems: tuple[Problem, ...] = ()
-    """Items that would be left out, and why."""
     remarks: tuple[Remark, ...] = ()
     plan: TrainingPlan | None = None
-    """None if no engine can be made."""
+    """None if no engine can be trained."""
     error: str | None = None
-    """Why no engine can be made."""
     details: str | None = None
-    """Lines that belong to the error."""
+    """Additional lines of the error."""
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is wrong, 1 if something is left out or deserves a look, 2 if no engine can be made."""
+        """0 if nothing is wrong, 1 if an item is left out or a remark needs attention, 2 on error."""
         if self.error is not None:
             return 2
         return int(bool(self.problems) or any(remark.attention for remark in self.remarks))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values. The keys stay; there may be more of them in later versions."""
+        """Return the result as JSON values. Keys are stable; later versions may add some."""
         groups = group_problems(self.problems)
         labels = self.labels
         return {
@@ -279,7 +262,6 @@ class SourceCheck:
 
 
 def _rounded(value: Any) -> Any:
-    """Return estimates without the digits that mean nothing."""
     if isinstance(value, dict):
         return {key: _rounded(one) for key, one in value.items()}
     return round(value, 2) if isinstance(value, float) else value
@@ -301,10 +283,10 @@ def check_sources(
     callback: Callback | None = None,
     table: TableFormat | None = None,
 ) -> SourceCheck:
-    """Read what :meth:`Engine.train` would read, and say what it would do; nothing is learned or written.
+    """Read what :meth:`Engine.train` would read and report what it would do, without learning or writing.
 
-    The parameters are those of :meth:`Engine.train`. What is wrong with the sources is in the result, also where no
-    engine can be made (:attr:`SourceCheck.error`); wrong parameters raise.
+    The parameters are those of :meth:`Engine.train`. Invalid sources are reported in the result
+    (:attr:`SourceCheck.error` if no engine can be trained); invalid parameters raise.
 
     Examples
     --------
@@ -339,8 +321,8 @@ def check_sources(
         return SourceCheck(_files(source, table), problems=tuple(problems), error=error, details=details)
 
     hasher = read.hasher
-    told = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
-    doubts = [Remark("warning", text, 1, True) for text in told] + [Remark("note", text, 1, False) for text in notes]
+    warned = dict.fromkeys(str(one.message) for one in caught if one.category is UserWarning)
+    doubts = [Remark("warning", text, 1, True) for text in warned] + [Remark("note", text, 1, False) for text in notes]
 
     def refusal(read: ReadItems) -> Exception | None:
         try:
@@ -364,7 +346,7 @@ def check_sources(
             batch.modality, [batch.items[row] for row in usable], batch.contents_of(usable)
         )
     if refused is None and problems:
-        refused = refusal(_without_empty(read))  # once more, without those that cannot be encoded
+        refused = refusal(_without_empty(read))  # again, without the items that cannot be encoded
     return _result(
         read,
         n_bits,
@@ -378,12 +360,11 @@ def check_sources(
 
 
 def _said(error: Exception) -> tuple[str, str | None]:
-    """Return the message of an error, and the lines that belong to it."""
     return str(error), "\n".join(getattr(error, "__notes__", ())) or None
 
 
 def _files(source: Any, table: TableFormat | None, opened: Any = None) -> tuple[SourceFile, ...]:
-    """Return the sources that are files or folders, or the data set; ``opened`` is what became of them."""
+    """Describe the sources that are paths; ``opened`` is a data set, or a list of paths."""
     given = source if isinstance(source, list | tuple) else [source]
     items = opened is None or isinstance(opened, list)  # else a data set
     return tuple(_file(str(one), table, items=items) for one in given if isinstance(one, str | Path))
@@ -395,7 +376,7 @@ def _file(name: str, table: TableFormat | None, *, items: bool) -> SourceFile:
         return SourceFile(name, "pictures" if items and path.exists() else "dataset")
     try:
         found = table_format(path, table)
-    except (ValueError, OSError, ImportError):  # which reading it says
+    except (ValueError, OSError, ImportError):  # reading reports the error
         return SourceFile(name, "manifest")
     return SourceFile(name, "manifest", found.encoding, found.separator, found.sheet, str(found))
 
@@ -404,27 +385,22 @@ def _without_empty(read: ReadItems) -> ReadItems:
     return read._replace(batches=[batch for batch in read.batches if batch.items])
 
 
-# -- encoders
-
-
 @dataclass(frozen=True)
 class _Trial:
-    """What was seen of an encoder on a sample of its items, or on all of them."""
-
     failures: Mapping[int, str]
-    """The rows of items that cannot be encoded, and why."""
+    """Reasons by row of the items that cannot be encoded."""
     seconds_each: float
     fit_seconds: float
-    """Of all training items."""
+    """For all training items."""
     dim: int
     sampled: int | None
-    """How many were looked at, where the others were neither encoded nor decoded."""
+    """Size of the sample; None if all items were encoded or decoded."""
 
 
 def _try_encoder(
     batch: ItemBatch, encoder: Encoder, hasher: CrossModalHasher, *, workers: int | None, callback: Callback | None
 ) -> _Trial:
-    """Find the items of a batch that its encoder cannot take, and how long it takes."""
+    """Find the items that an encoder cannot encode, and estimate its time."""
     from modalhash.encoders import PictureReader, encode_items
 
     n = len(batch.items)
@@ -440,13 +416,12 @@ def _try_encoder(
     if not good:
         return _Trial(failures, 0.0, 0.0, 0, None)
     size, spent = SAMPLE, 0.0
-    while True:  # a larger sample, if what a small one takes would be too much for all: most may be the start
+    while True:  # a larger sample, because start-up may dominate the time of a small one
         rows = [good[at] for at in np.unique(np.linspace(0, len(good) - 1, size).astype(int))]
-        own = deepcopy(encoder)  # fitted here to a sample, and not the one that somebody gave
+        own = deepcopy(encoder)  # the caller's encoder is not fitted to a sample
         if encoder.reads == "image":
-            fit_encoder_to(
-                own, _part(batch, rows), supervised=False
-            )  # what is made once per process is no cost of each item
+            # Initialize what is created once per process, so that it is not timed.
+            fit_encoder_to(own, _part(batch, rows), supervised=False)
         begin = time.perf_counter()
         fit_encoder_to(own, _part(batch, rows), supervised=type(hasher).supervised)
         fit_seconds = (time.perf_counter() - begin) * n / len(rows)
@@ -473,13 +448,10 @@ def _try_encoder(
 
 
 def _part(batch: ItemBatch, rows: list[int]) -> ItemBatch:
-    """Return some rows of a batch, all of them to be learned from."""
+    """Return some rows of a batch as training items."""
     return ItemBatch(
         batch.modality, [replace(batch.items[row], training=True) for row in rows], batch.contents_of(rows)
     )
-
-
-# -- the result
 
 
 def _result(
@@ -526,7 +498,7 @@ def _result(
         remarks=tuple(
             remark
             for remark in doubts + _remarks(modalities, labels, n_sets, n_bits, plan, trials)
-            if remark.code != "alike_labels" or not isinstance(refused, NoSharedLabelError)  # which names them
+            if remark.code != "alike_labels" or not isinstance(refused, NoSharedLabelError)  # the error names them
         ),
         plan=plan,
         error=error,
@@ -543,7 +515,6 @@ def _plan(
     trials: Mapping[str, _Trial],
     workers: int | None,
 ) -> TrainingPlan:
-    """Say what training would do with these items."""
     from modalhash.encoders import encoding_seconds
 
     sizes = {batch.modality: len(batch.items) for batch in read.batches}
@@ -567,15 +538,15 @@ def _plan(
 
 
 def _length(n_bits: int | str, n_items: int, label_sets: int | None) -> tuple[int, tuple[int, ...], str]:
-    """Return the probable length of codes, all that are fitted for it, and why."""
+    """Return the probable code length, all lengths that are fitted, and the reason."""
     if isinstance(n_bits, int):
-        return n_bits, (n_bits,), "as asked for"
+        return n_bits, (n_bits,), "as requested"
     if label_sets is None:
         length = min(LENGTH_WITHOUT_LABELS, longest_below(n_items))
-        return length, (length,), "auto: without labels to keep apart"
+        return length, (length,), "auto: default without labels"
     first, *more = lengths_to_try(label_sets, n_items)
     if first[0] < LENGTHS[0]:
-        return first[0], first, f"auto: codes have to be shorter than the {n_items} items of a modality"
+        return first[0], first, f"auto: codes must be shorter than the {n_items} items of a modality"
     longer = sorted({*first[1:], *(length for some in more for length in some)})
     why = f"auto: probably the first of {', '.join(map(str, LENGTHS))} that keeps {label_sets:,} label sets apart"
     return first[0], first, f"{why}; else {' or '.join(map(str, longer))}" if longer else why
@@ -589,7 +560,6 @@ def _remarks(
     plan: TrainingPlan | None,
     trials: Mapping[str, _Trial],
 ) -> list[Remark]:
-    """Say what deserves a look, and then what is good to know."""
     found = []
     for modality, one in modalities.items():
         if not one.items and len(modalities) > 1:
@@ -598,24 +568,26 @@ def _remarks(
         found += _label_remarks(labels)
         if isinstance(n_bits, int) and label_sets is not None and plan is not None and label_sets > 2 * n_bits:
             text = (
-                f"{n_bits} bits for {label_sets:,} label sets are few: items that are labelled otherwise may get the "
-                "same code; --bits auto takes enough"
+                f"{n_bits} bits for {label_sets:,} label sets are few: items with different labels may get the "
+                "same code; --bits auto chooses enough"
             )
             found.append(Remark("short_codes", text, label_sets, True))
         for modality, one in modalities.items():
             if without := one.items - one.labelled:
-                text = f"{without:,} of {one.items:,} {modality} items have no label: found, but not learned from"
+                text = (
+                    f"{without:,} of {one.items:,} {modality} items have no label; they are found, but not learned from"
+                )
                 found.append(Remark("unlabelled", text, without, False))
         if plan is not None and plan.seconds is not None and "confidence" not in plan.seconds:
             fewest = min(modalities, key=lambda name: modalities[name].training)
             text = (
-                f"hits will have no confidence: {modalities[fewest].training:,} {fewest} items to learn from are fewer "
-                f"than the {ENOUGH_FOR_CONFIDENCE} that it takes"
+                f"hits will have no confidence: {modalities[fewest].training:,} {fewest} training items are fewer "
+                f"than the {ENOUGH_FOR_CONFIDENCE} required"
             )
             found.append(Remark("no_confidence", text, modalities[fewest].training, False))
     for modality, trial in trials.items():
         if trial.sampled is not None:
-            text = f"of {modality} only {trial.sampled:,} items were encoded; train may leave out others"
+            text = f"only {trial.sampled:,} {modality} items were encoded; training may leave out others"
             found.append(Remark("sampled", text, trial.sampled, False))
     return sorted(found, key=lambda remark: not remark.attention)
 
@@ -623,14 +595,14 @@ def _remarks(
 def _label_remarks(labels: LabelCheck) -> list[Remark]:
     found = []
     if several := labels.several_in_one:
-        text = f"labels that look like several in one: {_examples(several)}. Between labels of a table stands ';'"
+        text = f"labels that look like several in one: {_examples(several)}. In a table, ';' separates labels"
         found.append(Remark("several_in_one", text, len(several), True))
     if alike := labels.alike:
         text = f"probably one label, typed in several ways: {describe_alike(alike)}"
         found.append(Remark("alike_labels", text, len(alike), True))
     n = len(labels.items)
     if n == 1:
-        text = f"there is one label, {next(iter(labels.items))!r}, and nothing to tell apart by it"
+        text = f"there is only one label, {next(iter(labels.items))!r}, which distinguishes nothing"
         found.append(Remark("one_label", text, 1, True))
     if rare := labels.rare:
         text = f"{len(rare):,} of {n:,} labels are rare (fewer than {RARE} items): {_examples(rare)}"
@@ -643,6 +615,5 @@ def _label_remarks(labels: LabelCheck) -> list[Remark]:
 
 
 def _examples(counts: Mapping[str, int]) -> str:
-    """Show the first labels with their numbers of items."""
     shown = ", ".join(f"{label!r} ({n:,})" for label, n in list(counts.items())[:MAX_EXAMPLES])
     return shown + (", …" if len(counts) > MAX_EXAMPLES else "")

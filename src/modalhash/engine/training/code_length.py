@@ -1,14 +1,10 @@
-"""How long codes have to be: long enough that items do not get the code of items that are labelled otherwise.
+"""Choose the code length: the shortest at which items with conflicting labels do not share a code.
 
-A *label set* is the set of labels of an item, as one value. Two label sets *conflict* if they have less than half of
-their labels in common: ``{activity, medal}`` and ``{activity, needle}`` do, ``{activity}`` and ``{activity, medal}`` do
-not. They *collide* if some code belongs to items of both; a method may give the items of one label set several codes.
-An item is *misplaced* if its label set conflicts with the one that most items of its code have: a search that finds
-the others finds it as well, at the same distance. A rare label set beside a frequent one is a colliding pair like any
-other, but few misplaced items.
-
-``n_bits="auto"`` takes the first of :data:`LENGTHS` that misplaces at most :data:`TOLERANCE` of the training items.
-Nothing but the labels and learned codes of training items is looked at.
+A *label set* is the set of labels of an item. Two label sets *conflict* if they share less than half of their labels:
+``{activity, medal}`` and ``{activity, needle}`` do, ``{activity}`` and ``{activity, medal}`` do not. They *collide* if
+items of both have the same code. An item is *misplaced* if its label set conflicts with the most frequent one of its
+code. ``n_bits="auto"`` takes the first of :data:`LENGTHS` that misplaces at most :data:`TOLERANCE` of the training
+items.
 """
 
 from __future__ import annotations
@@ -28,17 +24,17 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 LENGTHS = (32, 64, 128, 256)
-"""Code lengths that are tried; shorter ones only where there are not enough items for 32 bits."""
+"""Code lengths in bits that are tried; shorter ones only if there are too few items for 32 bits."""
 LENGTH_WITHOUT_LABELS = 64
-"""The code length of methods that do not learn from labels: their codes have no label sets to keep apart."""
+"""Code length in bits of methods that do not learn from labels."""
 TOLERANCE = 0.01
-"""The share of misplaced items that is put up with."""
+"""Largest accepted fraction of misplaced items."""
 _SETS_PER_BLOCK = 256
-"""Label sets that are compared with all others at once: bounds the memory where very many have the same code."""
+"""Label sets compared with all others at a time, which bounds memory."""
 
 
 def check_n_bits(value: Any) -> int | str:
-    """Return a code length, which is ``"auto"`` or an integer; what else there may be in the way shows at the fit."""
+    """Return ``"auto"`` or an int; raise TypeError or ValueError for other values."""
     if isinstance(value, str) and value == AUTO:
         return AUTO
     expected = f"n_bits is {value!r}; expected {AUTO!r} or an integer ≥ 1"
@@ -58,32 +54,24 @@ class Collisions:
     pairs: int
     """Pairs of label sets that collide."""
     conflicting: int
-    """Those of them that have less than half of their labels in common."""
+    """Colliding pairs that share less than half of their labels."""
     disjoint: int
-    """Those of them that have no label in common."""
+    """Colliding pairs without a common label."""
     misplaced: int
-    """Items whose code belongs to conflicting items rather than to their own kind."""
     items: int
 
     @property
     def matter(self) -> bool:
-        """Whether more items are misplaced than is put up with."""
+        """True if more than :data:`TOLERANCE` of the items are misplaced."""
         return self.misplaced > TOLERANCE * self.items
 
     def to_config(self) -> dict[str, Any]:
-        """Return ``label_sets``, and ``collisions`` with the other numbers."""
         numbers = asdict(self)
         return {"label_sets": numbers.pop("label_sets"), "collisions": numbers}
 
 
 def count_collisions(codes: Mapping[str, Codes], labels: Mapping[str, Array]) -> Collisions:
-    """Count label sets that share a code, over the items of all modalities together; unlabelled items do not count.
-
-    Parameters
-    ----------
-    codes : packed codes by modality
-    labels : boolean (items, classes) by modality
-    """
+    """Count label sets that share a code, over the labelled items of all modalities."""
     all_labels = np.concatenate([labels[modality] for modality in codes])
     labelled = all_labels.any(axis=1)
     all_labels, all_codes = all_labels[labelled], np.concatenate(list(codes.values()))[labelled]
@@ -91,7 +79,7 @@ def count_collisions(codes: Mapping[str, Codes], labels: Mapping[str, Array]) ->
     first_with_code, code_of = _distinct_rows(all_codes)
     n_sets, n_codes = len(first_with_set), len(first_with_code)
     sets = sparse.csr_array(all_labels[first_with_set], dtype=np.int32)
-    held, counts = np.unique(code_of * n_sets + set_of, return_counts=True)  # which code has items of which set
+    held, counts = np.unique(code_of * n_sets + set_of, return_counts=True)  # (code, label set) pairs
     code, own = held // n_sets, held % n_sets
     pairs = conflicting = disjoint = 0
     for first, second in _colliding_pairs(code, own, n_codes, n_sets):
@@ -107,14 +95,14 @@ def count_collisions(codes: Mapping[str, Codes], labels: Mapping[str, Array]) ->
 
 
 def _distinct_rows(values: Array) -> tuple[Array, Array]:
-    """Return where each distinct row of bytes comes first, and which of them each row is."""
+    """Return the first index of each distinct row of bytes, and the number of the distinct row of each row."""
     rows = np.ascontiguousarray(values).view(f"V{values.shape[1]}")[:, 0]  # much faster than np.unique(axis=0)
     _, first, which = np.unique(rows, return_index=True, return_inverse=True)
     return first, which
 
 
 def _colliding_pairs(code: Array, own: Array, n_codes: int, n_sets: int) -> Iterator[tuple[Array, Array]]:
-    """Iterate over the pairs of label sets that have a code in common, each pair once, block by block."""
+    """Yield the pairs of label sets that have a code in common, each pair once, in blocks."""
     holds = sparse.csr_array((np.ones(len(code), np.int32), (own, code)), shape=(n_sets, n_codes))
     by_code = holds.T.tocsr()
     for start in range(0, n_sets, _SETS_PER_BLOCK):
@@ -124,23 +112,22 @@ def _colliding_pairs(code: Array, own: Array, n_codes: int, n_sets: int) -> Iter
 
 
 def _overlap(sets: sparse.csr_array, first: Array, second: Array) -> tuple[Array, Array]:
-    """Return how many labels the sets of each pair have in common, and how many in total."""
     sizes = sets.sum(axis=1)
     common = np.asarray(sets[first].multiply(sets[second]).sum(axis=1)).ravel()
     return common, sizes[first] + sizes[second] - common
 
 
 def lengths_to_try(n_label_sets: int, n_items: int) -> list[tuple[int, ...]]:
-    """Return code lengths from short to long; those that are worth fitting together stand together.
+    """Return code lengths in ascending order, in groups that are fitted together.
 
-    AMSH finds about as many codes as there are bits, so it begins with the length of which twice reaches the number of
-    label sets, and with the next one too where that is the first to reach it: one fit of both is cheaper than one after
-    the other. The longest costs as much as all others together and is tried alone, after the one before it.
+    AMSH finds about as many codes as bits, so the first length is the first of which twice reaches the number of label
+    sets. If that length alone is smaller than the number of label sets, the next one is fitted with it, because one fit
+    of both is cheaper than two. The longest length costs as much as all others together and is tried last and alone.
 
     Parameters
     ----------
-    n_label_sets : different label sets of the training items
-    n_items : what lengths have to stay below: the items of the smallest modality
+    n_label_sets : number of distinct label sets of the training items
+    n_items : number of items of the smallest modality; code lengths stay below it
 
     Examples
     --------
@@ -156,12 +143,12 @@ def lengths_to_try(n_label_sets: int, n_items: int) -> list[tuple[int, ...]]:
 
 
 def longest_below(n_items: int) -> int:
-    """Return the largest power of two below a number of items; 1 where there is none, which the method will refuse."""
+    """Return the largest power of two below ``n_items``, at least 1."""
     return 1 << max(0, (n_items - 1).bit_length() - 1)
 
 
 class Fitted(NamedTuple):
-    """A fitted method, how its label sets collide (None if it does not learn from labels), and the lengths tried."""
+    """A fitted method, its collisions (None without labels), and the lengths tried."""
 
     hasher: CrossModalHasher
     collisions: Collisions | None
@@ -177,7 +164,7 @@ def fit_with_length(
     pairs: Array | None,
     callback: Callback | None,
 ) -> Fitted:
-    """Fit a method with codes of ``n_bits``, or with the shortest codes that keep label sets apart if it is "auto"."""
+    """Fit a method with ``n_bits``, or with the shortest sufficient code length if that is "auto"."""
     n_items = min(values.shape[0] for values in features.values())
     if pairs is not None:
         n_items = min(n_items, len(pairs))
@@ -210,7 +197,7 @@ def _fit_lengths(
     pairs: Array | None,
     callback: Callback | None,
 ) -> Iterator[CrossModalHasher]:
-    """Yield a model of each length; they are fitted together if the method shares work between lengths."""
+    """Yield a model of each length; fit them together if the method shares work between lengths."""
     from sklearn.base import clone
 
     if len(lengths) > 1 and hasher.shares_lengths:
@@ -223,7 +210,6 @@ def _fit_lengths(
 
 
 def _with_length(callback: Callback | None, length: str) -> Callback | None:
-    """Return a callback that names the length in the stage."""
     if callback is None:
         return None
 

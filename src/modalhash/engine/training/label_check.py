@@ -1,7 +1,7 @@
-"""Labels looked at before anything is learned from them: which modalities share, and which are probably mistakes.
+"""Check training labels: which ones modalities share, and which are probably typing errors.
 
-Labels are all that ties modalities together that are not paired, and a label is its exact text. ``Boat`` of a folder
-and ``boat`` of a table are two labels to a method and one to a person.
+Unpaired modalities are related by labels only, and a label is its exact text: ``Boat`` of a folder and ``boat`` of a
+table are two labels to a method.
 """
 
 from __future__ import annotations
@@ -17,39 +17,38 @@ from typing import Any
 from modalhash.engine.search.photo_words import singular
 
 RARE = 5
-"""A label of fewer items is rare: what it means can hardly be learned from them."""
+"""Number of items below which a label is rare."""
 SIDE_BY_SIDE = 10
-"""Labels of each modality that are shown where modalities share none."""
+"""Labels per modality that are listed if modalities share none."""
 MAX_EXAMPLES = 3
 _BETWEEN_WORDS = re.compile(r"[\s_\-]+")
 _CLEARLY_SEVERAL = re.compile(r"[,;|\t\n]")
 _PERHAPS_SEVERAL = re.compile(r"[/+&]| and ")
-"""Signs that also stand within one label: several labels only where every part is one elsewhere."""
+"""Characters that may also occur within one label; they separate labels only if every part is one."""
 
 
 class NoSharedLabelError(ValueError):
-    """The items of a modality have no label in common with those of any other, so nothing ties them together."""
+    """The items of a modality share no label with those of any other."""
 
 
 @dataclass(frozen=True)
 class LabelCheck:
-    """The labels of the training items, by modality, each with its number of items."""
+    """Number of training items per label, by modality."""
 
     counts: Mapping[str, Mapping[str, int]]
 
     @classmethod
     def of(cls, labels: Mapping[str, Iterable[Iterable[str]]]) -> LabelCheck:
-        """Count the labels of the items of each modality."""
         return cls({modality: Counter(one for row in rows for one in row) for modality, rows in labels.items()})
 
     @cached_property
     def items(self) -> Counter[str]:
-        """How many items have each label, of all modalities together."""
+        """Number of items per label, over all modalities."""
         return sum((Counter(own) for own in self.counts.values()), Counter[str]())
 
     @cached_property
     def shared(self) -> list[str]:
-        """Labels of two modalities or more, the most frequent first."""
+        """Labels of two or more modalities, the most frequent first."""
         times = Counter(label for own in self.counts.values() for label in own)
         return [label for label, _ in self.items.most_common() if times[label] > 1]
 
@@ -60,7 +59,7 @@ class LabelCheck:
 
     @property
     def rare(self) -> dict[str, int]:
-        """Labels of fewer than :data:`RARE` items, the rarest first."""
+        """Labels with fewer than :data:`RARE` items, the rarest first."""
         return {label: n for label, n in sorted(self.items.items(), key=lambda one: (one[1], one[0])) if n < RARE}
 
     @property
@@ -77,10 +76,9 @@ class LabelCheck:
 
     @property
     def alike(self) -> list[tuple[str, ...]]:
-        """Labels that differ only in capitals, spaces or how an accent is encoded; or in the plural, across modalities.
+        """Groups of labels that differ only in case, spaces or Unicode normalization, or in number across modalities.
 
-        ``boat`` and ``boats`` within one modality may well be two things. In one modality the one and in another the
-        other is what happens if two people type labels.
+        ``boat`` and ``boats`` within one modality may be two labels; in different modalities they are probably one.
         """
         found = _groups(self.items, _spelling)
         known = {label for group in found for label in group}
@@ -91,10 +89,7 @@ class LabelCheck:
         return found
 
     def check_shared(self) -> None:
-        """Raise :class:`NoSharedLabelError` for a modality that shares no label with any other.
-
-        A note of the error has the labels side by side.
-        """
+        """Raise :class:`NoSharedLabelError`, with a table of labels as a note, if a modality shares no label."""
         if len(self.counts) < 2:
             return
         shared = set(self.shared)
@@ -107,18 +102,17 @@ class LabelCheck:
             group for group in self.alike if sum(any(one in own for one in group) for own in self.counts.values()) > 1
         ]
         if alike:
-            remedy = f"Write labels alike, such as {describe_alike(alike)}"
+            remedy = f"Spell labels the same way, such as {describe_alike(alike)}"
         else:
             remedy = (
-                "Give them the same labels, take another column for them (--field labels=COLUMN), or learn without "
+                "Give them the same labels, use another column (--field labels=COLUMN), or learn without labels "
                 "(--labels none)"
             )
-        error = NoSharedLabelError(f"{names} have no label in common, so nothing says what belongs together. {remedy}")
+        error = NoSharedLabelError(f"{names} have no label in common, so nothing relates them. {remedy}")
         error.add_note(side_by_side(self.counts))
         raise error
 
     def to_config(self) -> dict[str, Any]:
-        """Return how many labels there are, how many are shared, and which one modality alone has."""
         only = {modality: self.only(modality) for modality in self.counts}
         return {
             "labels": len(self.items),
@@ -128,7 +122,7 @@ class LabelCheck:
 
 
 def describe_label_overlap(overlap: Mapping[str, Any]) -> str:
-    """Say how many labels modalities share, from :meth:`LabelCheck.to_config`."""
+    """Describe how many labels modalities share, from :meth:`LabelCheck.to_config`."""
     names = " and ".join(overlap["only"])
     parts = [f"{names} share {overlap['shared']:,} of {overlap['labels']:,} labels"]
     for modality, own in overlap["only"].items():
@@ -140,8 +134,6 @@ def describe_label_overlap(overlap: Mapping[str, Any]) -> str:
 
 
 def describe_alike(groups: Sequence[Sequence[str]]) -> str:
-    """Name the first groups of labels that are probably one."""
-
     def shown(group: Sequence[str]) -> str:
         seen = {unicodedata.normalize("NFC", label) for label in group}
         return " and ".join(map(repr, group)) + (" (accents stored in two ways)" if len(seen) < len(group) else "")
@@ -150,7 +142,7 @@ def describe_alike(groups: Sequence[Sequence[str]]) -> str:
 
 
 def side_by_side(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Return the most frequent labels of modalities as columns of text, each with its number of items."""
+    """Return the most frequent labels as columns of text, one per modality."""
     columns = []
     for modality, own in counts.items():
         frequent = sorted(own.items(), key=lambda one: (-one[1], one[0].casefold()))
@@ -168,7 +160,7 @@ def side_by_side(counts: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _spelling(label: str) -> str:
-    """Return a label without what people type in one way today and in another tomorrow."""
+    """Return a label without differences of case, separators and Unicode normalization."""
     return _BETWEEN_WORDS.sub(" ", unicodedata.normalize("NFKC", label).casefold()).strip()
 
 
@@ -177,7 +169,6 @@ def _singular_spelling(label: str) -> str:
 
 
 def _groups(labels: Iterable[str], key: Any) -> list[tuple[str, ...]]:
-    """Return the groups of labels that have the same key, those of one label left out."""
     by_key: dict[str, list[str]] = {}
     for label in labels:
         by_key.setdefault(key(label), []).append(label)

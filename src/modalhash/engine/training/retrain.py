@@ -1,10 +1,9 @@
-"""An engine trained anew from its own items, in its place, while it is in use.
+"""Retrain an engine from its stored items and replace it while it is in use.
 
-The items are read from the store, with whatever was added and relabelled since the last training, and the new engine is
-made in a folder beside the old one. What others change in the old one meanwhile is followed by revision, first while
-they go on, and then, for the last of it, while they wait (:meth:`~modalhash.store.Store.handover`); then the folders
-change places. So every change that was acknowledged is in the new engine, and one that comes later is refused with
-:class:`~modalhash.engine.EngineReplacedError`. A process that is killed leaves the old engine or the new one.
+The new engine is trained in a scratch folder. Changes that other processes make to the old store meanwhile are
+replayed by revision: first concurrently, then a last time under the store's write lock, after which the folders are
+exchanged. So every acknowledged change is in the new engine, and later writes to the old one raise
+:class:`~modalhash.engine.EngineReplacedError`. A killed process leaves either the old engine or the new one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 ROUNDS = 5
-"""How often changes of others are followed while they go on, before they have to wait."""
+"""Times that changes are replayed before the write lock is taken."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,6 @@ class RetrainOverrides:
 
 @dataclass(frozen=True)
 class _StoredItem(Item):
-    """An item as a store has it: all but its code and vector stays as it is."""
-
     record: Record | None = None
 
     def to_record(self, code: bytes | Codes, kind: str) -> Record:
@@ -75,24 +72,18 @@ def retrain_engine(
     workers: int | None,
     callback: Callback | None,
 ) -> None:
-    """Train an engine anew from its items and let the new one take its place. See :meth:`Engine.retrain`.
+    """Retrain an engine and replace it. See :meth:`Engine.retrain`.
 
-    Parameters
-    ----------
-    folder, store, parts, generation : of the engine; its encoders are fitted anew, so they must be nobody else's
-    content_of : what the encoder takes of an item: its text, or the path of its file
-    files : where files are
-    settings : what is to be otherwise
-    report : called with every item that cannot be read any more
-    drop_missing : leave such items out; else the first problem of this kind ends the training, and nothing changes
-    database, workers, callback : as for :meth:`Engine.open` and :meth:`Engine.train`
+    The encoders in ``parts`` are refitted, so they must not be in use elsewhere. ``content_of`` returns the encoder
+    input of an item. Items that cannot be read are reported; unless ``drop_missing``, the first one raises EngineError,
+    and nothing changes.
     """
     encoders = {**parts.encoders, **settings.encoders}
     _check_encoders(encoders, store)
     reader = _Reader(store, content_of, files, report, drop_missing, workers)
     begun = store.revision()
     items = reader.read(begun)
-    with ExitStack() as held:  # left after the folders have changed places
+    with ExitStack() as held:  # released after the folders are exchanged
 
         def follow(made: TrainedEngine) -> None:
             with made.place.open(made.folder) as new:
@@ -101,14 +92,14 @@ def retrain_engine(
                     if not follower.catch_up():
                         break
                 link_tree(folder / MEDIA, made.folder / MEDIA)
-                sync_tree(made.folder)  # so that the last time, while others wait, little is left to do
+                sync_tree(made.folder)  # so that little is left to do under the write lock
                 held.enter_context(store.handover())
                 generation.check()
                 follower.catch_up()
             if store.revision() != follower.reached:
                 raise StoreError(
-                    f"{folder}: others could write while the retrained engine was to take its place (the connection "
-                    "that kept them from it was cut); nothing was replaced. Run it again"
+                    f"{folder}: the store was changed during the exchange, because the connection with the write "
+                    "lock was lost; nothing was replaced. Run it again"
                 )
 
         train_engine(
@@ -124,13 +115,13 @@ def retrain_engine(
             searched_fields=searching_text(parts.config["searched_fields"]),
             store=database,
             download=settings.download,
-            exif=False,  # what is stored of an item stays
+            exif=False,  # stored fields are kept
             before_exchange=follow,
         )
 
 
 def _inherited(parts: EngineFiles, settings: RetrainOverrides) -> dict[str, Any]:
-    """Return how to train: as the last time, unless the settings say otherwise."""
+    """Return the training options of the last training with the overrides applied."""
     config = parts.config
     before = config["labels"]
     labels = settings.labels or config.get(ASKED, before)
@@ -148,10 +139,10 @@ def _inherited(parts: EngineFiles, settings: RetrainOverrides) -> dict[str, Any]
 
 
 def parameters_of(model: CrossModalHasher, trained_on: Mapping[str, int]) -> dict[str, Any]:
-    """Return the parameters that a model was made with.
+    """Return the parameters to retrain a model with.
 
-    A training takes no more anchors than a modality has items. Where it took them all, more items may have more of
-    them: as many as the method takes by default.
+    Training caps the number of anchors at the number of items. A modality that was capped gets the method's default, so
+    that it can use more anchors when it has more items.
     """
     parameters: dict[str, Any] = model.get_params(deep=False)
     del parameters["n_bits"]
@@ -163,19 +154,17 @@ def parameters_of(model: CrossModalHasher, trained_on: Mapping[str, int]) -> dic
 
 
 def _check_encoders(encoders: Mapping[str, Any], store: Store) -> None:
-    """Refuse modalities whose features were given: the store has none."""
+    """Raise EngineError for modalities with given features, which are not stored."""
     for modality, encoder in encoders.items():
         if getattr(encoder, "reads", None) == "array" and store.count(modality):
             raise EngineError(
-                f"the features of {modality!r} were given as arrays, and an engine does not store features: it cannot "
-                "be retrained from its items. Train anew from the data set (modalhash train … --overwrite)"
+                f"the features of {modality!r} were given as arrays, and an engine does not store features, so it "
+                "cannot be retrained from its items. Train again from the data set (modalhash train … --overwrite)"
             )
 
 
 @dataclass
 class _Reader:
-    """Makes items of stored records, and knows what to do about those that cannot be read any more."""
-
     store: Store
     content_of: Callable[[Record], str | Path | ArchiveMember | None]
     files: ItemFiles
@@ -183,10 +172,10 @@ class _Reader:
     drop_missing: bool
     workers: int | None
     keys: dict[int, Key] = field(default_factory=dict)
-    """Of the items that were read, by their number in the store."""
+    """Keys of the items read, by row id."""
 
     def read(self, until: Revision) -> list[Item]:
-        """Return the items of the store; raises after the report if some are gone and are not to be left out."""
+        """Return the items of the store; raise EngineError if some are missing and ``drop_missing`` is false."""
         items: list[Item] = []
         lost: list[Problem] = []
         for record in self.records(None, until):
@@ -198,14 +187,14 @@ class _Reader:
                 self.report(item)
         if lost and not self.drop_missing:
             raise EngineError(
-                f"{len(lost):,} of {len(lost) + len(items):,} items cannot be read any more, and their codes mean "
-                f"nothing to another model; nothing was changed. The first: {lost[0]}. Put the files back, remove the "
-                "items (modalhash remove), or leave them out with drop_missing=True (--drop-missing)"
+                f"{len(lost):,} of {len(lost) + len(items):,} items can no longer be read, and their codes "
+                f"are not valid for a new model; nothing was changed. The first: {lost[0]}. Restore the files, remove "
+                "the items (modalhash remove), or leave them out with drop_missing=True (--drop-missing)"
             )
         return items
 
     def records(self, since: Revision | None, until: Revision) -> list[Record]:
-        """Return what was added to the store between two revisions and is still there, and remember its numbers."""
+        """Return the records added between two revisions that still exist, and remember their row ids."""
         found = []
         for numbers, _, _ in self.store.codes(since=since, until=until):
             for start in range(0, len(numbers), STORE_BATCH_SIZE):
@@ -215,9 +204,8 @@ class _Reader:
         return found
 
     def item(self, record: Record) -> Item | Problem:
-        """Return a stored item with its content, or what is wrong with that."""
         content = self.content_of(record)
-        record = replace(record, uri=self.files.whole(record.uri))  # the new engine's home is where it is now
+        record = replace(record, uri=self.files.whole(record.uri))  # the new engine's home is its current folder
         item = _StoredItem(record.modality, record.id, labels=tuple(map(str, record.labels)), record=record)
         if isinstance(content, str):
             return replace(item, text=content)
@@ -227,21 +215,21 @@ class _Reader:
         return item if content.is_file() else item.problem(ProblemCode.MISSING_FILE, "no such file")
 
     def problem(self, problem: Problem) -> None:
-        """Report an item that cannot be encoded any more, or end the training."""
+        """Report an item that cannot be encoded; raise unless ``drop_missing``."""
         if not self._is_there(problem):
             return
         self.report(problem)
         if not self.drop_missing:
             raise EngineError(
-                f"an item cannot be read any more, and its code means nothing to another model; nothing was changed: "
-                f"{problem}. Put the file back, remove the item (modalhash remove), or leave out what cannot be read "
+                f"an item can no longer be read, and its code is not valid for a new model; nothing was changed: "
+                f"{problem}. Restore the file, remove the item (modalhash remove), or leave out unreadable items "
                 "with drop_missing=True (--drop-missing)"
             )
 
     def _is_there(self, problem: Problem) -> bool:
-        """Return whether the item is still in the store as it was read.
+        """Return whether the item is still stored as it was read.
 
-        Its picture may be gone because somebody has just removed or replaced it: that will be followed, and is no loss.
+        If its picture is missing because the item was just removed or replaced, that change is replayed later.
         """
         current = self.store.numbers([(str(problem.modality), str(problem.id))])
         return any(number in self.keys for number in current.values())
@@ -249,8 +237,6 @@ class _Reader:
 
 @dataclass
 class _ChangeReplayer:
-    """Brings a new store up to date with what others change in the old one."""
-
     old: Store
     new: Store
     made: TrainedEngine
@@ -260,7 +246,7 @@ class _ChangeReplayer:
     _n: int = 0
 
     def catch_up(self) -> bool:
-        """Take in what was changed since the last time; return whether there was anything."""
+        """Apply the changes since the last call; return whether there were any."""
         target = self.old.revision()
         if target == self.reached:
             return False
@@ -276,7 +262,7 @@ class _ChangeReplayer:
         return True
 
     def _coded(self, records: list[Record]) -> list[Record]:
-        """Return records with codes of the new model: of their labels if they had such, else of their features."""
+        """Return records with codes of the new model, from labels if they had learned codes."""
         made, coded = self.made, []
         cache = FeatureCache(made.folder)
         coder = ItemCoder(made.model, made.encoders, made.refinement, self.reader.problem, self.reader.workers, cache)
@@ -286,8 +272,8 @@ class _ChangeReplayer:
             item = self.reader.item(record)
             if isinstance(item, Problem):
                 self.reader.problem(item)
-            elif item.modality not in made.encoders:  # the first ones of this modality: nothing learned from them
-                reason = "the first items of this modality came while the engine was trained; add them again"
+            elif item.modality not in made.encoders:  # the modality is new, and the model does not have it
+                reason = "the first items of this modality were added during training; add them again"
                 self.reader.problem(item.problem(ProblemCode.UNKNOWN_MODALITY, reason))
             else:
                 items.setdefault(item.modality, []).append(item)

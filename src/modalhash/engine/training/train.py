@@ -1,4 +1,4 @@
-"""Training an engine: from unpaired items, with labels or without, to a folder with encoders, model and store."""
+"""Train an engine: read and encode unpaired items, fit codes, refinement vectors and confidence, store the items."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Array, Codes, Matrix
 from modalhash.core.validation import check_choice, check_fewer_bits
 from modalhash.data import ReadLimits, TableFormat, label_matrix, label_names
+from modalhash.encoders import NAMES, NOUNS
 from modalhash.engine.items.item import (
     HOME,
     Item,
@@ -31,23 +33,31 @@ from modalhash.engine.items.item import (
 )
 from modalhash.engine.items.photos import Reader, with_picture_text
 from modalhash.engine.items.sources import choose_encoders, open_source, read_batches
-from modalhash.engine.reports.expected_quality import near_chance
-from modalhash.engine.search.photo_words import TEXT, find_named_labels, suggest_words
-from modalhash.engine.search.refinement import Refinement, model_features
+from modalhash.engine.reports.expected_quality import measure_expected_quality, near_chance, unknown_quality
+from modalhash.engine.search.confidence import (
+    HELD_OUT,
+    MIN_HELD_OUT,
+    Confidence,
+    LabelWords,
+    confidence_of_names,
+    fit_confidence,
+    hold_out,
+    search_held_out,
+)
+from modalhash.engine.search.photo_words import TEXT, find_named_labels, learn_word_codes, suggest_words, words_for
+from modalhash.engine.search.refinement import (
+    Learned,
+    Refinement,
+    learn_refinement,
+    model_features,
+    sharing_modalities,
+)
 from modalhash.engine.storage.feature_cache import FeatureCache, encode_cached
 from modalhash.engine.storage.folder import new_folder, write_parts
 from modalhash.engine.storage.ingest import CodedItems
 from modalhash.engine.storage.location import SQLITE, StoreLocation, create_store
 from modalhash.engine.training.code_length import AUTO, Fitted, check_n_bits, fit_with_length
 from modalhash.engine.training.label_check import LabelCheck
-from modalhash.engine.training.learning import (
-    TrainingData,
-    learn_confidence,
-    learn_vectors,
-    pairs_of,
-    read_words,
-    with_anchors,
-)
 from modalhash.methods import registry
 from modalhash.store import SEARCHED_FIELDS, Record, Store
 
@@ -56,25 +66,59 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 LABELS = ("given", "folders", "names", "none")
-"""What is learned from: labels as items have them; with every name of a folder, also one that says nothing (``2019``);
-with those that texts without any name; or features alone."""
+"""Sources of training labels: those that items have; these and every folder name, also one like ``2019``; these and
+the labels that unlabelled texts name; or none."""
 WITH_LABELS, WITHOUT_LABELS = "rlh", "itq"
-"""The methods that are taken where none is named."""
+"""Default methods."""
 ASKED = "labels_asked"
-"""The entry of an engine's configuration that says which labels were asked for, where there were none."""
+"""Configuration entry with the requested ``labels``, if training found none."""
 STORE_BATCH_SIZE = 10_000
-"""Items that are stored in one transaction."""
 
 
 class EncodedItems(NamedTuple):
-    """The items of one modality that could be encoded, and their features."""
+    """Items of one modality and their features."""
 
     items: list[Item]
     features: Matrix
 
 
+class TrainingData(NamedTuple):
+    """Training items, features and labels by modality."""
+
+    class_names: list[str]
+    items: dict[str, list[Item]]
+    features: dict[str, Matrix]
+    labels: dict[str, Array] | None
+    """None if the method does not learn from labels."""
+
+
+class WordReader(NamedTuple):
+    """The encoders of an engine, and the one for words if it has pictures and no texts."""
+
+    encoders: Mapping[str, Encoder]
+    words: Encoder | None
+    """None if texts are a modality, or if no encoder maps words into the space of the pictures."""
+    pictures: str | None
+    """The modality that words are searched in; None if texts are a modality."""
+
+    @property
+    def by_names(self) -> bool:
+        """Whether words are encoded in the space of names."""
+        return self.pictures is not None and getattr(self.words, "space", None) == NAMES
+
+    @property
+    def sharing(self) -> list[str]:
+        """The modalities whose encoders share a space."""
+        return sharing_modalities(self.in_space)
+
+    @property
+    def in_space(self) -> dict[str, Encoder]:
+        """The encoders of modalities and of words."""
+        return {**self.encoders, **({} if self.words is None else {TEXT: self.words})}
+
+
 class TrainedEngine(NamedTuple):
-    """An engine that is whole, in a folder that has not taken its name yet."""
+    """A complete engine in a scratch folder, before it gets its name."""
 
     folder: Path
     place: StoreLocation
@@ -110,9 +154,9 @@ def train_engine(
     table: TableFormat | None = None,
     text_reader: Reader | None = None,
 ) -> None:
-    """Learn from a source and write an engine, whose folder appears when it is whole. See :meth:`Engine.train`.
+    """Train an engine and write it to ``folder``, which is created atomically. See :meth:`Engine.train`.
 
-    ``before_exchange`` is called with it just before that.
+    ``before_exchange`` is called with the trained engine just before the folder is created.
     """
     n_bits = check_n_bits(n_bits)
     check_choice(codes, "codes", ("learned", "hashed"))
@@ -121,7 +165,7 @@ def train_engine(
     begin = time.perf_counter()
     with (
         create_store(folder, store, variable=store_variable) as place,
-        new_folder(folder, overwrite=overwrite) as fresh,  # first: a folder that is taken is refused before the work
+        new_folder(folder, overwrite=overwrite) as fresh,  # raises for an existing folder before the work
     ):
         files = ItemFiles(folder.resolve(), relative=place.kind == SQLITE)
         seconds: dict[str, float] = {}
@@ -146,7 +190,7 @@ def train_engine(
         )
         chosen, hasher, asked, labels = read.encoders, read.hasher, labels, read.labels
         if labels == "none" and not type(hasher).needs_pairs:
-            codes = "hashed"  # nothing but features goes into any
+            codes = "hashed"  # codes depend on features alone
         supervised = type(hasher).supervised
         check_learnable(n_bits, parameters, read, left_out)
         caches = FeatureCache(folder), FeatureCache(fresh)
@@ -166,10 +210,10 @@ def train_engine(
         seconds["learn"] = time.perf_counter() - begin - sum(seconds.values())
         seed = parameters.get("random_state", 0)
         seed = seed if isinstance(seed, int) else 0
-        reader = read_words(own, chosen.get(TEXT), data.class_names)
-        learned = learn_vectors(hasher, data, reader, seed)
+        reader = _read_words(own, chosen.get(TEXT), data.class_names)
+        learned = _learn_vectors(hasher, data, reader, seed)
         seconds["refine"] = time.perf_counter() - begin - sum(seconds.values())
-        confidence, expected = learn_confidence(hasher, data, reader, seed, Reporter(callback))
+        confidence, expected = _learn_confidence(hasher, data, reader, seed, Reporter(callback))
         if text := near_chance(expected):
             warnings.warn(text, UserWarning, stacklevel=3)
         seconds["confidence"] = time.perf_counter() - begin - sum(seconds.values())
@@ -198,11 +242,12 @@ def train_engine(
                 vectors = learned.refinement.vectors(modality, part.features)
                 for from_labels in (False, True):
                     rows = np.flatnonzero([(kinds[row] == "learned") == from_labels for row in training[modality]])
-                    told = learned.training_posteriors(modality, labels=from_labels)[rows]
-                    vectors[training[modality][rows], : told.shape[1]] = told
+                    posteriors = learned.training_posteriors(modality, labels=from_labels)[rows]
+                    vectors[training[modality][rows], : posteriors.shape[1]] = posteriors
                 _store_all(items, CodedItems(part.items, packed, vectors).records(kinds, files), progress)
                 if modality == reader.pictures:
-                    more["examples"] = suggest_words(learned.refinement, vectors, _label_counts(part.items))
+                    counts = Counter(label for item in part.items for label in item.labels)
+                    more["examples"] = suggest_words(learned.refinement, vectors, counts)
         seconds["store"] = time.perf_counter() - begin - sum(seconds.values())
         more["seconds"] = {name: round(value, 2) for name, value in seconds.items()}
         write_parts(fresh, hasher, own, more, learned.refinement, confidence, reader.words)
@@ -210,34 +255,31 @@ def train_engine(
 
 
 class ReadItems(NamedTuple):
-    """The items of a source before any work on them, a batch per modality, and how to learn from them."""
+    """The items of a source, a batch per modality, and how to learn from them."""
 
     source: Any
-    """The opened source."""
     encoders: dict[str, Encoder]
-    """Of all modalities that there might be."""
+    """Of all possible modalities."""
     batches: list[ItemBatch]
     named: dict[str, dict[str, Any]]
-    """What texts without labels name, by modality; empty unless that was asked for."""
+    """Labels that unlabelled texts name, by modality; empty unless requested."""
     labels: str
-    """One of :data:`LABELS`: as asked for, or "none" because no item has any."""
+    """One of :data:`LABELS`: the requested one, or "none" because no item has labels."""
     method: str
     hasher: CrossModalHasher
 
     @property
     def by_modality(self) -> dict[str, ItemBatch]:
-        """The batches by modality."""
         return {batch.modality: batch for batch in self.batches}
 
     def label_check(self) -> LabelCheck:
-        """Return the labels to learn from, by modality."""
         return LabelCheck.of(
             {batch.modality: [item.training_labels for item in batch.items if item.training] for batch in self.batches}
         )
 
 
 def choose_method(method: str | None, parameters: Mapping[str, Any], labels: str) -> tuple[str, CrossModalHasher]:
-    """Return the name of a method and the method, the default one where none is named; ValueError if it cannot be."""
+    """Return the name of the method, or of the default one, and a new hasher."""
     method = method or (WITHOUT_LABELS if labels == "none" else WITH_LABELS)
     hasher = _make_hasher(method, parameters)
     _check_method(method, type(hasher), labels)
@@ -257,9 +299,10 @@ def read_training_items(
     quality: str | None,
     download: bool,
 ) -> ReadItems:
-    """Read all items of a source; texts without labels get those that they name where ``labels`` is "names".
+    """Read all items of a source.
 
-    Where labels are learned from and no item has any, features alone are, unless a method is named.
+    If ``labels`` is "names", unlabelled texts get the labels that they name. If no item has labels and no method is
+    given, features alone are learned from.
     """
     name, hasher = choose_method(method, parameters, labels)
     opened = open_source(source, fields=how.fields, table=how.table)
@@ -277,7 +320,7 @@ def read_training_items(
 def check_learnable(
     n_bits: int | str, parameters: Mapping[str, Any], read: ReadItems, left_out: Sequence[Problem]
 ) -> None:
-    """Refuse what cannot be learned from, before any work."""
+    """Raise ValueError for items that cannot be learned from, before any work."""
     hasher = read.hasher
     if not read.batches:
         raise no_usable_item(left_out)
@@ -291,7 +334,7 @@ def check_learnable(
 
 
 def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
-    """Return the error for a source of which nothing is left, with the reasons and their first examples."""
+    """Return the error for a source without usable items, with the reasons and an example of each."""
     if not left_out:
         return ValueError("no usable item: the source has none; expected at least one text or picture")
     reasons = "; ".join(f"{len(group)} × {what}, e.g. {group[0]}" for what, group in group_problems(left_out).items())
@@ -299,16 +342,16 @@ def no_usable_item(left_out: Sequence[Problem]) -> ValueError:
 
 
 def _check_method(name: str, method: type[CrossModalHasher], labels: str) -> None:
-    """Refuse a method that learns from labels where there are to be none, and the other way round."""
+    """Raise if a supervised method gets no labels, or an unsupervised one is to learn from named labels."""
     if labels == "none" and method.supervised:
         raise ValueError(
-            f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Leave the method out, "
-            f"which takes {WITHOUT_LABELS}, or take another that is unsupervised (`modalhash methods`)"
+            f"{name} learns from labels, and with labels='none' (--labels none) it gets none. Omit the method, "
+            f"which selects {WITHOUT_LABELS}, or choose another that is unsupervised (`modalhash methods`)"
         )
     if labels == "names" and not method.supervised:
         raise ValueError(
-            f"{name} does not learn from labels, so labels='names' (--labels names) has nothing to give it; leave the "
-            "method out, or that"
+            f"{name} does not learn from labels, so labels='names' (--labels names) has no effect; omit the "
+            "method or this option"
         )
 
 
@@ -319,11 +362,10 @@ def _check_names(names: Sequence[str]) -> list[str]:
 
 
 def _make_hasher(method: str, parameters: Mapping[str, Any]) -> CrossModalHasher:
-    """Return the method with its parameters; ValueError names one that it does not have."""
     hasher = registry.get(method)()
     known = hasher.get_params(deep=False)
     if "n_bits" in parameters:
-        raise ValueError("the code length is no parameter here; give it as n_bits=… (--bits)")
+        raise ValueError("the code length is not a method parameter; give it as n_bits=… (--bits)")
     if unknown := [name for name in parameters if name not in (*known, "random_state")]:
         raise ValueError(f"{method} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
     hasher.set_params(**{name: value for name, value in parameters.items() if name in known})
@@ -339,13 +381,13 @@ def _read_all(
     *,
     every: bool,
 ) -> list[ItemBatch]:
-    """Return all items of a source, a batch per modality, so that what cannot be learned is refused before the work.
+    """Return all items of a source, a batch per modality.
 
-    ``every`` makes training items of all, whatever their field ``split`` says.
+    ``every`` makes all of them training items, regardless of their field ``split``.
     """
-    reads = {modality: encoder.reads for modality, encoder in encoders.items()}
+    input_kinds = {modality: encoder.reads for modality, encoder in encoders.items()}
     batches = []
-    for batch in read_batches(source, reads, report, how):
+    for batch in read_batches(source, input_kinds, report, how):
         if every:
             batch.items[:] = [replace(item, training=True) for item in batch.items]
         if limit is not None:
@@ -357,7 +399,7 @@ def _read_all(
 def _name_labels(
     batches: Sequence[ItemBatch], encoders: Mapping[str, Encoder], limit: LabelLimit | None
 ) -> dict[str, dict[str, Any]]:
-    """Give texts without labels those that they name, to learn from; return what was found, by modality."""
+    """Give unlabelled texts the labels that they name, for training; return statistics by modality."""
     names = label_names(item.labels for batch in batches for item in batch.items if item.training)
     found = {}
     for batch in batches:
@@ -374,16 +416,15 @@ def _name_labels(
         found[batch.modality] = named.to_config()
     if not found:
         raise ValueError(
-            "labels='names' (--labels names) gives texts without labels those that they name, and there is no such text"
+            "labels='names' (--labels names) labels unlabelled texts by the labels they name, and there is no such text"
         )
     return found
 
 
 def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> None:
-    """Tell a method that can learn in one space whether there is one.
+    """Set ``space="shared"`` on a method that has this parameter, if the encoders share a space.
 
-    Encoders say which space they make vectors of; whose features are given says so with the parameter. Several
-    modalities without a common space are refused: nothing would say which picture belongs to which text.
+    Several modalities without a common space raise, because nothing relates pictures to texts.
     """
     if "space" not in hasher.get_params(deep=False) or len(encoders) < 2:
         return
@@ -391,17 +432,16 @@ def _set_space(hasher: CrossModalHasher, parameters: Mapping[str, Any], encoders
     if parameters.get("space") != "shared" and (None in spaces or len(spaces) > 1):
         names = " and ".join(map(repr, encoders))
         raise ValueError(
-            f"nothing says what of {names} belongs together: no labels are learned from, no pairs, and their encoders "
-            "share no space. Three ways out: give some items of each labels and leave out labels='none' (--labels "
-            "none); where items belong together, give them the same id and take a method that learns from pairs "
-            "(--method cre); or take one encoder for all whose vectors can be compared, such as CLIP (see "
-            "docs/without-labels.md). One modality alone needs none of them"
+            f"nothing relates {names}: there are no labels and no pairs, and their encoders share no space. Three "
+            "solutions: give labels to some items of each and omit labels='none' (--labels none); give related items "
+            "the same id and choose a method that learns from pairs (--method cre); or use one encoder with comparable "
+            "vectors for all, such as CLIP (see docs/without-labels.md). A single modality needs none of them"
         )
     hasher.set_params(space="shared")
 
 
 def _check_labelled(batches: Sequence[ItemBatch]) -> None:
-    """Refuse a modality of which no item has a label to learn from, and say what can be done."""
+    """Raise ValueError for a modality without labelled training items."""
     names = label_names(item.labels for batch in batches for item in batch.items if item.training)
     for batch in batches:
         if any(item.training and item.training_labels for item in batch.items):
@@ -412,9 +452,9 @@ def _check_labelled(batches: Sequence[ItemBatch]) -> None:
         texts = [item.text for item in batch.items if item.training and item.text is not None]
         if n := sum(map(bool, find_named_labels(texts, names).labels)):
             ways.append(
-                f"take labels='names' (--labels names): {n:,} of {len(texts):,} texts name labels of the others"
+                f"use labels='names' (--labels names), because {n:,} of {len(texts):,} texts name labels of the others"
             )
-        ways.append("learn without labels, by labels='none' (--labels none)")
+        ways.append("learn without labels with labels='none' (--labels none)")
         raise ValueError(
             f"{batch.modality!r}: none of {len(batch.items)} items has a label. {', '.join(ways[:-1])}, or {ways[-1]}"
         )
@@ -428,9 +468,9 @@ def _encode_all(
     workers: int | None,
     callback: Callback | None,
 ) -> dict[str, EncodedItems]:
-    """Fit each encoder to the training items and encode all items; those that fail are reported.
+    """Fit each encoder to the training items, encode all items, and report those that fail.
 
-    ``caches`` are those of the engine that is replaced, if there is one, and of the new one.
+    ``caches`` belong to the engine that is replaced, if any, and to the new one.
     """
     by_modality = {}
     for batch in read.batches:
@@ -448,7 +488,7 @@ def _encode_all(
 
 
 def fit_encoder_to(encoder: Encoder, batch: ItemBatch, *, supervised: bool) -> None:
-    """Fit an encoder to the training items of a batch, with their labels where it learns from such."""
+    """Fit an encoder to the training items of a batch, with labels if it takes them."""
     from modalhash.encoders import fit_encoder
 
     rows = [row for row, item in enumerate(batch.items) if item.training]
@@ -461,12 +501,7 @@ def fit_encoder_to(encoder: Encoder, batch: ItemBatch, *, supervised: bool) -> N
 
 
 class LabelLimit:
-    """Refuses manifests whose labels would take too much memory as a matrix: a line of few bytes may have a new one.
-
-    Parameters
-    ----------
-    source : an opened source; what is no file may have as many labels as fit
-    """
+    """Limits the size of the label matrix of manifest files, because every short line may have a new label."""
 
     def __init__(self, source: Any) -> None:
         paths = source if isinstance(source, list) and all(isinstance(one, Path) for one in source) else []
@@ -475,7 +510,7 @@ class LabelLimit:
         self._n_items = 0
 
     def take(self, items: Iterable[Item]) -> None:
-        """Count the labels of some items; raise a ReadError if there are too many."""
+        """Count the labels of some items; raise ReadError if the matrix becomes too large."""
         if not self._files:
             return
         for item in items:
@@ -489,7 +524,7 @@ class LabelLimit:
 def _training_data(
     hasher: CrossModalHasher, encoded: Mapping[str, EncodedItems], training: Mapping[str, Array]
 ) -> TrainingData:
-    """Return the items to learn from; ValueError for a modality that has none."""
+    """Return the training items; raise ValueError for a modality without any."""
     for modality, rows in training.items():
         if not len(rows):
             what = "has a label" if type(hasher).supervised else "is for training"
@@ -517,9 +552,8 @@ def _fit(
     encoders: Mapping[str, Encoder],
     callback: Callback | None,
 ) -> Fitted:
-    """Fit the method to the training items."""
-    pairs = pairs_of(data.items) if type(hasher).needs_pairs else None
-    hasher = with_anchors(hasher, data)
+    pairs = _pairs_of(data.items) if type(hasher).needs_pairs else None
+    hasher = _with_anchors(hasher, data)
     X = {name: model_features(hasher, encoders[name], values) for name, values in data.features.items()}
     return fit_with_length(hasher, n_bits, X, data.labels, pairs=pairs, callback=callback)
 
@@ -527,10 +561,9 @@ def _fit(
 def _codes_of(
     hasher: CrossModalHasher, encoder: Encoder, modality: str, part: EncodedItems, training: Array, codes: str
 ) -> tuple[list[str], Codes]:
-    """Return kind and code of each item: learned for what was trained on if wanted, hashed for the rest.
+    """Return kind and code of each item: learned for training items if requested, hashed for the others.
 
-    Items that learned from labels which they only name are hashed: what they are is in their features, and no label of
-    theirs goes into a code.
+    Items trained with labels that they only name are hashed, so that these labels do not determine their codes.
     """
     features = model_features(hasher, encoder, part.features)
     packed = pack_signs(hasher.decision_function({modality: features})[modality])
@@ -542,20 +575,14 @@ def _codes_of(
     return ["learned" if own else "hashed" for own in learned], packed
 
 
-def _label_counts(items: Iterable[Item]) -> Counter[str]:
-    """Return how many items have each label."""
-    return Counter(label for item in items for label in item.labels)
-
-
 def _store_all(store: Store, records: list[Record], progress: Reporter) -> None:
-    """Store items in batches, each whole or not at all."""
     for start in range(0, len(records), STORE_BATCH_SIZE):
         store.add(records[start : start + STORE_BATCH_SIZE])
         progress(f"store: {records[0].modality}", min(start + STORE_BATCH_SIZE, len(records)), len(records))
 
 
 def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | ItemBatch]) -> dict[str, Array]:
-    """Return the rows to learn from: not held out by a split, and labelled where the method learns from labels."""
+    """Return the training rows: not held out by a split, and labelled if the method is supervised."""
     needs_labels = type(hasher).supervised
     return {
         modality: np.flatnonzero(
@@ -563,3 +590,101 @@ def training_rows(hasher: CrossModalHasher, parts: Mapping[str, EncodedItems | I
         )
         for modality, part in parts.items()
     }
+
+
+def _read_words(encoders: Mapping[str, Encoder], given: Encoder | None, class_names: Sequence[str]) -> WordReader:
+    """Choose the encoder for words as queries."""
+    pictures = next((name for name, encoder in encoders.items() if encoder.reads == "image"), None)
+    if pictures is None or TEXT in encoders or any(encoder.reads == "text" for encoder in encoders.values()):
+        return WordReader(encoders, None, None)
+    return WordReader(encoders, words_for(encoders[pictures], given, class_names), pictures)
+
+
+def _learn_vectors(hasher: CrossModalHasher, data: TrainingData, reader: WordReader, seed: int) -> Learned:
+    """Learn refinement vectors, and codes of words if texts are not a modality."""
+    sharing = list(data.features) if getattr(hasher, "space", None) == "shared" else reader.sharing
+    learned = learn_refinement(hasher, data.features, data.labels, seed=seed, encoders=reader.in_space, sharing=sharing)
+    name = reader.pictures
+    if name is None or not (learned.refinement.knows_labels or learned.refinement.meaning):
+        return learned
+    posteriors = learned.training_posteriors(name, labels=False)
+    vectors = learned.refinement.joined(name, posteriors, data.features[name])
+    made = learn_word_codes(learned.refinement, vectors, hasher.codes_[name], hasher.n_bits)
+    return learned._replace(refinement=made)
+
+
+def _learn_confidence(
+    hasher: CrossModalHasher, data: TrainingData, reader: WordReader, seed: int, progress: Reporter
+) -> tuple[Confidence | None, dict[str, Any]]:
+    """Refit the method to most of the training items, and learn confidence from searches for the others.
+
+    Return the expected quality for new items too, or the reason why it is unknown.
+    """
+    from sklearn.base import clone
+
+    names = confidence_of_names(str(reader.pictures)) if reader.by_names else None
+    if data.labels is None:
+        return names, unknown_quality("it was trained without labels, so it is unknown which hits are right")
+    held = hold_out(data.features, seed)
+    fewest = min(held.held_out, key=lambda name: len(held.held_out[name]))
+    if len(held.held_out[fewest]) < MIN_HELD_OUT:
+        return names, unknown_quality(
+            f"{len(data.items[fewest]):,} labelled {fewest} items are too few to hold some out for measuring; "
+            f"about {HELD_OUT * MIN_HELD_OUT} of each modality are needed"
+        )
+    rest = TrainingData(
+        data.class_names,
+        {name: [items[row] for row in held.learned[name].tolist()] for name, items in data.items.items()},
+        {name: values[held.learned[name]] for name, values in data.features.items()},
+        {name: values[held.learned[name]] for name, values in data.labels.items()},
+    )
+    progress("confidence", 0, 2)
+    pairs = _pairs_of(rest.items) if type(hasher).needs_pairs else None
+    model = _with_anchors(clone(hasher), rest).fit(rest.features, rest.labels, pairs=pairs)
+    progress("confidence", 1, 2)
+    known = {}
+    for name, encoder in reader.encoders.items():
+        texts = [item.text for item in data.items.get(name, ())]
+        if encoder.reads == "text" and texts and all(text is not None for text in texts):
+            known[name] = _known_words(encoder, texts, held.learned[name], held.held_out[name])
+    words = None
+    if reader.pictures is not None:
+        everyday = np.array([name.casefold() in NOUNS for name in data.class_names])
+        words = LabelWords(None if reader.words is None else reader.words.encode(data.class_names), everyday)
+    vectors = _learn_vectors(model, rest, reader, seed)
+    searches = search_held_out(model, data.features, data.labels, held, vectors, known=known, words=words, seed=seed)
+    ids = {name: [item.id for item in items] for name, items in data.items.items()}
+    if reader.pictures is not None:
+        ids[TEXT] = data.class_names
+    learned, expected = fit_confidence(searches), measure_expected_quality(searches, data.features, ids)
+    if reader.by_names:
+        learned = confidence_of_names(str(reader.pictures), learned)
+    progress("confidence", 2, 2)
+    return learned, expected
+
+
+def _known_words(encoder: Encoder, texts: Sequence[str | None], learned: Array, held_out: Array) -> Array:
+    """Return the fraction of known words of held-out texts, for an encoder fitted to the others."""
+    if not hasattr(encoder, "known"):
+        return np.ones(len(held_out))
+    other = deepcopy(encoder).fit([texts[row] for row in learned.tolist()])
+    return np.asarray(other.known([texts[row] for row in held_out.tolist()]))
+
+
+def _with_anchors(hasher: CrossModalHasher, data: TrainingData) -> CrossModalHasher:
+    """Cap the number of anchors at the number of items, which avoids a warning of the method."""
+    anchors = hasher.get_params(deep=False).get("n_anchors")
+    if isinstance(anchors, int):
+        anchors = dict.fromkeys(data.items, anchors)
+    if isinstance(anchors, Mapping):
+        hasher.set_params(n_anchors={name: min(n, len(data.items[name])) for name, n in anchors.items()})
+    return hasher
+
+
+def _pairs_of(items: Mapping[str, list[Item]]) -> Array:
+    """Return the rows of the items that have the same id in every modality."""
+    rows = [{item.id: row for row, item in enumerate(some)} for some in items.values()]
+    shared = [id for id in rows[0] if all(id in others for others in rows[1:])]
+    if not shared:
+        raise ValueError("this method learns from pairs, and no id is in every modality; choose rlh, which needs none")
+    return np.array([[own[id] for own in rows] for id in shared])
