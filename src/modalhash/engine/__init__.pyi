@@ -19,9 +19,7 @@ from .search.near_duplicates import (
     DuplicateGroup as DuplicateGroup,
 )
 from .search.query import (
-    OptionValues as OptionValues,
     QueryBatch as QueryBatch,
-    SearchOptions as SearchOptions,
     SearchRequest as SearchRequest,
     UnknownLabelError as UnknownLabelError,
 )
@@ -32,6 +30,7 @@ from .search.reliability import (
     reliability_bins as reliability_bins,
     reliability_svg as reliability_svg,
 )
+from .settings import OptionValues as OptionValues, SearchOptions as SearchOptions
 from .storage.backup import (
     backup_engine as backup_engine,
     restore_engine as restore_engine,

@@ -39,9 +39,7 @@ from modalhash.engine.search.ordering import Ranker
 from modalhash.engine.search.photo_words import TEXT, PhotoWords
 from modalhash.engine.search.picture_prints import PrintKeeper
 from modalhash.engine.search.query import (
-    OptionValues,
     QueryBatch,
-    SearchOptions,
     SearchRequest,
     check_filter,
     encode_contents,
@@ -49,6 +47,7 @@ from modalhash.engine.search.query import (
     encode_records,
     the_only_argument,
 )
+from modalhash.engine.settings import OptionValues, RetrainOverrides, SearchOptions
 from modalhash.engine.storage.code_files import engine_identity
 from modalhash.engine.storage.feature_cache import FeatureCache
 from modalhash.engine.storage.folder import (
@@ -67,7 +66,7 @@ from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester, ItemCod
 from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
 from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
-from modalhash.engine.training.retrain import RetrainOverrides, retrain_engine
+from modalhash.engine.training.retrain import retrain_engine
 from modalhash.engine.training.train import train_engine
 from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
