@@ -72,7 +72,7 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
         "combined neural",
     ],
     "engine": [
-        "audit items.item items.urls search.refinement search.reliability settings storage.feature_cache training.code_length",
+        "items.item items.urls search.refinement search.reliability settings storage.audit storage.feature_cache training.code_length",
         "items.lines items.photos search.ordering search.picture_prints search.query storage.code_files",
         "items.sources search.photo_words search.text_match",
         "bulk.inputs search.confidence training.label_check",

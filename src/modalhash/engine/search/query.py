@@ -268,11 +268,11 @@ def encode_contents(
     texts = [content for content in contents if isinstance(content, str)]
     if encoder.reads != "text" or len(texts) < len(contents):
         return batch
-    known = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
-    familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
-    meant = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
+    known_share = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
+    familiarity = known_share if confidence is None else confidence.text_familiarity(modality, known_share)
+    rewritten = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
     read_as = encoder.read_as(texts) if hasattr(encoder, "read_as") else None
-    return replace(batch, texts=texts, known=known, familiarity=familiarity, meant=meant, read_as=read_as)
+    return replace(batch, texts=texts, known=known_share, familiarity=familiarity, meant=rewritten, read_as=read_as)
 
 
 def check_words(queries: Sequence[Any]) -> None:
