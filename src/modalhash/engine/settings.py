@@ -12,7 +12,7 @@ from modalhash.store import KINDS, Comparison, Filter, all_of
 
 
 class OptionValues(TypedDict, total=False):
-    """The options of a search as keyword arguments: those of :class:`SearchOptions`, where they are explained."""
+    """The options of a search as keyword arguments; see :class:`SearchOptions`."""
 
     k: int
     radius: int | None
@@ -47,25 +47,23 @@ class SearchOptions:
         Return only items with this kind of code.
     refine : bool
         Order the ``shortlist`` nearest by their refinement vectors, and find items of the query's own modality by their
-        features as well. False is the order of the codes alone: by Hamming distance, then in the order of adding.
+        features as well. False orders by Hamming distance alone, then in the order of adding.
     asymmetric : bool
-        Re-rank the ``shortlist`` nearest by the query's real-valued projections instead, which tell a clear difference
-        from a near miss; codes alone do not.
+        Re-rank the ``shortlist`` nearest by the query's real-valued projections instead.
     shortlist : int, optional
-        The number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; where
-        refinement vectors order them, at least 2,000, or 200 of more than 100,000 items, together with all that are as
-        near as the last of them.
+        The number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; with ``refine``
+        at least 2,000, or 200 of more than 100,000 items, and all items at the distance of the last.
     where : Filter, str or mapping, optional
         Return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
         :class:`~modalhash.store.Filter`.
     hybrid : bool
         Search the words of a text also in the texts, captions and ids of items, and join both rankings.
     limit : int, optional
-        The most hits within a ``radius``; all by default.
+        The largest number of hits within a ``radius``; all by default.
     min_confidence : float, optional
-        Leave out hits that are less likely than this to share a label with the query; see :attr:`Hit.confidence`.
+        Drop hits that are less likely than this to share a label with the query; see :attr:`Hit.confidence`.
     unique : bool
-        Leave out near-duplicates of better hits; others take their places. See
+        Drop near-duplicates of better hits and return further hits instead. See
         :mod:`modalhash.engine.search.near_duplicates`.
     """
 
@@ -103,7 +101,7 @@ class SearchOptions:
 
     @cached_property
     def filter(self) -> Filter | None:
-        """What items have to pass: ``where``, all of the labels, and the kind."""
+        """The conjunction of ``where``, the labels and the kind."""
         return all_of(
             self.where,
             *(Comparison("label", "=", label) for label in self.labels),

@@ -1,4 +1,4 @@
-"""Queries: what a search returns (options), and raw items, features or stored items made into codes (batches)."""
+"""Queries: raw items, features or stored items, encoded into codes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 
-# -- Filters against what an engine has: a label, kind or modality that is not there is an error with a hint.
-
 MAX_HINTS = 3
 
 
 class UnknownLabelError(FilterError):
-    """No item of the engine has a label that a filter names."""
+    """A filter names a label that no item of the engine has."""
 
 
 def check_filter(
@@ -44,7 +42,7 @@ def check_filter(
 ) -> None:
     """Raise FilterError if the filter names a label, kind or modality that no item can have.
 
-    ``all_labels``, which reads them from the store, is called only for a label that is not among those trained on.
+    ``all_labels`` reads the store, so it is called only for labels that were not trained on.
     """
     modalities = tuple(modalities)
     trained = {label.casefold() for label in trained_labels}
@@ -83,11 +81,11 @@ def _folded(comparison: Comparison) -> str:
 
 
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
-"""``asymmetric=True`` re-ranks 10 times k items, and at least 200."""
+"""Items that ``asymmetric=True`` re-ranks: 10 times k, and at least 200."""
 FAMILIAR = 0.5
-"""A query that is less familiar gets a message."""
+"""Familiarity below which a query gets a message."""
 MAX_SERIAL_QUERIES = 8
-"""Up to this many queries threads cost more than they save, above all where many search at once."""
+"""Number of queries up to which threads cost more than they save."""
 
 
 class QueryPart(NamedTuple):
@@ -96,9 +94,9 @@ class QueryPart(NamedTuple):
     code: Codes
     vector: Array
     label: str | None = None
-    """The label that it is, if it is one."""
+    """The label that the part names, if it names one."""
     sure: float = 1.0
-    """How sure that is: less for a word that is read as the label by its meaning."""
+    """Certainty of the label; below 1 for a word that only means about the same."""
 
 
 @dataclass(frozen=True)
@@ -109,23 +107,21 @@ class SearchRequest:
     """Packed, one row."""
     options: SearchOptions = field(default_factory=SearchOptions)
     projection: Array | None = None
-    """Real-valued, to re-rank the shortlist by if the options ask for it."""
+    """Real-valued projections for ``asymmetric=True``."""
     exclude: Key | None = None
-    """The key of an item that is never a hit: the query itself."""
+    """Key of an item that is never a hit: the query itself."""
     vector: Array | None = None
-    """Its refinement vector, to order the shortlist by if the options ask for it."""
+    """Refinement vector of the query."""
     modality: str | None = None
-    """The modality of the query; None if it is not known."""
     text: str | None = None
-    """The query's text, whose words are searched too if the options say so."""
+    """Text whose words are searched with ``hybrid=True``."""
     meant: str | None = None
-    """The same with unknown words replaced by known ones of like meaning, searched for if its own find nothing."""
+    """The text with unknown words replaced by known ones, searched if the text's own words find nothing."""
     familiarity: float = 1.0
-    """How well the engine knows what the query is made of, from 0 to 1."""
+    """How well the engine knows the query's words or features, from 0 to 1."""
     parts: tuple[QueryPart, ...] = ()
-    """The things that the query asks for, where these are known."""
     words: SearchRequest | None = None
-    """Words that come with a picture, to be searched for together."""
+    """Words that come with a picture and are searched together with it."""
 
     @property
     def reranked(self) -> bool:
@@ -139,12 +135,11 @@ class SearchRequest:
 
     @property
     def filtered(self) -> bool:
-        """Whether items may fail the filter."""
         return self.options.filter is not None
 
     @property
     def n_candidates(self) -> int:
-        """The number of items that have to pass the filter: the hits, or the shortlist to re-rank."""
+        """The number of items that must pass the filter: the hits, or the shortlist to re-rank."""
         options = self.options
         if not self.reranked:
             return options.k
@@ -153,37 +148,34 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class QueryBatch:
-    """Queries made into codes: what :meth:`modalhash.engine.Engine.prepare` returns."""
+    """Encoded queries, as :meth:`modalhash.engine.Engine.prepare` returns them."""
 
     modality: str | None
-    """The modality of all of them; None where they are stored items of several."""
+    """None for stored items of several modalities."""
     codes: Codes
     projections: Array | None = None
-    """Real-valued, where hits are to be re-ranked by them."""
+    """Real-valued projections for ``asymmetric=True``."""
     records: list[Record] | None = None
-    """The stored items, where the queries are such."""
+    """The stored items, if they are the queries."""
     vectors: list[Array | None] | None = None
-    """Refinement vectors, int8, where the engine makes them; None for a stored item that has none."""
+    """Refinement vectors, int8; None for a stored item without one."""
     known: Array | None = None
-    """The share of each query's words that the engine knows; None for pictures and features."""
+    """Fraction of each query's words that the engine knows; None for pictures and features."""
     familiarity: Array | None = None
-    """How well the engine knows what each query is made of, from 0 to 1: its words, or things that look like it."""
+    """How well the engine knows the words or features of each query, from 0 to 1."""
     texts: list[str] | None = None
-    """The texts that were encoded, where the queries are such."""
     meant: list[str] | None = None
-    """The same with unknown words replaced by known ones of like meaning, where the encoder understands some."""
+    """The texts with unknown words replaced by known ones, if the encoder can do so."""
     read_as: list[dict[str, str]] | None = None
-    """Of each text, the words that were read as others, e.g. ``{"perro": "dog"}``."""
+    """Words of each text that were read as others, e.g. ``{"perro": "dog"}``."""
     parts: list[tuple[QueryPart, ...]] | None = None
-    """The things that each query asks for, where these are known."""
     words: QueryBatch | None = None
-    """As many words, where each query is a picture with words."""
+    """The words that come with each picture."""
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def request(self, row: int, options: SearchOptions = SearchOptions()) -> SearchRequest:  # noqa: B008 (frozen)
-        """Return one query of the batch with its options."""
         return SearchRequest(
             self.codes[row],
             options,
@@ -199,17 +191,17 @@ class QueryBatch:
         )
 
     def words_read_as(self, row: int) -> dict[str, str]:
-        """Return the words of a query that were read as others, also of words that come with a picture."""
+        """Return the words of a query that were read as others, including words that come with a picture."""
         own = {} if self.read_as is None else self.read_as[row]
         return own if self.words is None else {**own, **self.words.words_read_as(row)}
 
     @property
     def unknown(self) -> Array:
-        """Whether each query is hardly known to the engine, so that its hits say little."""
+        """Whether the engine hardly knows each query, so that its hits say little."""
         return np.array([self.message(row) is not None for row in range(len(self))], dtype=bool)
 
     def message(self, row: int) -> str | None:
-        """Return what a person should know about a query before its hits, or None."""
+        """Return a message about a query that is hardly known, or None."""
         if self.words is not None:
             return self.words.message(row)
         if self.known is not None and not self.known[row]:
@@ -223,7 +215,7 @@ class QueryBatch:
         return "Few of these words are known: what they find by meaning says little."
 
     def warning(self) -> str | None:
-        """Return a warning about queries that the engine hardly knows, or None."""
+        """Return a warning about queries that are hardly known, or None."""
         if len(self) == 1:
             return self.message(0)
         n = int(np.count_nonzero(self.unknown))
@@ -235,7 +227,7 @@ class QueryBatch:
 
 
 def the_only_argument(given: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the name and value of the one argument that is not None; TypeError if there are none or several."""
+    """Return the name and value of the one argument that is not None; TypeError for none or several."""
     chosen = [(name, value) for name, value in given.items() if value is not None]
     if len(chosen) != 1:
         names = " and ".join(name for name, _ in chosen)
@@ -253,7 +245,7 @@ def encode_contents(
     refinement: Refinement | None = None,
     confidence: Confidence | None = None,
 ) -> QueryBatch:
-    """Encode queries given as texts, pictures or whatever the encoder takes."""
+    """Encode queries given as texts, pictures or other inputs of the encoder."""
     if encoder.reads == "array":
         raise ValueError(
             f"{modality!r} was trained on given features, so a query must be features too: search(features=…, "
@@ -276,7 +268,7 @@ def encode_contents(
 
 
 def check_words(queries: Sequence[Any]) -> None:
-    """Refuse a query of no words: what is wrong is the query, and not an item."""
+    """Raise ValueError for an empty query."""
     for number, query in enumerate(queries, 1):
         if isinstance(query, str) and not query.strip():
             which = "the query" if len(queries) == 1 else f"query {number} of {len(queries)}"
@@ -294,7 +286,7 @@ def encode_features(
     refinement: Refinement | None = None,
     confidence: Confidence | None = None,
 ) -> QueryBatch:
-    """Encode queries given as rows of features; one row need not be a matrix."""
+    """Encode queries given as a matrix, or one row, of features."""
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
@@ -322,7 +314,7 @@ def encode_records(
     files: ItemFiles,
     asymmetric: bool,
 ) -> QueryBatch:
-    """Take the codes of stored items as queries, and encode their contents where projections are wanted."""
+    """Return the codes of stored items as queries; project their contents if ``asymmetric``."""
     modalities = {record.modality for record in records}
     modality = modalities.pop() if len(modalities) == 1 else None
     codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8)
@@ -344,12 +336,11 @@ def encode_records(
 
 
 def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:
-    """Return the features of queries, or raise an error that says which of them is bad."""
     from modalhash.encoders import encode_batch, encode_items
 
     serial = len(contents) <= MAX_SERIAL_QUERIES
     if serial:
-        with suppress(ValueError, OSError):  # of one of them: the longer way says which
+        with suppress(ValueError, OSError):  # the slower path below names the bad query
             return encode_batch(encoder, contents)
     encoded = encode_items(encoder, contents, workers=1 if serial else None)
     if encoded.failures:
