@@ -72,8 +72,8 @@ from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_k
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 
 TEXT_NOT_SEARCHED = (
-    "this engine does not search the text in pictures, because its searched_fields do not name picture_text; what is "
-    "read is stored, and found after modalhash retrain"
+    "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
+    "is stored, and found after modalhash retrain"
 )
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
@@ -362,10 +362,12 @@ class Engine:
         if self.confidence is not None:
             return None
         if self.config["labels"] == "none":
-            return "this engine learned without labels, and how likely a hit shares one cannot be told"
+            return "this engine learned without labels, so the probability of a shared label is unknown"
         if not type(self.model).supervised:
-            return f"{self.config['method']} does not learn from labels; how likely a hit shares one cannot be told"
-        return "this engine tells no confidence; train it anew, with more labelled items of each modality if it has few"
+            return (
+                f"{self.config['method']} does not learn from labels, so the probability of a shared label is unknown"
+            )
+        return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
 
     @property
     def n_bits(self) -> int:
@@ -843,7 +845,7 @@ class Engine:
             pictures = self.prepare(image=image, id=id, modality=modality, asymmetric=asymmetric)
             words = self.prepare(text=text, asymmetric=asymmetric)
             if len(pictures) != len(words):
-                raise ValueError(f"{len(words)} texts and {len(pictures)} pictures; expected as many of both")
+                raise ValueError(f"{len(words)} texts and {len(pictures)} pictures; expected the same number of both")
             return replace(pictures, words=words)
         name, values = the_only_argument({"text": text, "image": image, "id": id, "features": features, "query": query})
         if isinstance(values, str | bytes | Path):
@@ -1010,7 +1012,7 @@ class Engine:
         if options.want is not None:
             self.check_modalities(options.want)
         if options.min_confidence is not None and self.confidence is None:
-            raise ValueError(f"min_confidence has nothing to go by: {self.why_no_confidence}")
+            raise ValueError(f"min_confidence cannot be applied: {self.why_no_confidence}")
         if options.filter is not None:
             self.check_filter(options.filter)
 
@@ -1069,7 +1071,7 @@ class Engine:
 
     def _check_writable(self) -> None:
         if self.read_only:
-            raise EngineError(f"{self.path} was opened read-only: nothing can be added or removed")
+            raise EngineError(f"{self.path} is opened read-only; items cannot be added or removed")
         self._generation.check()
 
     def _groups(self, want: Sequence[str] | None) -> list[int] | None:

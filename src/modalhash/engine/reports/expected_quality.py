@@ -194,9 +194,9 @@ def near_chance(expected: Expected) -> str | None:
     if right >= chance + min(NEAR_CHANCE * chance, NEAR_CHANCE / 2 * (1 - chance)):
         return None
     return (
-        f"the quality to expect of new items is near chance ({10 * right:.1f} of 10, by chance {10 * chance:.1f}): "
-        "the labels hardly say what is in the items. Look at them (modalhash check), give labels of what is seen or "
-        "told, or learn without any, by labels='none' (--labels none)"
+        f"the expected quality on new items is near chance ({10 * right:.1f} of 10, by chance {10 * chance:.1f}), "
+        "because the labels hardly describe the content of the items. Look at them (modalhash check), label what the "
+        "items show or say, or learn without labels, with labels='none' (--labels none)"
     )
 
 

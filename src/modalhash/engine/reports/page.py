@@ -113,9 +113,9 @@ N_ASKED = 40
 N_HITS = 10
 
 _DATABASES = {
-    "learned": "items it learned from, coded by their labels",
-    "hashed": "the same items, coded by their features alone",
-    "unseen": "new items, coded by their features alone",
+    "learned": "training items, with codes from their labels",
+    "hashed": "the same items, with codes from their features alone",
+    "unseen": "new items, with codes from their features alone",
 }
 _KINDS = {"good": "Good searches", "typical": "Typical searches", "bad": "Bad searches", "": "Some searches"}
 
@@ -189,8 +189,8 @@ def _items(facts: Mapping[str, Any], labels: LabelCounts) -> str:
         rows.append([name, *numbers, f"{one['trained_on'] or 0:,}", f"{encoder['name']} ({encoder['dim']:,} features)"])
     head = ["modality", "items", "coded by labels", "coded by features", "without labels", "learned from", "encoder"]
     text = (
-        "An item that was learned from has a code made of its labels; one that was added later, or has no labels, has "
-        "a code made of its features."
+        "The code of a training item is made from its labels; that of an item without labels, or added later, from its "
+        "features."
     )
     return _table(head, rows, n_words=1) + f"<p class=note>{text} {facts['bytes'] / 1e6:,.1f} MB on disk.</p>"
 
@@ -205,9 +205,7 @@ def _labels(labels: LabelCounts, facts: Mapping[str, Any]) -> str:
         parts.append(f" Counted over the first {labels.counted:,} of {facts['items']:,} items.")
     if len(names) > 1:
         shared = set.intersection(*(set(labels.by_modality[name]) for name in names))
-        parts.append(
-            f" {len(shared):,} of them are in every modality: what is labelled with no other finds nothing across."
-        )
+        parts.append(f" {len(shared):,} of them are in every modality; items without any of these find nothing across.")
     parts.append("</p>")
     most = max(total.values())
     rows = []
@@ -228,8 +226,8 @@ def _labels(labels: LabelCounts, facts: Mapping[str, Any]) -> str:
                 parts.append(f"<p>Only on {escape(name)} items: {len(only):,} ({_named(only)}).</p>")
     if rare := {label: n for label, n in reversed(total.most_common()) if n < RARE}:
         parts.append(
-            f"<p>Rare, on fewer than {RARE} items: {len(rare):,} of {len(total):,} ({_named(rare)}). Little can be "
-            "learned of them.</p>"
+            f"<p>Rare, on fewer than {RARE} items: {len(rare):,} of {len(total):,} ({_named(rare)}). They are "
+            "hard to learn.</p>"
         )
     return "".join(parts)
 
@@ -247,9 +245,9 @@ def _quality(facts: Mapping[str, Any]) -> str:
         " and ".join(f"{n:,} {name}" for name, n in expected[key].items()) for key in ("held_out", "queries")
     )
     parts = [
-        f"<p>Measured when it was trained: {escape(held)} items were held out, the same was learned once more from the "
-        f"others, and {escape(asked)} of the held-out ones asked. A hit is right if it shares a label with the query. "
-        "The engine itself learned from all of them, and is a little better.</p>"
+        f"<p>Measured when it was trained: {escape(held)} items were held out, the same method was trained on the "
+        f"others, and {escape(asked)} of the held-out items were queries. A hit is right if it shares a label with the "
+        "query. The engine itself learned from all items, and is a little better.</p>"
     ]
     legend = "".join(f"<li><b>{kind}</b>: {what}</li>" for kind, what in _DATABASES.items())
     parts.append(f"<p>The searched items are</p><ul>{legend}</ul>")
@@ -278,9 +276,9 @@ def _quality(facts: Mapping[str, Any]) -> str:
     parts.append(_table(head, rows, n_words=1, escaped=True))
     protocol = escape(expected["protocols"]["learned"].partition(" database=")[0])
     parts.append(
-        "<p class=note>Right of the first 10, and whether the first hit is: in the engine's order, as a search shows "
-        "them. mAP: the order of codes alone; 1 if every query finds all that share a label with it before anything "
-        f"else, and the mark on the bar is a random order. Protocol: {protocol}.</p>"
+        "<p class=note>The first 10 hits and the first hit are those of a search, in the engine's order. mAP is that "
+        "of codes alone; 1 if every query finds all items that share a label with it before any other. The mark on "
+        f"the bar is a random order. Protocol: {protocol}.</p>"
     )
     return "".join(parts)
 
@@ -290,7 +288,7 @@ def _confidence(engine: Engine) -> str:
         return f"<p>Hits have no confidence: {escape(engine.why_no_confidence or '')}.</p>"
     tables = {pair: bins for pair, bins in engine.confidence.reliability.items() if bins}
     if not tables:
-        return "<p>How far confidence is right was not measured when this engine was trained.</p>"
+        return "<p>The reliability of confidence was not measured when this engine was trained.</p>"
     drawn = [("all", pooled(tables.values()))]
     drawn += [(f"{pair.query} → {pair.hit}, {pair.kind} codes", bins) for pair, bins in tables.items()]
     figures = []
@@ -303,8 +301,8 @@ def _confidence(engine: Engine) -> str:
             f"<details><summary>numbers</summary>{table}</details></figcaption></figure>"
         )
     return (
-        "<p>Confidence is the probability that a hit shares a label with the query. First hits of held-out queries "
-        "tell whether it is: a circle on the diagonal is a confidence that is what it says; its area is the number of "
+        "<p>Confidence is the probability that a hit shares a label with the query, here compared with the first hits "
+        "of held-out queries. A circle on the diagonal is a correct confidence; its area is the number of "
         f"hits.</p><div class=figures>{''.join(figures)}</div>"
     )
 
@@ -328,15 +326,15 @@ def _codes(engine: Engine, facts: Mapping[str, Any]) -> str:
     head = ["modality", "codes", "distinct", "most items of one", "entropy per bit", "constant bits", "effective bits"]
     figures = "".join(
         f"<figure>{_bits_svg(use, name)}{_correlations(use)}<figcaption>{escape(name)}: the share of codes that have "
-        "each bit set, half of them at best; and how bits go together, from not at all (clear) to always (full "
+        "each bit set, ideally half of them, and the absolute correlation of bits, from 0 (clear) to 1 (full "
         "colour).</figcaption></figure>"
         for name, use in uses.items()
     )
     looked = "" if sum(use.n for use in uses.values()) == facts["items"] else " A sample, evenly spread over all items."
     return (
-        f"{_table(head, rows, n_words=1)}<p class=note>Entropy: 1 for a bit that half of the codes have set, 0 for one "
-        "that says nothing. Effective bits: how many unrelated bits would tell as much apart; labels that go together "
-        f"make bits do so too.{looked}</p><div class=figures>{figures}</div>{_collisions(facts)}"
+        f"{_table(head, rows, n_words=1)}<p class=note>Entropy: 1 for a bit that half of the codes have set, 0 for a "
+        "constant one. Effective bits: the number of uncorrelated bits of equal spread; correlated labels make "
+        f"correlated bits.{looked}</p><div class=figures>{figures}</div>{_collisions(facts)}"
     )
 
 
@@ -346,11 +344,11 @@ def _collisions(facts: Mapping[str, Any]) -> str:
         return ""
     rows = [
         ["different label sets", f"{facts['label_sets']:,}"],
-        ["codes made of them", f"{shared['codes']:,}"],
+        ["codes made from them", f"{shared['codes']:,}"],
         ["pairs of label sets with the same code", f"{shared['pairs']:,}"],
         ["of these, with less than half of their labels in common", f"{shared['conflicting']:,}"],
         ["of these, without a common label", f"{shared['disjoint']:,}"],
-        ["items with the code of items labelled otherwise", f"{shared['misplaced']:,} of {shared['items']:,}"],
+        ["items with the code of items whose labels conflict", f"{shared['misplaced']:,} of {shared['items']:,}"],
     ]
     return f"<h3>Label sets that share a code</h3>{_table(['of the items it learned from', ''], rows, n_words=1)}"
 
@@ -409,12 +407,12 @@ class Example(NamedTuple):
 
 def _searches(engine: Engine, facts: Mapping[str, Any], labels: LabelCounts) -> str:
     examples = list(_held_out_examples(engine, facts["expected"].get("examples", ())))
-    said = "These queries were held out; the hits are those of the model that was learned without them."
+    said = "These queries were held out; the hits are those of the model that was trained without them."
     if not examples:
         examples = _stored_examples(engine, judged=bool(labels.total))
-        said = "These queries are items of the engine: it finds more for what it has learned from than for new items."
+        said = "These queries are items of the engine, which finds more for training items than for new ones."
     if not examples:
-        return "<p>There is nothing to search with and to find.</p>"
+        return "<p>There is nothing to search with.</p>"
     pictures = Pictures(engine)
     parts = [f"<p>{said}</p>"]
     for kind, title in _KINDS.items():

@@ -205,14 +205,14 @@ class QueryBatch:
         if self.words is not None:
             return self.words.message(row)
         if self.known is not None and not self.known[row]:
-            return "None of these words is known: what they find by meaning says little."
+            return "None of these words is known, so hits found by meaning say little."
         if self.familiarity is None or self.familiarity[row] >= FAMILIAR:
             return None
         if self.known is None:
-            return "This is unlike all that the engine has learned from: what it finds says little."
+            return "This is unlike all training items, so its hits say little."
         if self.texts is not None and len(self.texts[row].split()) == 1:
-            return "This word is hardly known: what it finds by meaning says little."
-        return "Few of these words are known: what they find by meaning says little."
+            return "This word is hardly known, so hits found by meaning say little."
+        return "Few of these words are known, so hits found by meaning say little."
 
     def warning(self) -> str | None:
         """Return a warning about queries that are hardly known, or None."""
@@ -220,9 +220,7 @@ class QueryBatch:
             return self.message(0)
         n = int(np.count_nonzero(self.unknown))
         return (
-            f"{n} of {len(self)} queries are hardly known ({self.modality!r}): what they find says little."
-            if n
-            else None
+            f"{n} of {len(self)} queries are hardly known ({self.modality!r}), so their hits say little." if n else None
         )
 
 
