@@ -6,11 +6,10 @@ import base64
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -188,8 +187,6 @@ class Engine:
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.refinement = parts.refinement
         self._modality_numbers: dict[str, int] = {}
-        self.index: HammingIndex
-        self._ranker: Ranker
         self.index, self._ranker = self._make_index()
         owner = SnapshotOwner(self._generation.id, self.model_digest)
         self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
@@ -395,9 +392,7 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -861,19 +856,10 @@ class Engine:
         if of == TEXT and name in ("text", "query") and self.words is not None:
             return self.words.read(values)
         self.check_modalities(of)
-        if name == "features":
-            return encode_features(
-                self.model,
-                self.encoders[of],
-                of,
-                values,
-                asymmetric=asymmetric,
-                refinement=self.refinement,
-                confidence=self.confidence,
-            )
-        if self.encoders[of].reads == "image":
+        if name != "features" and self.encoders[of].reads == "image":
             values = [find_member(str(one)) or one if isinstance(one, str | Path) else one for one in values]
-        return encode_contents(
+        encode: Callable[..., QueryBatch] = encode_features if name == "features" else encode_contents
+        return encode(
             self.model,
             self.encoders[of],
             of,
@@ -1019,12 +1005,8 @@ class Engine:
     def check_filter(self, where: Filter | str | Mapping[str, Any]) -> Filter:
         """Return a filter given in any form; ValueError if it names a label, kind or modality that no item has."""
         wanted = Filter.of(where)
-        check_filter(
-            wanted,
-            trained_labels=self.config["class_names"],
-            all_labels=self.labels,
-            modalities=self.modalities,
-        )
+        trained = self.config["class_names"]
+        check_filter(wanted, trained_labels=trained, all_labels=self.labels, modalities=self.modalities)
         return wanted
 
     def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:

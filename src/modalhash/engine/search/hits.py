@@ -14,7 +14,6 @@ from modalhash.core.codes import unpack_signs
 from modalhash.core.typing import Array
 from modalhash.engine.search.confidence import (
     BY_MEANING,
-    CalibrationCurve,
     Confidence,
     Pair,
     PairFeatures,
@@ -169,7 +168,8 @@ class ConfidenceScorer:
         within = modality == request.modality
         values, weak_below = np.ones(len(hits)), 0.0
         for part in request.parts or (QueryPart(request.code, request.vector),):
-            curve = self._curve(request, part.vector, modality, kind)
+            name = query_name(request.modality, part.vector, self.refinement)
+            curve = self.confidence.curves.get(Pair(name, modality, kind))
             if curve is None:
                 return None
             features = pair_features(
@@ -181,10 +181,6 @@ class ConfidenceScorer:
             values = np.minimum(values, part.sure * own)
             weak_below = max(weak_below, curve.weak_below)
         return values, weak_below
-
-    def _curve(self, request: SearchRequest, vector: Array, modality: str, kind: str) -> CalibrationCurve | None:
-        name = query_name(request.modality, vector, self.refinement)
-        return self.confidence.curves.get(Pair(name, modality, kind))
 
     def _by_labels(self, values: Array, label: str, hits: list[Hit], features: PairFeatures) -> Array:
         """Return the confidence of labelled items in a label; items that have it are certain.
@@ -264,7 +260,8 @@ def _answer_with_words(requests: Sequence[SearchRequest], *rest: Any) -> list[li
 def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
     """Return the hits of each request by distance, then by order of adding, or by score if re-ranked."""
     nearest = _scan_together(requests, index, groups)
-    shared = _read_unfiltered(requests, nearest, store)
+    unfiltered = [found.numbers for request, found in zip(requests, nearest, strict=True) if not request.filtered]
+    shared = store.records(np.concatenate(unfiltered)) if unfiltered else {}
     answers = []
     for request, candidates in zip(requests, nearest, strict=True):
         if request.filtered:
@@ -313,15 +310,14 @@ def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Grou
             hits = index.search(codes, k=min(n, max(1, len(index))), group=groups(want))
         for row, position in enumerate(positions):
             numbers, distances = hits[row]
-            most = _n_within(requests[position], len(numbers)) if radius is not None else _n_fetch(requests[position])
-            more = radius is None and len(numbers) >= most
+            request = requests[position]
+            most: int | None = _n_fetch(request)
+            if radius is not None:
+                limit = request.options.limit
+                most = None if limit is None or request.filtered else limit + (request.exclude is not None)
+            more = radius is None and len(numbers) >= _n_fetch(request)
             found[position] = _Candidates(numbers[:most], distances[:most], more)
     return [found[position] for position in range(len(requests))]
-
-
-def _n_within(request: SearchRequest, found: int) -> int:
-    limit = request.options.limit
-    return found if limit is None or request.filtered else min(found, limit + (request.exclude is not None))
 
 
 def _k_bucket(n: int) -> int:
@@ -329,12 +325,6 @@ def _k_bucket(n: int) -> int:
     while bucket < n:
         bucket *= K_BUCKET_RATIO
     return bucket
-
-
-def _nearest(request: SearchRequest, n: int, index: Index, groups: Groups) -> _Candidates:
-    k = min(n, max(1, len(index)))
-    numbers, distances = index.search(request.code[None], k=k, group=groups(request.options.want))[0]
-    return _Candidates(numbers, distances, len(numbers) >= n)
 
 
 def _search_filtered(
@@ -350,7 +340,9 @@ def _search_filtered(
     share = len(passed) / len(candidates.numbers)
     n = math.ceil(2 * request.n_candidates / share) if share else MAX_OVERFETCH + 1
     if n <= MAX_OVERFETCH:
-        candidates = _nearest(request, n, index, groups)
+        k = min(n, max(1, len(index)))
+        numbers, distances = index.search(request.code[None], k=k, group=groups(request.options.want))[0]
+        candidates = _Candidates(numbers, distances, len(numbers) >= n)
         passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
         if not candidates.more or len(passed) >= request.n_candidates:
             return passed
@@ -375,14 +367,6 @@ def _filter_within(request: SearchRequest, candidates: _Candidates, store: Store
     return _with_records(request, _Candidates(numbers, distances, False), store.records(numbers))
 
 
-def _read_unfiltered(
-    requests: Sequence[SearchRequest], nearest: Sequence[_Candidates], store: Store
-) -> Mapping[int, Record]:
-    pairs = zip(requests, nearest, strict=True)
-    numbers = [candidates.numbers for request, candidates in pairs if not request.filtered]
-    return store.records(np.concatenate(numbers)) if numbers else {}
-
-
 def _with_records(
     request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]
 ) -> list[tuple[Record, int]]:
@@ -394,31 +378,22 @@ def _with_records(
 
 def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]:
     """Return the best of the items that passed, re-ranked if the request asks for it."""
-    all_within = request.options.radius is not None
-    if not request.reranked or not passed:
-        most = request.options.limit if all_within else request.options.k
-        return _hits(passed[:most])
-    passed = passed if all_within else passed[: request.n_candidates]
-    assert request.projection is not None
-    scores = _scores(request.projection, [record for record, _ in passed])
-    best = np.argsort(-scores, kind="stable")  # stable, so that distance breaks ties
-    best = best[: request.options.limit] if all_within else best[: request.options.k]
-    return _hits([passed[i] for i in best.tolist()], scores[best].astype(np.float64))
-
-
-def _hits(found: list[tuple[Record, int]], scores: Array | None = None) -> list[Hit]:
-    values = np.full(len(found), np.nan) if scores is None else scores
-    ranks = competition_ranks(values, np.array([distance for _, distance in found]))
+    options = request.options
+    most = options.k if options.radius is None else options.limit
+    scores = np.full(len(passed), np.nan)
+    if request.reranked and passed:
+        assert request.projection is not None
+        passed = passed if options.radius is not None else passed[: request.n_candidates]
+        codes = np.frombuffer(b"".join(bytes(record.code) for record, _ in passed), np.uint8).reshape(len(passed), -1)
+        products: Array = unpack_signs(codes, len(request.projection)) @ request.projection.astype(np.float32)
+        best = np.argsort(-products, kind="stable")  # stable, so that distance breaks ties
+        passed, scores = [passed[row] for row in best.tolist()], products[best].astype(np.float64)
+    passed, scores = passed[:most], scores[:most]
+    ranks = competition_ranks(scores, np.array([distance for _, distance in passed]))
     return [
-        Hit.from_record(record, distance, score=None if scores is None else score, rank=rank, found_by=("code",))
-        for (record, distance), score, rank in zip(found, values.tolist(), ranks, strict=True)
+        Hit.from_record(record, distance, score=None if score != score else score, rank=rank)  # NaN: not re-ranked
+        for (record, distance), score, rank in zip(passed, scores.tolist(), ranks, strict=True)
     ]
-
-
-def _scores(projection: Array, records: list[Record]) -> Array:
-    codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8).reshape(len(records), -1)
-    scores: Array = unpack_signs(codes, len(projection)) @ projection.astype(np.float32)
-    return scores
 
 
 # -- by refinement vectors

@@ -159,25 +159,25 @@ class DuplicateFinder:
             passing = self._store.matching(question.where)
             passed = np.isin(numbers, passing)
             numbers, embeddings, unknown = numbers[passed], embeddings[passed], unknown[np.isin(unknown, passing)]
-        alike = group_vectors(embeddings, radius=question.radius, threshold=question.threshold)
-        records = self._store.records([number for rows, _ in alike for number in numbers[rows].tolist()])
+        similar = group_vectors(embeddings, radius=question.radius, threshold=question.threshold)
+        records = self._store.records([number for rows, _ in similar for number in numbers[rows].tolist()])
         groups = []
-        for rows, cosines in alike:
+        for rows, cosines in similar:
             own = [records[number].text if number in records else None for number in numbers[rows].tolist()]
             texts = [text for text in own if text is not None]
             parts = [(rows, cosines)]
             if len(texts) == len(rows):
                 parts = group_texts(texts, rows, embeddings, question.threshold)
-            groups += [self._group(numbers[part], some, embeddings[part], records) for part, some in parts]
+            for part, some in parts:
+                same = bool((embeddings[part] == embeddings[part[0]]).all())
+                stored = [record for number in numbers[part].tolist() if (record := records.get(number)) is not None]
+                groups.append(Group(numbers[part], some, same and self._same_content(stored)))
         groups += self._identical(unknown)
         if not question.pixels:
             return groups
         strict = question.threshold > DUPLICATE_THRESHOLD
-        return self._join_same_photos(
-            groups,
-            np.concatenate([numbers, unknown]),
-            max(SAME_PICTURE, question.threshold) if strict else SAME_PICTURE,
-        )
+        least = max(SAME_PICTURE, question.threshold) if strict else SAME_PICTURE
+        return self._join_same_photos(groups, np.concatenate([numbers, unknown]), least)
 
     def _join_same_photos(self, groups: list[Group], numbers: Array, least: float) -> list[Group]:
         others = np.concatenate([np.empty(0, np.int64), *(group.numbers[1:] for group in groups)])
@@ -188,11 +188,6 @@ class DuplicateFinder:
             own = [records.get(number) for number in firsts[rows].tolist()]
             files += [None if one is None or one.text is not None else self._files.find(one.uri) for one in own]
         return join_same(groups, firsts, find_same(self._prints.prints(files), least))
-
-    def _group(self, numbers: Array, cosines: Array, vectors: Array, records: Mapping[int, Record]) -> Group:
-        same = bool((vectors == vectors[0]).all())
-        own = [record for number in numbers.tolist() if (record := records.get(number)) is not None]
-        return Group(numbers, cosines, same and self._same_content(own))
 
     def _embeddings(self, modality: str) -> tuple[Array, Array, Array]:
         """Return row ids and embeddings of the items that have one, and the row ids of the others."""
@@ -227,8 +222,8 @@ class DuplicateFinder:
             for number, path in some if len(some) > 1 else ():
                 if (digest := _digest(path)) is not None:
                     by_digest.setdefault(digest, []).append(number)
-        alike = [members for members in (*by_text.values(), *by_digest.values()) if len(members) > 1]
-        return [Group(np.array(members), np.full(len(members), np.nan), True) for members in alike]
+        similar = [members for members in (*by_text.values(), *by_digest.values()) if len(members) > 1]
+        return [Group(np.array(members), np.full(len(members), np.nan), True) for members in similar]
 
     def _size(self, record: Record) -> int | None:
         file = self._files.find(record.uri)
@@ -265,10 +260,8 @@ def _distinct(vectors: Array) -> tuple[Array, Array]:
     """Return the first row of each distinct vector, ascending, and the index into these of every row."""
     as_bytes = np.ascontiguousarray(vectors).view(np.dtype((np.void, vectors.shape[1])))[:, 0]
     _, first_rows, inverse = np.unique(as_bytes, return_index=True, return_inverse=True)
-    rising = np.argsort(first_rows)
-    place = np.empty(len(rising), np.int64)
-    place[rising] = np.arange(len(rising))
-    return first_rows[rising], place[inverse]
+    ascending = np.argsort(first_rows)
+    return first_rows[ascending], np.argsort(ascending)[inverse]
 
 
 def _leaders(vectors: Array, radius: int, threshold: float) -> tuple[Array, Array]:

@@ -135,8 +135,8 @@ def _laid(grey: Array, pairs: Array) -> Array:
     parts = _coarse_parts(grey[rows])
     wholes = parts[:, 0].reshape(-1, COARSE_SIDE, COARSE_SIDE)
     turned = np.stack([_turn(wholes, way).reshape(len(rows), -1) for way in range(8)], axis=1)
-    alike = np.einsum("pi,pwi->pw", parts[place[:, 0], 0], turned[place[:, 1]])
-    at, way = np.nonzero(alike >= LEAST_WHOLE)
+    likeness = np.einsum("pi,pwi->pw", parts[place[:, 0], 0], turned[place[:, 1]])
+    at, way = np.nonzero(likeness >= LEAST_WHOLE)
     whole, other = place[at].T
     fit = np.einsum("pki,pi->pk", parts[whole], turned[other, way])
     part = fit.argmax(axis=1)
@@ -248,14 +248,20 @@ class PrintKeeper:
             self._known, self._loaded = self._load(), True
         wanted, rows = np.unique(keys, return_index=True)
         missing = (wanted != NO_FILE) & ~np.isin(wanted, self._known["key"])
-        made = _read([file for row in rows[missing].tolist() if (file := files[row]) is not None])
+        new = [file for row in rows[missing].tolist() if (file := files[row]) is not None]
+        blocks = [new[part] for part in row_slices(len(new), READ_TOGETHER)]
+        made = np.concatenate([np.empty(0, PRINT), *pool_map(_read, blocks, n_threads=os.cpu_count())])
         made["key"] = wanted[missing]
         if len(made):
             kept = self._known
             if len(kept) > 2 * len(files):  # most are of deleted or changed files
                 kept = kept[np.isin(kept["key"], keys)]
             self._known = np.sort(np.concatenate([kept, made]), order="key")
-            self._save()
+            if self._path is not None:
+                with suppress(OSError):  # they are read again next time
+                    write_atomically(
+                        self._path, lambda file: np.save(file, self._known, allow_pickle=False), sync=False
+                    )
         found = np.zeros(len(files), PRINT)
         there = np.flatnonzero(keys != NO_FILE)
         found[there] = self._known[np.searchsorted(self._known["key"], keys[there])]
@@ -268,11 +274,6 @@ class PrintKeeper:
                 if known.dtype == PRINT and known.ndim == 1 and (np.diff(known["key"].astype(object)) > 0).all():
                     return known
         return np.empty(0, PRINT)
-
-    def _save(self) -> None:
-        if self._path is not None:
-            with suppress(OSError):  # they are read again next time
-                write_atomically(self._path, lambda file: np.save(file, self._known, allow_pickle=False), sync=False)
 
 
 def _key(file: File | None) -> int:
@@ -289,11 +290,6 @@ def _key(file: File | None) -> int:
 
 
 def _read(files: Sequence[File]) -> Array:
-    blocks = [files[rows] for rows in row_slices(len(files), READ_TOGETHER)]
-    return np.concatenate([np.empty(0, PRINT), *pool_map(_read_some, blocks, n_threads=os.cpu_count())])
-
-
-def _read_some(files: Sequence[File]) -> Array:
     prints = np.zeros(len(files), PRINT)
     for row, file in enumerate(files):
         with suppress(ItemError, MissingExtraError, OSError, ValueError):

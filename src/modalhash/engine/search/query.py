@@ -48,7 +48,7 @@ def check_filter(
     trained = {label.casefold() for label in trained_labels}
     for comparison in where.comparisons():
         if comparison.field == "label":
-            if _folded(comparison) not in trained:
+            if str(comparison.value).casefold() not in trained:
                 _check_label(comparison, all_labels())
         elif comparison.field in ("kind", "modality"):
             known = KINDS if comparison.field == "kind" else modalities
@@ -60,7 +60,7 @@ def check_filter(
 
 
 def _check_label(comparison: Comparison, labels: Mapping[str, int]) -> None:
-    wanted = _folded(comparison)
+    wanted = str(comparison.value).casefold()
     names = {label.casefold(): label for label in labels}
     if wanted in names:
         return
@@ -74,10 +74,6 @@ def _check_label(comparison: Comparison, labels: Mapping[str, int]) -> None:
     else:
         hint = "no item has labels"
     raise UnknownLabelError(f"no item has the label {str(comparison.value)!r}; {hint}")
-
-
-def _folded(comparison: Comparison) -> str:
-    return str(comparison.value).casefold()
 
 
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200

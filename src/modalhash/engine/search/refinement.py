@@ -236,7 +236,9 @@ class Refinement:
         feature_map, weights = feature_map_of(modality, self.maps, self.model), self.weights[modality]
         if mapped is not None and feature_map is _own_map(self.model, modality):
             return np.asarray(_biased(mapped, feature_map) @ weights)
-        return _in_blocks(feature_map, X, weights)
+        size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
+        parts = [_with_bias(feature_map, X[rows]) @ weights for rows in row_slices(X.shape[0], size)]
+        return np.concatenate([np.zeros((0, weights.shape[1]), dtype=np.float32), *parts])
 
     def quantised_posteriors(self, posteriors: Array) -> Array:
         return _quantise(posteriors, self.posterior_step)
@@ -258,8 +260,8 @@ class Refinement:
         if not self.knows_labels:
             return vectors
         posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
-        told = LABEL_BLEND * np.asarray(_unit_labels(before) @ self.basis)
-        features = np.where(learned[:, None], posteriors - told, (1 - LABEL_BLEND) * posteriors)
+        from_labels = LABEL_BLEND * np.asarray(_unit_labels(before) @ self.basis)
+        features = np.where(learned[:, None], posteriors - from_labels, (1 - LABEL_BLEND) * posteriors)
         changed = vectors.copy()
         changed[:, : self.n_posterior] = self.quantised_posteriors(
             features + LABEL_BLEND * np.asarray(_unit_labels(labels) @ self.basis)
@@ -273,8 +275,7 @@ class Refinement:
     def label_scores(self, vectors: Array) -> Array:
         """Return the label scores of vectors: float32 (vectors, labels)."""
         posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
-        scores: Array = posteriors @ self.basis.T
-        return scores
+        return np.asarray(posteriors @ self.basis.T)
 
 
 class Learned(NamedTuple):
@@ -346,7 +347,13 @@ def _learn(
     from_labels = dict(own)
     basis = np.zeros((n_labels, 0), dtype=np.float32)
     if labels is not None:
-        maps = {name: _anchor_kernel(values, seed) for name, values in X.items() if _own_map(model, name) is None}
+        from modalhash.core.features import AnchorKernel
+
+        maps = {
+            name: AnchorKernel(min(N_ANCHORS, values.shape[0]), dtype="float32", random_state=seed).fit(values)
+            for name, values in X.items()
+            if _own_map(model, name) is None
+        }
         targets = {name: _unit_labels(values) for name, values in labels.items()}
         directions = _label_directions(targets, seed)
         sums = {}
@@ -389,7 +396,9 @@ class _FoldSums:
             cross[f] += products
         G, C = gram.sum(axis=0), cross.sum(axis=0)
         left_out = [(G - gram[f], C - cross[f]) for f in range(N_FOLDS)]
-        self.whole, *self.weights = parallel_map(_solved, *zip((G, C), *left_out, strict=True), repeat(ridge))
+        self.whole, *self.weights = parallel_map(
+            lambda G, C: RidgeFactor(G, ridge).solve(C), *zip((G, C), *left_out, strict=True)
+        )
         self._gram = gram
 
     def second_moment(self) -> Array:
@@ -401,7 +410,11 @@ class _FoldSums:
         """Return out-of-fold posteriors of all items in these directions."""
         out = np.empty((len(self._fold), directions.shape[1]), dtype=np.float32)
         W = [(weights @ directions).astype(np.float32) for weights in self.weights]
-        found = parallel_map(self._posteriors, self._blocks(), [W[f] for f in self._folds()])
+        found = parallel_map(
+            lambda rows, W: np.asarray(_with_bias(self._map, self._X[rows]) @ W),
+            self._blocks(),
+            [W[f] for f in self._folds()],
+        )
         for rows, values in zip(self._blocks(), found, strict=True):
             out[rows] = values
         return out
@@ -419,9 +432,6 @@ class _FoldSums:
         phi = _with_bias(self._map, self._X[rows])
         return phi.T @ phi, (T[rows].T @ phi).T
 
-    def _posteriors(self, rows: Array, W: Array) -> Array:
-        return np.asarray(_with_bias(self._map, self._X[rows]) @ W)
-
 
 def _posterior_directions(moment: Array, seed: int) -> Array:
     """Return the directions of posteriors with this second moment, as columns."""
@@ -435,17 +445,6 @@ def _posterior_directions(moment: Array, seed: int) -> Array:
         (n - kept) / FOLDED_DIMENSIONS
     )  # a scale of 1 preserves inner products in expectation
     return np.hstack([vectors[:, :kept], vectors[:, kept:] @ fold.astype(np.float32)])
-
-
-def _in_blocks(feature_map: FeatureMap, X: Matrix, W: Array) -> Array:
-    """Return the product of kernel features and weights: float32 (items, columns of W)."""
-    size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
-    parts = [_with_bias(feature_map, X[rows]) @ W for rows in row_slices(X.shape[0], size)]
-    return np.concatenate([np.zeros((0, W.shape[1]), dtype=np.float32), *parts])
-
-
-def _solved(G: Array, C: Array, ridge: float) -> Array:
-    return RidgeFactor(G, ridge).solve(C)
 
 
 def _with_bias(feature_map: FeatureMap, X: Matrix) -> Array:
@@ -467,12 +466,6 @@ def feature_map_of(modality: str, maps: Mapping[str, FeatureMap], model: CrossMo
     if feature_map is None:
         raise ValueError(f"no kernel of {modality!r}: the model is not the one these vectors were learned with")
     return feature_map
-
-
-def _anchor_kernel(X: Matrix, seed: int) -> FeatureMap:
-    from modalhash.core.features import AnchorKernel
-
-    return AnchorKernel(min(N_ANCHORS, X.shape[0]), dtype="float32", random_state=seed).fit(X)
 
 
 def _unit_labels(labels: Array) -> sparse.csr_array:
