@@ -35,36 +35,23 @@ class SearchOptions:
 
     Parameters
     ----------
-    k : int
-        The number of hits.
-    radius : int, optional
-        Return all items within this Hamming distance instead of the ``k`` nearest.
-    want : str or sequence of str, optional
-        The modality, or modalities, to search in; all by default.
-    labels : str or sequence of str
-        Return only items that have all of these labels.
-    kind : {"learned", "hashed"}, optional
-        Return only items with this kind of code.
-    refine : bool
-        Order the ``shortlist`` nearest by their refinement vectors, and find items of the query's own modality by their
-        features as well. False orders by Hamming distance alone, then in the order of adding.
-    asymmetric : bool
-        Re-rank the ``shortlist`` nearest by the query's real-valued projections instead.
-    shortlist : int, optional
-        The number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; with ``refine``
-        at least 2,000, or 200 of more than 100,000 items, and all items at the distance of the last.
-    where : Filter, str or mapping, optional
-        Return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
-        :class:`~modalhash.store.Filter`.
-    hybrid : bool
-        Search the words of a text also in the texts, captions and ids of items, and join both rankings.
-    limit : int, optional
-        The largest number of hits within a ``radius``; all by default.
-    min_confidence : float, optional
-        Drop hits that are less likely than this to share a label with the query; see :attr:`Hit.confidence`.
-    unique : bool
-        Drop near-duplicates of better hits and return further hits instead. See
-        :mod:`modalhash.engine.search.near_duplicates`.
+    k : the number of hits
+    radius : return all items within this Hamming distance instead of the ``k`` nearest
+    want : the modality, or modalities, to search in; all by default
+    labels : return only items that have all of these labels
+    kind : return only items with this kind of code, ``"learned"`` or ``"hashed"``
+    refine : order the ``shortlist`` nearest by their refinement vectors, and find items of the query's own modality by
+        their features as well. False orders by Hamming distance alone, then in the order of adding
+    asymmetric : re-rank the ``shortlist`` nearest by the query's real-valued projections instead
+    shortlist : the number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; with
+        ``refine`` at least 2,000, or 200 of more than 100,000 items, and all items at the distance of the last
+    where : return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
+        :class:`~modalhash.store.Filter`
+    hybrid : search the words of a text also in the texts, captions and ids of items, and join both rankings
+    limit : the largest number of hits within a ``radius``; all by default
+    min_confidence : drop hits that are less likely than this to share a label with the query; see
+        :attr:`Hit.confidence`
+    unique : drop near-duplicates of better hits and return further hits instead
     """
 
     k: int = 20

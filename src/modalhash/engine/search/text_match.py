@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 RANK_OFFSET = 60
-"""The constant of [1]_: the larger it is, the slower the weight of a rank falls."""
+"""Constant of reciprocal rank fusion: the larger it is, the slower the weight of a rank falls."""
 IN_PICTURE = "text in the picture"
 """The ``found_by`` of hits that have query words only in the picture's text."""
 _LEAST_STEM = 3

@@ -25,10 +25,7 @@ _TAIL_BYTES = 2**20
 class AuditLog:
     """An append-only log; several processes may write to it concurrently.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file, created if it is missing. It is opened for every line, so that it can be moved away to be archived.
+    ``path`` is created if it is missing. It is opened for every line, so that it can be moved away to be archived.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -48,14 +45,10 @@ class AuditLog:
 
         Parameters
         ----------
-        what : str
-            The kind of change, such as ``add``.
-        who : mapping
-            The user: :func:`command_line_user`, or the client of a service.
-        creates : bool
-            Whether the change creates the engine: then there is one line, at the end, if it succeeds.
-        **details
-            What is changed.
+        what : the kind of change, such as ``add``
+        who : the user, by :func:`command_line_user`, or the client of a service
+        creates : whether the change creates the engine; then there is one line, at the end, if it succeeds
+        **details : what is changed
 
         Examples
         --------
