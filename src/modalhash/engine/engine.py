@@ -279,8 +279,8 @@ class Engine:
             pictures whose subfolders are labels, or an archive of such (``.zip``, ``.tar``, ``.tar.gz``); or a list of
             these, where a manifest's row for a picture of a folder is the same item; a
             :class:`~modalhash.data.Dataset`, a file that :func:`~modalhash.data.read` recognises, or the name of a data
-            set; a pandas or polars frame, or a ``datasets.Dataset``; or dicts such as ``{"path": "a.jpg", "labels":
-            ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
+            set; a pandas or polars frame, or a ``datasets.Dataset``; or dicts such as
+            ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
         folder : created atomically
         n_bits : length of the codes, below the number of items of every modality; or "auto": the first of 32, 64, 128
             and 256 bits at which at most 1 % of the training items share a code with items whose labels conflict (see

@@ -41,19 +41,11 @@ def unknown_quality(reason: str) -> Expected:
 
 
 def measure_expected_quality(searches: Searches, X: Mapping[str, Matrix], ids: Mapping[str, Sequence[str]]) -> Expected:
-    """Measure the hits of held-out items.
+    """Measure the hits of held-out items; ``X`` and ``ids`` are of all training items by modality.
 
-    Parameters
-    ----------
-    searches : their hits
-    X : features of all training items by modality
-    ids : of all training items by modality
-
-    Returns
-    -------
-    JSON values: ``held_out``, ``learned_from`` and ``queries``, numbers of items by modality; ``protocols`` of the mAP
-    by database; ``directions``, a row for each pair of modalities and database; ``examples``, good, typical and bad
-    searches among learned items by the ids of query and hits.
+    Return JSON values: ``held_out``, ``learned_from`` and ``queries``, numbers of items by modality; ``protocols`` of
+    the mAP by database; ``directions``, a row for each pair of modalities and database; ``examples``, good, typical and
+    bad searches among learned items by the ids of query and hits.
     """
     from modalhash.evaluation import Protocol
 

@@ -285,16 +285,9 @@ def search_held_out(
 ) -> Searches:
     """Search with held-out items among the others, whose codes are learned, and among themselves.
 
-    Parameters
-    ----------
-    model : fitted to the items that are not held out
-    X : features of all training items by modality
-    labels : boolean (items, labels) by modality
-    held : the rows that are held out
-    learned : refinement vectors, learned from the items that are not held out
-    known : by modality of texts, the fraction of each held-out text's words that an encoder fitted to the others knows
-    words : the names of the labels as queries, in an engine of pictures whose texts are queries only
-    seed : of samples
+    ``model`` and ``learned`` are fitted without the held-out items. ``known`` is, by modality of texts, the fraction of
+    each held-out text's words that an encoder fitted to the others knows. ``words`` are the names of the labels as
+    queries, in an engine of pictures whose texts are queries only.
     """
     rest = {name: values[held.learned[name]] for name, values in X.items()}
     rest_labels = {name: values[held.learned[name]] for name, values in labels.items()}

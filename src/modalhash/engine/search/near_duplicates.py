@@ -236,11 +236,7 @@ class DuplicateFinder:
 def group_vectors(vectors: Array, *, radius: int, threshold: float) -> list[tuple[Array, Array]]:
     """Return groups of two or more near vectors: the rows of each, its first before all others, and cosines.
 
-    Parameters
-    ----------
-    vectors : int8 (rows, values), all nonzero
-    radius : in how many of 64 signs two near vectors may differ; proportionally fewer for shorter vectors
-    threshold : the least cosine of two near vectors
+    ``vectors`` are int8 and nonzero. ``radius`` is of 64 signs, and proportionally smaller for shorter vectors.
     """
     if len(vectors) < 2:
         return []
@@ -371,11 +367,7 @@ def _cosines_with(vectors: Array, one: Array) -> Array:
 def join_same(groups: Iterable[Group], firsts: Array, same: SamePairs) -> list[Group]:
     """Merge groups whose first items are the same photo, and single items of the same photo.
 
-    Parameters
-    ----------
-    groups : of near vectors
-    firsts : ascending row ids of the first items of groups and of items in no group
-    same : pairs of rows of ``firsts``, ascending
+    ``firsts`` are the ascending row ids of first items and of items in no group; ``same`` are pairs of their indices.
     """
     by_first = {int(group.numbers[0]): group for group in groups}
     taken: set[int] = set()

@@ -226,14 +226,9 @@ def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str])
 
 
 def suggest_words(refinement: Refinement, pictures: Array, labels: Counter[str]) -> list[str]:
-    """Return words that find something: frequent labels or, without labels, nouns that find pictures.
+    """Return everyday nouns that find something: frequent labels or, without labels, names of pictures.
 
-    Both are everyday nouns, without near-synonyms.
-
-    Parameters
-    ----------
-    pictures : refinement vectors of pictures
-    labels : the number of items of each label
+    ``pictures`` are refinement vectors. Near-synonyms of names are dropped.
     """
     from modalhash.encoders import NOUNS
 

@@ -229,12 +229,7 @@ NO_FILE = 0
 
 
 class PrintKeeper:
-    """Makes and caches the prints of files.
-
-    Parameters
-    ----------
-    folder : of the engine; None to cache in memory only
-    """
+    """Makes the prints of files and caches them in ``folder``, or in memory only without one."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / FILE

@@ -89,12 +89,7 @@ def learn_meaning(
 ) -> Meaning | None:
     """Learn the meaning part from the features of training items; None if no modalities share a space.
 
-    Parameters
-    ----------
-    encoders : by modality
-    X : features by modality; not needed for texts that are queries only
-    sharing : modalities whose encoders share a space
-    seed : of samples and of the rotation, which gives all directions similar values
+    ``X`` need not have texts that are queries only. The rotation gives all directions similar values.
     """
     if not sharing:
         return None
@@ -250,12 +245,8 @@ class Refinement:
     def relabelled(self, vectors: Array, labels: Array, before: Array, learned: Array) -> Array:
         """Return vectors of items with other labels; the posteriors include the labels, as after training.
 
-        Parameters
-        ----------
-        vectors : int8 (items, width), as stored
-        labels : boolean (items, labels), the new labels
-        before : boolean (items, labels), the old labels
-        learned : boolean (items,), whether the vectors include the old labels; the others are from features alone
+        ``labels`` and ``before`` are boolean (items, labels), the new and the old ones. ``learned`` says whose vectors
+        include the old labels; the others are from features alone.
         """
         if not self.knows_labels:
             return vectors
@@ -307,15 +298,8 @@ def learn_refinement(
 ) -> Learned:
     """Learn refinement vectors from the training items of a fitted model.
 
-    Parameters
-    ----------
-    model : fitted to these items; its kernel features are used if it has some. None for a new kernel
-    X : features by modality
-    labels : boolean (items, labels) by modality; None if the method does not learn from labels
-    seed : of anchors, folds and rotations
-    ridge : ρ of the posteriors
-    encoders : by modality, if some of them share a space
-    sharing : the modalities that share it
+    ``labels`` is boolean (items, labels) by modality; None if the method does not learn from labels. A kernel is fitted
+    unless ``model`` has kernel features. ``sharing`` are the modalities whose ``encoders`` share a space.
     """
     with worker_threads():
         learned = _learn(model, X, labels, seed, ridge)
