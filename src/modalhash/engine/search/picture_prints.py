@@ -243,9 +243,7 @@ class PrintKeeper:
             self._known, self._loaded = self._load(), True
         wanted, rows = np.unique(keys, return_index=True)
         missing = (wanted != NO_FILE) & ~np.isin(wanted, self._known["key"])
-        new = [file for row in rows[missing].tolist() if (file := files[row]) is not None]
-        blocks = [new[part] for part in row_slices(len(new), READ_TOGETHER)]
-        made = np.concatenate([np.empty(0, PRINT), *pool_map(_read, blocks, n_threads=os.cpu_count())])
+        made = _read([file for row in rows[missing].tolist() if (file := files[row]) is not None])
         made["key"] = wanted[missing]
         if len(made):
             kept = self._known
@@ -285,6 +283,11 @@ def _key(file: File | None) -> int:
 
 
 def _read(files: Sequence[File]) -> Array:
+    blocks = [files[rows] for rows in row_slices(len(files), READ_TOGETHER)]
+    return np.concatenate([np.empty(0, PRINT), *pool_map(_read_some, blocks, n_threads=os.cpu_count())])
+
+
+def _read_some(files: Sequence[File]) -> Array:
     prints = np.zeros(len(files), PRINT)
     for row, file in enumerate(files):
         with suppress(ItemError, MissingExtraError, OSError, ValueError):
