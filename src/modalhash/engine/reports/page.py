@@ -65,12 +65,13 @@ class CodeStatistics:
         return float(np.trace(self.correlation)) ** 2 / total if total else 0.0
 
 
-def use_of_codes(codes: Codes, n_bits: int) -> CodeStatistics:
+def code_statistics(codes: Codes, n_bits: int) -> CodeStatistics:
     """Return the statistics of packed codes, at least one.
 
     Examples
     --------
-    >>> used = use_of_codes(np.array([[0b0110_0000], [0b1010_0000], [0b0010_0000], [0b1110_0000]], dtype=np.uint8), 3)
+    >>> codes = np.array([[0b0110_0000], [0b1010_0000], [0b0010_0000], [0b1110_0000]], dtype=np.uint8)
+    >>> used = code_statistics(codes, 3)
     >>> used.ones.tolist(), used.distinct, used.n_constant, used.effective_bits
     ([0.5, 0.5, 1.0], 4, 1, 2.0)
     """
@@ -84,7 +85,7 @@ def use_of_codes(codes: Codes, n_bits: int) -> CodeStatistics:
     return CodeStatistics(len(codes), ones, np.round(correlation, 6), len(counts), int(counts.max()))
 
 
-def code_statistics(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, CodeStatistics]:
+def code_statistics_by_modality(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, CodeStatistics]:
     """Return the code statistics of each modality that has items."""
     every = max(1, -(-store.count() // max_codes))
     parts: dict[int, list[Codes]] = {}
@@ -95,7 +96,7 @@ def code_statistics(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, Co
         for number in np.unique(modalities[chosen]).tolist():
             parts.setdefault(number, []).append(codes[chosen][modalities[chosen] == number])
     names = {number: name for name, number in store.modalities().items()}
-    return {names[number]: use_of_codes(np.concatenate(some), store.n_bits) for number, some in parts.items()}
+    return {names[number]: code_statistics(np.concatenate(some), store.n_bits) for number, some in parts.items()}
 
 
 MAX_COUNTED = 200_000
@@ -308,7 +309,7 @@ def _confidence(engine: Engine) -> str:
 
 
 def _codes(engine: Engine, facts: Mapping[str, Any]) -> str:
-    uses = code_statistics(engine.store)
+    uses = code_statistics_by_modality(engine.store)
     if not uses:
         return "<p>There are no items.</p>"
     rows = [
