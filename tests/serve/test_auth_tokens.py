@@ -91,7 +91,7 @@ def test_a_change_that_cannot_be_noted_is_not_made(make_client, engine, monkeypa
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("modalhash.engine.audit.os.fsync", full)
+    monkeypatch.setattr("modalhash.engine.storage.audit.os.fsync", full)
     assert client.post("/items", json={"text": "a red ball"}).status_code == 507
     assert client.delete("/items/photos/0.png").status_code == 507
     assert len(engine) == 120

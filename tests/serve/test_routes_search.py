@@ -154,7 +154,7 @@ def test_confidence_needs_an_engine_that_tells_it(client):
     assert not any("confidence" in hit for hit in search(client, text="red")["hits"])
     response = client.post("/search", json={"text": "red", "min_confidence": 0.5})
     assert response.status_code == 422
-    assert "tells no confidence" in response.text
+    assert "has no confidence" in response.text
     assert client.post("/search", json={"text": "red", "min_confidence": 1.5}).status_code == 422
 
 

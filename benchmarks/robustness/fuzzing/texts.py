@@ -9,9 +9,9 @@ from fuzzing import seeds
 from fuzzing.target import BrokenPromise, Target
 from modalhash.core.files import config_bytes, read_config
 from modalhash.data import ReadError, ReadLimits, read
-from modalhash.engine.audit import AuditLog
 from modalhash.engine.items.item import Problem
 from modalhash.engine.items.sources import read_batches
+from modalhash.engine.storage.audit import AuditLog
 from modalhash.engine.storage.folder import EngineError
 from modalhash.evaluation import Protocol
 from modalhash.experiments import KEYS, load_grid

@@ -1,4 +1,3 @@
-from .audit import AuditLog as AuditLog, command_line_user as command_line_user, ids_summary as ids_summary
 from .bulk.driver import EncodedSource as EncodedSource, EncodeError as EncodeError
 from .engine import Engine as Engine, refresh as refresh
 from .items.item import (
@@ -19,9 +18,7 @@ from .search.near_duplicates import (
     DuplicateGroup as DuplicateGroup,
 )
 from .search.query import (
-    OptionValues as OptionValues,
     QueryBatch as QueryBatch,
-    SearchOptions as SearchOptions,
     SearchRequest as SearchRequest,
     UnknownLabelError as UnknownLabelError,
 )
@@ -32,6 +29,8 @@ from .search.reliability import (
     reliability_bins as reliability_bins,
     reliability_svg as reliability_svg,
 )
+from .settings import OptionValues as OptionValues, SearchOptions as SearchOptions
+from .storage.audit import AuditLog as AuditLog, command_line_user as command_line_user, ids_summary as ids_summary
 from .storage.backup import (
     backup_engine as backup_engine,
     restore_engine as restore_engine,

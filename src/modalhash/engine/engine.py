@@ -6,11 +6,10 @@ import base64
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -39,9 +38,7 @@ from modalhash.engine.search.ordering import Ranker
 from modalhash.engine.search.photo_words import TEXT, PhotoWords
 from modalhash.engine.search.picture_prints import PrintKeeper
 from modalhash.engine.search.query import (
-    OptionValues,
     QueryBatch,
-    SearchOptions,
     SearchRequest,
     check_filter,
     encode_contents,
@@ -49,6 +46,7 @@ from modalhash.engine.search.query import (
     encode_records,
     the_only_argument,
 )
+from modalhash.engine.settings import OptionValues, RetrainOverrides, SearchOptions
 from modalhash.engine.storage.code_files import engine_identity
 from modalhash.engine.storage.feature_cache import FeatureCache
 from modalhash.engine.storage.folder import (
@@ -67,28 +65,24 @@ from modalhash.engine.storage.ingest import NOT_SHARED, Added, Ingester, ItemCod
 from modalhash.engine.storage.location import SQLITE, StoreLocation, sweep_unfinished
 from modalhash.engine.storage.relabel import LabelCoder, Relabelled, Relabeller
 from modalhash.engine.storage.verify import remove_leftovers
-from modalhash.engine.training.retrain import RetrainOverrides, retrain_engine
+from modalhash.engine.training.retrain import retrain_engine
 from modalhash.engine.training.train import train_engine
 from modalhash.index import Frozen, HammingIndex, Index, SnapshotError, prefer_kernels
 from modalhash.store import PICTURE_TEXT, SEARCHED_FIELDS, Filter, Record, Revision, Store, StoreError
 
 TEXT_NOT_SEARCHED = (
-    "this engine does not search the text in pictures, because its searched_fields do not name picture_text; what is "
-    "read is stored, and found after modalhash retrain"
+    "this engine does not search the text in pictures, because its searched_fields do not name picture_text; the text "
+    "is stored, and found after modalhash retrain"
 )
 ONE_PIXEL_GIF = base64.b64decode("R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=")
 
 
 def refresh(index: Index, store: Store, since: Revision | None = None) -> Revision:
-    r"""Bring ``index`` up to date with ``store`` and return the revision reached, to be handed in next time.
+    r"""Update ``index`` to the state of ``store`` and return its revision, for the next call.
 
-    What was added and removed after ``since`` is taken in, whichever process did it. Items enter under their number, in
-    the group of their modality (:meth:`Store.modalities`). Where nothing has changed this takes microseconds. One
-    caller at a time.
-
-    The target is fixed first and no lock is held. An item that is removed while codes are read is either seen, and
-    removed by the next call, or not seen, and then the next call finds nothing to remove. If the store fails halfway,
-    what was added is taken out again, so that the next call can repeat it.
+    Reads what any process added or removed after ``since``. Items are indexed by row id, in the group of their modality
+    (:meth:`Store.modalities`). Not thread-safe. If the store fails halfway, the rows that were added are removed again,
+    so that the call can be repeated.
 
     Examples
     --------
@@ -126,7 +120,7 @@ def refresh(index: Index, store: Store, since: Revision | None = None) -> Revisi
 def _open_folder(
     folder: Path, *, trust: bool, read_only: bool, database: str | None
 ) -> tuple[Generation, EngineFiles, StoreLocation, Store]:
-    """Return the parts and the store of one engine, also where another one takes its place just then."""
+    """Open one generation of the engine; retry if it is replaced meanwhile."""
     if not read_only:
         recover_engine(folder)
         if not folder.exists():
@@ -148,14 +142,13 @@ def _open_folder(
 
 
 class Engine:
-    """Search across modalities: a query in one finds items of another, by Hamming distance of learned codes.
+    """Search across modalities by the Hamming distance of learned codes.
 
-    An engine is a folder, made by :meth:`train` and opened by :meth:`open`. What other processes add or remove is
-    seen by the next search. An item is named by its modality and id: the same id in two modalities is the same
-    thing seen twice. Searches may run from several threads at once.
+    An engine is a folder, made by :meth:`train` and opened by :meth:`open`. Searches see the changes of other processes
+    and may run in several threads. An item is identified by its modality and id.
 
-    If another engine takes the place of this one (:meth:`train` with ``overwrite``), searches go on in the old one,
-    :attr:`replaced` says so, changes raise :class:`EngineReplacedError`, and :meth:`reopen` gives the new one.
+    If :meth:`train` or :meth:`retrain` replaces the engine, this object keeps searching the old one, :attr:`replaced`
+    is true, changes raise :class:`EngineReplacedError`, and :meth:`reopen` returns the new one.
 
     Examples
     --------
@@ -181,7 +174,7 @@ class Engine:
             "read_only": read_only,
             "database": database,
         }
-        snapshot = open_snapshot(self.path)  # first: its checksums are compared while everything else is loaded
+        snapshot = open_snapshot(self.path)  # first, because its checksums are compared in the background
         self._generation, parts, self._place, self.store = _open_folder(
             self.path, trust=trust, read_only=read_only, database=database
         )
@@ -194,8 +187,6 @@ class Engine:
         self._labels: tuple[Revision, dict[str, int]] | None = None
         self.refinement = parts.refinement
         self._modality_numbers: dict[str, int] = {}
-        self.index: HammingIndex
-        self._ranker: Ranker
         self.index, self._ranker = self._make_index()
         owner = SnapshotOwner(self._generation.id, self.model_digest)
         self._snapshots = SnapshotKeeper(self.path, owner, self.store, read_only=read_only)
@@ -239,17 +230,13 @@ class Engine:
         Parameters
         ----------
         path : its folder
-        backend : ``"exact"``, or ``"clusters"``, which is as exact and faster for millions of items, but takes half a
-            second per million items to open, and 12 bytes per item, twice that while clusters are rebuilt
+        backend : ``"exact"``, or ``"clusters"``, which is also exact and faster for millions of items, but opens in
+            half a second per million items and takes 12 bytes per item, twice that while clusters are rebuilt
         n_threads : the number of threads of one large search
-        trust : import encoders of other packages if the engine names some; that runs their code
-        read_only : never write into the folder, which may then lie on a read-only disk; changes raise
-        database : the URL of the PostgreSQL database that has its items, if they are in one; by default that of the
-            environment variable which the engine names
-
-        Notes
-        -----
-        What processes that were killed left in the folder or beside it is removed, unless ``read_only``.
+        trust : import encoders of other packages that the engine names, which runs their code
+        read_only : never write into the folder; changes raise. Otherwise, files that killed processes left are removed
+        database : the URL of the PostgreSQL database of the items, if they are in one; by default read from the
+            environment variable that the engine names
         """
         return cls(path, backend=backend, n_threads=n_threads, trust=trust, read_only=read_only, database=database)
 
@@ -282,60 +269,56 @@ class Engine:
         read_text: bool | Reader = False,
         exif: bool = True,
     ) -> Self:
-        """Learn codes from items, which need no pairing, and put all of them into a new engine.
+        """Learn codes from items, which need not be paired, and store all of them in a new engine.
+
+        Items without labels, and held-out items, are not learned from. They are hashed, and are found.
 
         Parameters
         ----------
         source : a manifest (``.jsonl``, ``.csv``, ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``), a folder of
-            pictures, whose subfolders are labels, or an archive of such (``.zip``, ``.tar``, ``.tar.gz``), which is not
-            unpacked; or a list of these, where rows of a manifest that name a picture of a folder and that picture are
-            one item; a :class:`~modalhash.data.Dataset`, a file that
-            :func:`~modalhash.data.read` recognises, or the name of a data set; a pandas or polars frame, or a
-            ``datasets.Dataset``; or dicts such as ``{"path": "a.jpg", "labels": ["boat"]}``,
-            ``{"text": "a red boat", "labels": ["boat"]}``
-        folder : to be made; it appears when it is whole
+            pictures whose subfolders are labels, or an archive of such (``.zip``, ``.tar``, ``.tar.gz``); or a list of
+            these, where a manifest's row for a picture of a folder is the same item; a
+            :class:`~modalhash.data.Dataset`, a file that :func:`~modalhash.data.read` recognises, or the name of a data
+            set; a pandas or polars frame, or a ``datasets.Dataset``; or dicts such as
+            ``{"path": "a.jpg", "labels": ["boat"]}``, ``{"text": "a red boat", "labels": ["boat"]}``
+        folder : created atomically
         n_bits : length of the codes, below the number of items of every modality; or "auto": the first of 32, 64, 128
-            and 256 bits at which at most 1 % of the training items have the code of items that are labelled otherwise
-            (see :meth:`info`), or the one with the fewest such items
-        encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"hf:MODEL"`` with a folder or an ID
-            of Hugging Face, ``"module:Class"`` or an encoder; by default those of ``quality``, and the features as they
-            are for a data set without pictures or texts
+            and 256 bits at which at most 1 % of the training items share a code with items whose labels conflict (see
+            :meth:`info`), or the length with the fewest such items
+        encoders : by modality, a name (see :data:`modalhash.encoders.ENCODERS`), ``"hf:MODEL"`` with a folder or a
+            Hugging Face ID, ``"module:Class"`` or an encoder; by default those of ``quality``, and the features
+            themselves for a data set without pictures or texts
         method, parameters : see ``modalhash methods``; parameters of the method by name. By default ``"rlh"``, and
             ``"itq"`` without labels
-        random_state : the seed of the training, where the method draws anything
-        labels : ``"given"`` learns from the labels that items have, and names of folders that say nothing (``2019``,
-            ``DCIM``, ``New folder``) are none; ``"folders"`` also from these; ``"names"`` also from those that texts
-            without any name, e.g. because the folders of the photos are called so; ``"none"`` learns from features
-            alone, which takes one modality, or encoders that share a space
-        codes : ``"learned"`` gives training items the codes made from their labels, ``"hashed"`` gives them codes
-            from features alone, as new items get
+        random_state : the seed of the training
+        labels : ``"given"`` learns from the labels of items, without names of folders that say nothing (``2019``,
+            ``DCIM``, ``New folder``); ``"folders"`` includes these names; ``"names"`` also labels texts that have no
+            labels by the label names they contain; ``"none"`` learns from features alone, which needs one modality, or
+            encoders that share a space
+        codes : ``"learned"`` gives training items codes made from their labels, ``"hashed"`` codes from features alone,
+            like those of new items
         fields : the names of the manifest's fields, e.g. ``{"image": "file", "text": "caption", "labels": "keywords"}``
-        strict : raise at the first bad item instead of leaving it out
+        strict : raise at the first bad item instead of skipping it
         workers : threads that read pictures
-        overwrite : replace an engine that is there
+        overwrite : replace an existing engine
         callback : called with the progress
-        on_problem : called for every item left out; without it, there is a warning
-        searched_fields : the fields of the manifest, besides texts and ids, in which the words of a query are searched
-        learn_from : ``"training"`` holds items out as their field ``split`` says, to measure by them; ``"all"`` learns
-            from them too, which is what to search with once that is measured
-        store : where the items go: ``"sqlite"``, a file in the folder; or a PostgreSQL database (extra ``postgres``),
-            as its URL, or ``"postgresql"`` for that of the variable. By default the same as that of an engine that is
-            replaced, else ``"sqlite"``
+        on_problem : called for every skipped item; without it, there is a warning
+        searched_fields : the fields of the manifest, in addition to texts and ids, in which query words are searched
+        learn_from : ``"training"`` holds items out according to their field ``split``, to measure with them; ``"all"``
+            learns from them too
+        store : ``"sqlite"``, a file in the folder; or a PostgreSQL database (extra ``postgres``), given by its URL, or
+            ``"postgresql"`` for the URL in ``store_variable``. By default that of the replaced engine, else
+            ``"sqlite"``
         store_variable : the environment variable that has the URL whenever the engine is opened, by default
-            ``MODALHASH_DATABASE_URL``; the folder names it, and never holds the URL
-        quality : which encoders are taken where none is given: ``"best"`` (``efficientnet-lite0`` and ``text+use``,
-            extra ``photos``), the default where it is installed; or ``"fast"`` (``image`` and ``tfidf``, built in)
-        download : fetch a model of Hugging Face that is given by its ID and is not on disk
-        table : the encoding, separator or sheet of a table, where that is not to be found from its bytes, as a
-            :class:`~modalhash.data.TableFormat`
-        read_text : read the text in pictures (extra ``ocr``), and search it by words; it is stored with the items as
-            the field ``picture_text``. Or a function that takes the path or the bytes of a picture and returns the text
-        exif : take the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` of pictures from what
-            their camera wrote into them, where the manifest has no such field
-
-        Notes
-        -----
-        Items without labels, or held out, are not learned from; they are hashed, and are found.
+            ``MODALHASH_DATABASE_URL``; the folder stores the name of the variable, never the URL
+        quality : the default encoders: ``"best"`` (``efficientnet-lite0`` and ``text+use``, extra ``photos``), the
+            default if it is installed; or ``"fast"`` (``image`` and ``tfidf``, built in)
+        download : fetch a Hugging Face model that is given by its ID and is not on disk
+        table : the encoding, separator or sheet of a table, where the file does not show it
+        read_text : read the text in pictures (extra ``ocr``) into the field ``picture_text``, and search it by words;
+            or a function that takes the path or the bytes of a picture and returns its text
+        exif : read the fields ``taken``, ``camera``, ``lens``, ``latitude`` and ``longitude`` from pictures, unless the
+            manifest has them
         """
         problems = ProblemCollector(on_problem, strict=strict)
         text_reader = reader_of(read_text)
@@ -372,30 +355,30 @@ class Engine:
 
     @property
     def why_no_confidence(self) -> str | None:
-        """Say why hits have no confidence; None where they have one."""
+        """The reason that hits have no confidence; None if they have one."""
         if self.confidence is not None:
             return None
         if self.config["labels"] == "none":
-            return "this engine learned without labels, and how likely a hit shares one cannot be told"
+            return "this engine learned without labels, so the probability of a shared label is unknown"
         if not type(self.model).supervised:
-            return f"{self.config['method']} does not learn from labels; how likely a hit shares one cannot be told"
-        return "this engine tells no confidence; train it anew, with more labelled items of each modality if it has few"
+            return (
+                f"{self.config['method']} does not learn from labels, so the probability of a shared label is unknown"
+            )
+        return "this engine has no confidence; retrain it, with more labelled items of each modality if it has few"
 
     @property
     def n_bits(self) -> int:
-        """The length of the codes."""
         return int(self.config["n_bits"])
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """The names of the modalities."""
         return tuple(self.encoders)
 
     @property
     def reads(self) -> dict[str, str]:
         """What a query of each modality is: ``"text"``, ``"image"`` or ``"array"``.
 
-        Where there are pictures and no texts, words may be a query all the same, but no item.
+        An engine of pictures alone may take words as queries, but not as items.
         """
         reads = {modality: encoder.reads for modality, encoder in self.encoders.items()}
         return reads if self.words is None else {**reads, TEXT: "text"}
@@ -409,16 +392,11 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the store and give the memory of the index back; what was added stays.
-
-        If a snapshot of the index is due (see :meth:`save_snapshot`), it is written first.
-        """
+        """Close the store and free the index; write a snapshot first if one is due (:meth:`save_snapshot`)."""
         self._snapshots.finish()
         if self._is_snapshot_due(now=True):
             self._snapshots.save(*self._freeze())
@@ -429,33 +407,33 @@ class Engine:
 
     @cached_property
     def model_digest(self) -> str:
-        """A digest of all that makes codes and vectors: engines with the same one can be searched together."""
+        """The digest of the model; engines with the same digest can be searched together."""
         return model_digest(self.config)
 
     @property
     def saves_media(self) -> bool:
-        """Whether pictures that come as bytes can be saved in the folder: not where other machines share the items."""
+        """Whether pictures given as bytes can be saved in the folder: only if the items are stored there too."""
         return self._place.kind == SQLITE
 
     @property
     def generation(self) -> str | None:
-        """The id of this engine, which another one that takes its place does not have."""
+        """The id of this engine; an engine that replaces it has another."""
         return self._generation.id
 
     @property
     def replaced(self) -> bool:
-        """Whether the folder holds another engine by now, or none; cheap enough to ask before every search."""
+        """Whether another engine replaced this one, or the folder is gone; cheap to read before every search."""
         return not self._generation.is_current()
 
     def reopen(self) -> Self:
-        """Open the engine that lies in the folder now, as this one was opened. This one stays open."""
+        """Open the engine that is in the folder now, with the same options. This one stays open."""
         return type(self).open(self.path, **self._options)
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a search would wait for nobody: the index has all changes, and none is being made in this process.
+        """Whether a search would not wait: the index is up to date, and no change is in progress in this process.
 
-        Never true where the store is on another machine.
+        Always false if the store is on another machine.
         """
         return (
             not self._lock.locked()
@@ -465,7 +443,7 @@ class Engine:
         )
 
     def refresh(self) -> None:
-        """Bring the index up to date with what any process added or removed. Searches do this by themselves."""
+        """Update the index with the changes of all processes. Searches do so themselves."""
         with self._lock:
             try:
                 self._take_in_changes()
@@ -476,22 +454,19 @@ class Engine:
             self._snapshots.start(*self._freeze())
 
     def save_snapshot(self) -> int | None:
-        """Write a snapshot of the index into the engine's folder, by which it opens at once; return its size in bytes.
+        """Write a snapshot of the index, from which the engine opens fast, and return its size in bytes.
 
-        This happens by itself, beside the searches, once one item in 32 has changed, in engines of 50,000 items and
-        more; and when such an engine is closed. Call it where the next process should not read even these from the
-        store. None, and a warning, if it cannot be written: nothing but time is lost.
+        Engines of 50,000 items and more do so themselves, in the background once 1 of 32 items has changed, and when
+        they are closed. Return None, with a warning, if it cannot be written.
 
-        A snapshot is a copy. It may be deleted at any time, and what it lacks is read from the store.
+        A snapshot is a copy that may be deleted at any time. What is missing in it is read from the store.
         """
         if self.read_only or self.replaced:
             return None
         self._snapshots.finish()
         self.refresh()
-        self._snapshots.finish()  # which that may have begun
+        self._snapshots.finish()  # one that refresh may have started
         return self._snapshots.save(*self._freeze(), anyway=True)
-
-    # -- changes
 
     def add(
         self,
@@ -508,15 +483,14 @@ class Engine:
         read_text: bool | Reader = False,
         exif: bool = True,
     ) -> Added:
-        """Add items, labelled or not, with hashed codes and without training; the source as for :meth:`train`.
+        """Add items, labelled or not, with hashed codes and without training; parameters as for :meth:`train`.
 
-        Items are stored in batches, each whole or not at all. One whose id is there already is left out and
-        reported, or replaces the old one with ``replace``. With ``keep``, pictures given as bytes
-        (``{"data": …}``) are saved in the engine's folder, and deleted when their item is removed. An engine whose
-        items are in a database leaves them out: other machines that share the items do not have this folder.
+        Items are stored in atomic batches. An item whose id exists is skipped and reported, or replaces the old one
+        with ``replace``. With ``keep``, pictures given as bytes (``{"data": …}``) are saved in the engine's folder, and
+        deleted when their item is removed; an engine whose items are in a database skips them, because other machines
+        do not have this folder.
 
-        Parquet files that :meth:`encode_to` wrote are taken in as they are; files of another engine are refused.
-        ``read_text`` is as for :meth:`train`.
+        Parquet files that :meth:`encode_to` wrote are added without encoding; files of another engine are refused.
         """
         self._check_writable()
         text_reader = reader_of(read_text)
@@ -563,31 +537,26 @@ class Engine:
         callback: Callback | None = None,
         table: TableFormat | None = None,
     ) -> EncodedSource:
-        """Encode pictures and texts into Parquet files, on as many machines as there are, without adding them.
+        """Encode pictures and texts into Parquet files, on several processes or machines, without adding them.
 
-        There is one row per input, with its code or with what is wrong with it. :meth:`add` takes the files in, of
-        this engine or of a copy. Files that are there are passed over: who was stopped goes on from there.
+        There is one row per input, with its code or its problem. :meth:`add` takes the files. Existing files are kept,
+        so that an interrupted call can be repeated. Needs the extra ``dask``. In a script, processes of this machine
+        need ``if __name__ == "__main__":``.
 
         Parameters
         ----------
         source : a folder (pictures, and ``.txt`` files as texts), a manifest (``.jsonl``, ``.csv``, ``.tsv``,
-            ``.xlsx``, ``.feather``), a Parquet file with columns as a manifest's, a ``.tar`` of photos or as WebDataset
-            has them, or a ``.zip`` or ``.tar.gz`` of photos; a path, an fsspec URL (none of the last two), a pattern
-            with ``*``, or a list of such
+            ``.xlsx``, ``.feather``), a Parquet file with the columns of a manifest, a ``.tar`` of photos or in
+            WebDataset's layout, or a ``.zip`` or ``.tar.gz`` of photos; a path, an fsspec URL (not for the last two), a
+            pattern with ``*``, or a list of such
         out : a folder for the files, a path or a URL; new, or begun by the same call
-        fields : the names of a manifest's fields, as for :meth:`train`
-        root : the folder that paths in manifests and lists are relative to, and must lie in; by default their own
+        fields, table, callback : as for :meth:`train`
+        root : the folder that contains all paths in manifests and lists, which are relative to it; by default their own
         scheduler : the address of a Dask scheduler, e.g. ``"tcp://10.0.0.1:8786"``, or a ``distributed.Client``; its
-            workers have to see ``source`` and ``out``
-        workers : without a scheduler, processes of this machine: one per core by default, from 2,000 inputs on; 1 is
+            workers need access to ``source`` and ``out``
+        workers : processes of this machine, if there is no scheduler: one per core by default from 2,000 inputs; 1 is
             this process itself
-        part_size : inputs of one file, which is one task; a tar is one file whatever its size
-        callback : called with the progress
-        table : how manifests that are tables are written, as for :meth:`train`
-
-        Notes
-        -----
-        Needs the extra ``dask``. In a script, processes of this machine need ``if __name__ == "__main__":``.
+        part_size : inputs per file, which is one task; a tar is always one file
         """
         coder = Coder(engine_identity(self.config), self.model, self.encoders, self.refinement)
         return encode_source(
@@ -604,9 +573,9 @@ class Engine:
         )
 
     def remove(self, ids: Iterable[str], *, modality: str | None = None, missing: str = "error") -> int:
-        """Remove items by id, in all modalities or in one, and return how many there were.
+        """Remove items by id, in all modalities or in one, and return how many were removed.
 
-        If an id is not there, nothing is removed, unless ``missing="ignore"``.
+        An unknown id is a KeyError, and nothing is removed, unless ``missing="ignore"``.
         """
         self._check_writable()
         if isinstance(ids, str):
@@ -639,27 +608,20 @@ class Engine:
         on_problem: OnProblem | None = None,
         read_text: bool | Reader = False,
     ) -> Synced:
-        """Make the engine agree with a folder of photos: add what is new, replace what changed, drop what is gone.
+        """Make the engine agree with a folder of photos: add new, replace changed and remove deleted ones.
 
-        Only items whose file is in the folder are replaced or dropped, and no file is ever changed. A file is read if
-        it is new, or if its size or the time of its last change is another than at the last sync. A photo that was
-        changed keeps its labels and other fields; one that was moved or renamed keeps its code, too, unless its new
-        subfolders give it other labels.
+        Only items whose file is in the folder are replaced or removed, and no file is changed. A file is read if it is
+        new, or if its size or modification time differs from the last sync; the first sync reads every file once. A
+        changed photo keeps its labels and other fields. A moved photo keeps its code too, unless its subfolders give it
+        other labels.
 
         Parameters
         ----------
         folder : of the photos; its subfolders are labels, as for :meth:`add`
         dry_run : change nothing, and return what would be done
-        allow_empty : drop all items of the folder if it has no pictures any more, or is missing; else
-            :class:`EmptyFolderError` is raised, because a disk may not be mounted
-        workers, callback : as for :meth:`train`
-        on_problem : called for every photo left out; without it, there is a warning
-        read_text : as for :meth:`train`, of photos that are new or changed
-
-        Notes
-        -----
-        The first time, nothing is known of the files of items that were trained with or added: those that exist are
-        taken to be as they were, and are read once.
+        allow_empty : remove all items of the folder if it is missing or has no pictures; otherwise raise
+            :class:`EmptyFolderError`, because a disk may not be mounted
+        workers, callback, on_problem, read_text : as for :meth:`train`
         """
         sync = self.folder_sync(folder, allow_empty=allow_empty)
         plan = sync.look()
@@ -668,7 +630,7 @@ class Engine:
         return sync.apply(plan, workers=workers, callback=callback, on_problem=on_problem, read_text=read_text)
 
     def folder_sync(self, folder: str | Path, *, allow_empty: bool = False, settle: bool = False) -> FolderSync:
-        """Return what compares this engine with a folder of photos, again and again if that is watched."""
+        """Return an object that compares this engine with a folder of photos, repeatedly if needed."""
         return FolderSync(self, self._files, self._check_writable, folder, allow_empty=allow_empty, settle=settle)
 
     def relabel(
@@ -681,22 +643,18 @@ class Engine:
         callback: Callback | None = None,
         on_problem: OnProblem | None = None,
     ) -> Relabelled:
-        """Give items other labels; learned codes, refinement vectors, counts and filters follow.
+        """Change labels of items; learned codes, refinement vectors, counts and filters follow.
 
-        An item has the code of its labels afterwards, as if it had been trained with them; one none of whose labels
-        was learned from gets a hashed code. Labels that are new to the model are stored, and count for codes only after
-        :meth:`retrain`. Items are changed in batches, each whole or not at all, while others search and change them.
+        An item gets the code of its new labels, as if it had been trained with them, or a hashed code if none of them
+        was learned. Labels that are new to the model are stored, and affect codes after :meth:`retrain`. Batches are
+        atomic.
 
         Parameters
         ----------
-        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``), or several, with the fields ``id`` and ``labels`` and, if
-            only the item of one modality is meant, ``modality``; or dicts of these. Other fields are ignored. Empty
-            labels take all away
+        source : a manifest (``.jsonl``, ``.csv``, ``.tsv``), or several, with the fields ``id`` and ``labels`` and, to
+            change one modality only, ``modality``; or dicts of these. Empty labels remove all
         fields : the names of the manifest's fields, e.g. ``{"id": "photo", "labels": "keywords"}``
-        strict : raise at the first bad line instead of leaving it out
-        workers : threads that read pictures
-        callback : called with the progress
-        on_problem : called for every line left out; without it, there is a warning
+        strict, workers, callback, on_problem : as for :meth:`train`
         """
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=strict)
@@ -732,26 +690,24 @@ class Engine:
         on_problem: OnProblem | None = None,
         download: bool = False,
     ) -> Self:
-        """Train the engine anew from all its items, and return the new one, which has taken its place.
+        """Retrain the engine from all its items, replace it, and return the new one.
 
-        What was added since the last training takes part: items with labels are learned from, also those that were held
-        out then, and the others are hashed. Encoders are fitted anew, so that new words count. Searches go on in the
-        old engine until the folders change places; this object stays open, and is :attr:`replaced`. What others add,
-        remove or relabel meanwhile is in the new engine if it was acknowledged; later changes of the old one raise
-        :class:`EngineReplacedError`. A process that is killed leaves the old engine or the new one.
+        Items that were added or relabelled since, and those that were held out, take part. Encoders are fitted again.
+        This object stays open, searches the old engine and is :attr:`replaced`. Acknowledged changes of other processes
+        are in the new engine; later ones raise :class:`EngineReplacedError`. A killed process leaves the old engine or
+        the new one.
+
+        An engine of given features (a data set without texts or pictures) cannot be retrained, because they are not
+        stored.
 
         Parameters
         ----------
-        n_bits, method, parameters, encoders, labels, codes, download : as for :meth:`train`; by default as in the
-            last training, with its seed. Another method begins with its own parameters
-        drop_missing : leave out items whose text or picture cannot be read any more; else nothing is changed and
-            :class:`EngineError` says so, because their codes mean nothing to another model
+        n_bits, method, parameters, encoders, labels, codes, download : as for :meth:`train`; by default as in the last
+            training, with its seed. Another method starts with its default parameters
+        drop_missing : drop items whose text or picture cannot be read; otherwise raise :class:`EngineError` and change
+            nothing
         workers, callback : as for :meth:`train`
-        on_problem : called for every item that cannot be read any more; without it, there is a warning
-
-        Notes
-        -----
-        An engine of given features (a data set without texts or pictures) cannot be retrained: they are not stored.
+        on_problem : called for every item that cannot be read; without it, there is a warning
         """
         self._check_writable()
         problems = ProblemCollector(on_problem, strict=False)
@@ -759,7 +715,7 @@ class Engine:
         retrain_engine(
             self.path,
             self.store,
-            read_parts(self.path, trust=bool(self._options["trust"])),  # encoders of its own, to be fitted
+            read_parts(self.path, trust=bool(self._options["trust"])),  # its own encoders, because they are fitted
             self._generation,
             self._content_of,
             self._files,
@@ -775,14 +731,12 @@ class Engine:
         engine.problems = tuple(problems.problems)
         return engine
 
-    # -- reading
-
     def get(self, id: str, *, modality: str | None = None) -> Hit:
-        """Return the item with this id; give the modality where it is in several."""
+        """Return the item with this id; ``modality`` is needed if the id is in several."""
         return self.with_paths([Hit.from_record(self.records([str(id)], modality)[0], 0)])[0]
 
     def records(self, ids: Sequence[str], modality: str | None = None) -> list[Record]:
-        """Return items as they are stored; KeyError for an unknown id, ValueError for one in several modalities."""
+        """Return stored items; KeyError for an unknown id, ValueError for one in several modalities."""
         names = self.modalities if modality is None else self.check_modalities(modality)
         numbers = self.store.numbers((name, id) for id in ids for name in names)
         stored = {record.key: record for record in self.store.records(list(numbers.values())).values()}
@@ -798,20 +752,19 @@ class Engine:
         return found
 
     def path_of(self, item: Hit | Record) -> Path | ArchiveMember | None:
-        """Return where an item's file is, whether it is there or not; None if it has none, or one at a URL.
+        """Return the path of an item's file, which may not exist; None without a file, or if it is at a URL.
 
-        What is stored relative to the engine lies in its folder or beside it; where it is not, and the engine was made
-        elsewhere, it is looked for there. A file in an archive has ``read()`` for its bytes, and reads as
-        ``photos.zip!/red/1.jpg``.
+        Relative paths are resolved against the engine's folder, then against the folder where it was made. A file in an
+        archive has ``read()`` for its bytes; its text is like ``photos.zip!/red/1.jpg``.
         """
         return self._files.find(item.uri)
 
     def with_paths(self, hits: Iterable[Hit]) -> list[Hit]:
-        """Return hits whose ``uri`` says where their files are now, as :meth:`search` gives them."""
+        """Return hits whose ``uri`` is the current path of their file, as :meth:`search` returns them."""
         return [hit if (file := self.path_of(hit)) is None else hit.changed(uri=str(file)) for hit in hits]
 
     def sizes(self) -> dict[str, int]:
-        """Return the number of items of each modality as the last search saw them, at once."""
+        """Return the number of items of each modality at the last search, without reading the store."""
         groups = self.index.groups
         if not groups.keys() <= set(self._modality_numbers.values()):
             self._modality_numbers = self.store.modalities()
@@ -833,16 +786,15 @@ class Engine:
         """Return the nearest items to one query, the nearest first.
 
         Codes find them and refinement vectors order them (``refine=False``: by distance, then in the order of adding).
-        An item of the query's own modality that is the query itself comes first, its duplicates beside it.
+        The query itself, if it is an item, and its duplicates come first.
 
         Parameters
         ----------
         text, image, id, features, query : one of them: a text; the path or the bytes of a picture; the id of an item of
-            the engine (which is not among the hits); a row of features; or whatever the encoder of ``modality`` takes.
-            A text may come with ``image`` or ``id``: this picture, but at night
-        modality : of ``query`` or ``features``, or of ``id`` where it is in several
-        options : how many hits, of which items, in which order
-        changes : single options by name, e.g. ``k=5, want="image"``: see :class:`SearchOptions`
+            the engine (which is not among the hits); a row of features; or any input of the encoder of ``modality``. A
+            text may be combined with ``image`` or ``id``: this picture, but at night
+        modality : of ``query`` or ``features``, or of ``id`` if it is in several
+        options, changes : the options, and single ones by name, e.g. ``k=5, want="image"``: see :class:`SearchOptions`
         """
         given = {"text": text, "image": image, "id": id, "query": query}
         one: dict[str, Any] = {name: [value] for name, value in given.items() if value is not None}
@@ -860,7 +812,7 @@ class Engine:
         options: SearchOptions | None = None,
         **changes: Unpack[OptionValues],
     ) -> list[list[Hit]]:
-        """Return the hits of each of many queries of one kind: as :meth:`search`, and faster than one by one."""
+        """Return the hits of several queries of one kind; like :meth:`search`, and faster than one by one."""
         wanted = replace(options or SearchOptions(), **changes)  # type: ignore[arg-type]
         self.check_options(wanted)
         queries = self.prepare(
@@ -883,15 +835,12 @@ class Engine:
         modality: str | None = None,
         asymmetric: bool = False,
     ) -> QueryBatch:
-        """Encode queries of one kind, to be searched by :meth:`answer` with options of their own.
-
-        Texts may come with as many pictures or ids: both are searched for together.
-        """
+        """Encode queries of one kind for :meth:`answer`. A text may be combined with a picture or an id each."""
         if text is not None and (image is not None or id is not None):
             pictures = self.prepare(image=image, id=id, modality=modality, asymmetric=asymmetric)
             words = self.prepare(text=text, asymmetric=asymmetric)
             if len(pictures) != len(words):
-                raise ValueError(f"{len(words)} texts and {len(pictures)} pictures; expected as many of both")
+                raise ValueError(f"{len(words)} texts and {len(pictures)} pictures; expected the same number of both")
             return replace(pictures, words=words)
         name, values = the_only_argument({"text": text, "image": image, "id": id, "features": features, "query": query})
         if isinstance(values, str | bytes | Path):
@@ -907,19 +856,10 @@ class Engine:
         if of == TEXT and name in ("text", "query") and self.words is not None:
             return self.words.read(values)
         self.check_modalities(of)
-        if name == "features":
-            return encode_features(
-                self.model,
-                self.encoders[of],
-                of,
-                values,
-                asymmetric=asymmetric,
-                refinement=self.refinement,
-                confidence=self.confidence,
-            )
-        if self.encoders[of].reads == "image":
+        if name != "features" and self.encoders[of].reads == "image":
             values = [find_member(str(one)) or one if isinstance(one, str | Path) else one for one in values]
-        return encode_contents(
+        encode: Callable[..., QueryBatch] = encode_features if name == "features" else encode_contents
+        return encode(
             self.model,
             self.encoders[of],
             of,
@@ -932,7 +872,7 @@ class Engine:
     def answer(self, requests: Iterable[SearchRequest]) -> list[list[Hit]]:
         """Return the hits of each request (see :meth:`QueryBatch.request`), with as few scans as possible.
 
-        Their ``uri`` is as it is stored: :meth:`path_of` and :meth:`with_paths` tell where files are.
+        Their ``uri`` is the stored one; :meth:`path_of` and :meth:`with_paths` resolve it.
         """
         wanted = list(requests)
         if any(request.options.unique for request in wanted):
@@ -943,16 +883,15 @@ class Engine:
             return search_requests(wanted, index, self.store, self._groups, ranker, self._judge)
         except SnapshotError as error:
             with self._lock:
-                if self._ranker is ranker:  # and no other search has found the same
+                if self._ranker is ranker:  # no other search has replaced it
                     self._forget_snapshot(error)
             return self.answer(wanted)
 
     def warm_up(self) -> None:
-        """Do once what is slow the first time, in a process that has many searches to come.
+        """Load models and compiled kernels before the first search.
 
-        Encoders load their models, and searches their compiled kernels: from disk in half a second, or compiled anew
-        in about 20 s where no process has done so since modalhash was installed. Without this a process does its first
-        searches by numpy, and loads the kernels when these have taken about as long as that.
+        Loading kernels takes half a second, or about 20 s if they have to be compiled first. Without this call, the
+        first searches use numpy until they have taken about as long.
         """
         prefer_kernels()
         code = np.zeros(n_bytes(self.n_bits), np.uint8)
@@ -967,7 +906,7 @@ class Engine:
             ]
         )
         for name, reads in self.reads.items():
-            with contextlib.suppress(ValueError):  # an encoder from outside the package may refuse these
+            with contextlib.suppress(ValueError):  # an encoder of another package may refuse these
                 if reads == "text":
                     self.prepare(text=["a"], modality=name)
                 elif reads == "image":
@@ -984,21 +923,20 @@ class Engine:
         limit: int | None = None,
         offset: int = 0,
     ) -> list[DuplicateGroup]:
-        """Return groups of items of one modality that are the same, or nearly: exact ones first, then the surest.
+        """Return groups of near-duplicates within a modality: exact ones first, then by decreasing similarity.
 
-        All items of a group are near to its first, the one that was added before the others. The first call takes
-        seconds per hundred thousand items, and reads the files of all photos; what it finds is kept until the store
-        changes.
+        All items of a group are near to its first, the oldest. The first call takes seconds per 100,000 items and reads
+        the files of all photos; the result is kept until the store changes.
 
         Parameters
         ----------
-        modality : one or several to look in; all by default
+        modality : one or several; all by default
         radius : in how many of 64 bits the sketches of near items may differ; more takes longer and finds a little more
-        threshold : the least cosine of the embeddings of near items, at most 1; one above the default holds for the
-            correlation of pixels as well
-        pixels : compare photos by small copies of their files as well, which finds the mirrored, turned and cropped
-        where : only among items that pass this filter, as :class:`SearchOptions` takes it
-        limit, offset : how many groups, and how many to leave out before them
+        threshold : the least cosine of the embeddings of near items, at most 1; above the default it is also the least
+            correlation of pixels
+        pixels : also compare small copies of photos, which finds mirrored, turned and cropped ones
+        where : a filter, as for :class:`SearchOptions`
+        limit, offset : the number of groups to return, and to skip first
         """
         names = self.modalities if modality is None else tuple(dict.fromkeys(self.check_modalities(modality)))
         check_int(radius, "radius", at_least=0)
@@ -1019,14 +957,11 @@ class Engine:
         return [replace(group, items=tuple(self.with_paths(group.items))) for group in groups]
 
     def items(self) -> Iterator[Record]:
-        """Iterate over all items as they are stored, in insertion order; concurrent changes are skipped."""
+        """Iterate over all stored items in insertion order; concurrent changes are skipped."""
         return self.store.scan()
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Iterate over all items as the lines of a manifest, with ``kind``, ``code`` (hexadecimal) and ``refinement``.
-
-        The refinement vector is base64 of its int8 values, and left out where an item has none.
-        """
+        """Iterate over all items as lines of a manifest, with ``code`` in hexadecimal, ``refinement`` in base64."""
         for record in self.items():
             file = self.path_of(record)
             path = record.uri if file is None else str(file)
@@ -1038,15 +973,13 @@ class Engine:
             yield {**record.extra, **line, "labels": list(record.labels), "kind": record.kind, "code": code}
 
     def info(self) -> dict[str, Any]:
-        """Return what the engine consists of, and how much is in it.
+        """Return the engine's configuration and the numbers of its items.
 
-        ``label_sets`` is how many different sets of labels the training items have, and ``collisions`` how they share
-        codes: the number of ``codes``, the ``pairs`` of label sets that share one, those of them that are
-        ``conflicting`` (less than half of their labels in common) or even ``disjoint`` (none), and how many of the
-        training ``items`` are ``misplaced``: their code is that of items with conflicting labels, rather than of their
-        own kind. Both are None where the method does not learn from labels.
-        ``snapshot`` has the size of the index's snapshot, its age in seconds, the number of its items, and how many
-        were added or removed since; None without one. ``reads`` and ``why_no_confidence`` are those of the engine.
+        ``label_sets`` is the number of distinct label sets of the training items. ``collisions`` counts the ``codes``,
+        the ``pairs`` of label sets that share one, those of them that are ``conflicting`` (less than half of their
+        labels in common) or ``disjoint``, and the training ``items`` that are ``misplaced``: whose code is that of
+        items with conflicting labels. Methods that do not learn from labels have None for both. ``snapshot`` has the
+        size, age in seconds and number of items of the index's snapshot, and the changes since; None without one.
         """
         facts = describe_engine(self.path, self.config, self.store.counts())
         facts["reads"], facts["why_no_confidence"] = self.reads, self.why_no_confidence
@@ -1054,44 +987,37 @@ class Engine:
         return facts
 
     def labels(self) -> dict[str, int]:
-        """Return how many items have each label, the most frequent first; numbers are texts here."""
+        """Return the number of items of each label, the most frequent first; labels are strings here."""
         revision = self.store.revision()
         if self._labels is None or self._labels[0] != revision:
             self._labels = revision, self.store.labels()
         return dict(self._labels[1])
 
     def check_options(self, options: SearchOptions) -> None:
-        """Raise ValueError for a modality that the engine does not have, or a label, which may be a slip of the pen."""
+        """Raise ValueError if the options name a modality, label or kind that the engine does not have."""
         if options.want is not None:
             self.check_modalities(options.want)
         if options.min_confidence is not None and self.confidence is None:
-            raise ValueError(f"min_confidence has nothing to go by: {self.why_no_confidence}")
+            raise ValueError(f"min_confidence cannot be applied: {self.why_no_confidence}")
         if options.filter is not None:
             self.check_filter(options.filter)
 
     def check_filter(self, where: Filter | str | Mapping[str, Any]) -> Filter:
         """Return a filter given in any form; ValueError if it names a label, kind or modality that no item has."""
         wanted = Filter.of(where)
-        check_filter(
-            wanted,
-            trained_labels=self.config["class_names"],
-            all_labels=self.labels,
-            modalities=self.modalities,
-        )
+        trained = self.config["class_names"]
+        check_filter(wanted, trained_labels=trained, all_labels=self.labels, modalities=self.modalities)
         return wanted
 
     def check_modalities(self, names: str | Sequence[str]) -> tuple[str, ...]:
-        """Return the names as a tuple; ValueError for one that the engine does not have."""
+        """Return the names as a tuple; ValueError for an unknown one."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
         for name in wanted:
             if name not in self.encoders:
                 raise ValueError(f"the engine has no modality {name!r}; it has {', '.join(map(repr, self.modalities))}")
         return wanted
 
-    # -- inside
-
     def _make_index(self) -> tuple[HammingIndex, Ranker]:
-        """Return an empty index and an empty ranker."""
         n_threads = self._options["n_threads"]
         index = HammingIndex(self.n_bits, n_threads=n_threads)
         names = self.config["class_names"]
@@ -1103,7 +1029,7 @@ class Engine:
         self._ranker.refresh(self.store, self._revision)
 
     def _forget_snapshot(self, error: SnapshotError) -> None:
-        """Begin anew with an empty index, to be filled from the store, because the snapshot is damaged."""
+        """Start with an empty index, to be filled from the store, because the snapshot is damaged."""
         self._snapshots.drop(error)
         self.index, self._ranker = self._make_index()
         self._revision = None
@@ -1115,27 +1041,26 @@ class Engine:
         return self._snapshots.is_due(revision, self.index, now=now) and not self.replaced
 
     def _freeze(self) -> tuple[Frozen, Revision, int]:
-        """Return what the index holds, the revision of that, and the number of items."""
         with self._lock:
             assert self._revision is not None
             return freeze_engine(self.index, self._ranker), self._revision, len(self.index)
 
     def _content_of(self, record: Record) -> str | Path | ArchiveMember | None:
-        """Return what the encoder takes of an item, None if nothing is known of it but its features."""
+        """Return the encoder's input for an item; None if only its features are known."""
         if self.encoders[record.modality].reads == "array":
             return None
         return record.text if record.text is not None else self.path_of(record)
 
     def _check_writable(self) -> None:
         if self.read_only:
-            raise EngineError(f"{self.path} was opened read-only: nothing can be added or removed")
+            raise EngineError(f"{self.path} is opened read-only; items cannot be added or removed")
         self._generation.check()
 
     def _groups(self, want: Sequence[str] | None) -> list[int] | None:
         if want is None:
             return None
         names = tuple(want)
-        if not self._modality_numbers.keys() >= set(names):  # a number never changes, but there may be new ones
+        if not self._modality_numbers.keys() >= set(names):  # numbers never change, but there may be new ones
             self._modality_numbers = self.store.modalities()
         numbers = self._modality_numbers
         return [numbers[name] for name in names if name in numbers]

@@ -70,7 +70,7 @@ def test_labels_of_an_engine_and_of_what_is_added(folder):
     assert note in " ".join(checked.output.split())
     done = run(app, ["train", "photos", "-o", "some", "--bits", "8"])
     assert note in done.output
-    assert "warning: the quality to expect of new items is near chance" in done.output
+    assert "warning: the expected quality on new items is near chance" in done.output
     assert run(app, ["train", "photos", "-o", "every", "--bits", "8", "--labels", "folders"]).exit_code == 0
     (folder / "photos").rename(folder / "more")
     for name, own in (("some", {"holiday", "town"}), ("every", {"holiday", "town", "2019", "2020", "DCIM"})):

@@ -12,7 +12,7 @@ import pytest
 from modalhash import Engine
 from modalhash.engine import report_page
 from modalhash.engine.reports import page as report
-from modalhash.engine.reports.page import code_statistics, use_of_codes
+from modalhash.engine.reports.page import code_statistics, code_statistics_by_modality
 
 VOID = {"meta", "img", "br", "rect", "line", "circle"}
 HOSTILE = '<script>alert(1)</script> & "quoted"'
@@ -110,18 +110,18 @@ def test_pictures_that_are_gone_are_said_to_be_and_their_number_is_bounded(engin
 def test_bits_that_say_nothing_or_the_same_are_seen(rng):
     bits = rng.integers(0, 2, (4000, 12), dtype=np.uint8)
     bits[:, 3], bits[:, 5], bits[:, 7] = 1, bits[:, 4], 1 - bits[:, 4]
-    use = use_of_codes(np.packbits(bits, axis=1), 12)
+    use = code_statistics(np.packbits(bits, axis=1), 12)
     assert use.n_constant == 1
     assert use.entropy[3] == pytest.approx(0, abs=1e-6)
     assert use.entropy[0] == pytest.approx(1, abs=0.01)
     assert use.correlation[4, 5] == pytest.approx(1, abs=1e-3)
     assert use.correlation[4, 7] == pytest.approx(-1, abs=1e-3)
     assert use.effective_bits == pytest.approx(11**2 / (8 + 9), rel=0.02), "three of eleven are one"
-    same = use_of_codes(np.zeros((3, 2), dtype=np.uint8), 12)
+    same = code_statistics(np.zeros((3, 2), dtype=np.uint8), 12)
     assert (same.distinct, same.largest, same.effective_bits) == (1, 3, 0.0)
 
 
 def test_codes_are_looked_at_by_modality_and_not_more_than_so_many(engine):
-    assert {name: use.n for name, use in code_statistics(engine.store).items()} == {"image": 60, "text": 60}
-    some = code_statistics(engine.store, max_codes=50)
+    assert {name: use.n for name, use in code_statistics_by_modality(engine.store).items()} == {"image": 60, "text": 60}
+    some = code_statistics_by_modality(engine.store, max_codes=50)
     assert sum(use.n for use in some.values()) == 40

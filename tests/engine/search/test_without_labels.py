@@ -61,7 +61,7 @@ def test_what_labels_would_tell_is_not_invented(shared):
     assert not hit.weak
     assert hit.shared_labels == hit.labels == ()
     assert {record.kind for record in shared.items()} == {"hashed"}
-    with pytest.raises(ValueError, match="nothing to go by: this engine learned without labels"):
+    with pytest.raises(ValueError, match="cannot be applied: this engine learned without labels"):
         shared.search(text="thing 3", min_confidence=0.5)
     with pytest.raises(ValueError, match="no item has the label 'boat'; no item has labels"):
         shared.search(text="thing 3", labels=["boat"])

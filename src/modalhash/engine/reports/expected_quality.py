@@ -1,20 +1,13 @@
-"""How well an engine is expected to do on new items: what held-out items found, measured when it is trained.
+"""Expected quality on new items, measured with held-out items when an engine is trained.
 
-The model of :mod:`modalhash.engine.search.confidence` was fitted without a fifth of the training items, which now ask
-it; no other fit is needed. Each direction between modalities has three databases, as everywhere
-(:mod:`modalhash.evaluation`):
+The queries are the held-out items of :mod:`modalhash.engine.search.confidence`, whose model was fitted without them.
+Each direction between modalities has three databases (:mod:`modalhash.evaluation`): ``learned``, the training items
+with codes from their labels; ``hashed``, the same items with codes from features; and ``unseen``, the held-out items
+with codes from features, like items that are added later.
 
-``learned``
-    the items that it learned from, with codes made from their labels: what a labelled item of the engine has.
-``hashed``
-    the same items with codes from features alone.
-``unseen``
-    the held-out items, with codes from features alone: what an item that is added later has.
-
-Average precision is that of codes, under a :class:`~modalhash.evaluation.Protocol`, by which it can be compared with
-other methods. ``first_hits`` is what a person sees: the share of right ones among the first hits in the engine's order,
-which refinement vectors make. The numbers are those of a model that learned from fewer items, and so a little low;
-encoders have seen the held-out items, without their labels in all but the choice of one number, and so a little high.
+Average precision is that of codes, under a :class:`~modalhash.evaluation.Protocol`. ``first_hits`` is the fraction of
+right hits among the first in the engine's order. The numbers are a little low, because the model learned from fewer
+items, and a little high, because encoders were fitted to the held-out items too.
 """
 
 from __future__ import annotations
@@ -29,39 +22,30 @@ from modalhash.core.typing import Array, Matrix
 from modalhash.engine.search.confidence import Pair, Pairs, Searches, Side, find_queries
 
 FIRST = (1, 10)
-"""How many first hits are looked at."""
+"""Numbers of first hits that are measured."""
 N_GOOD, N_TYPICAL, N_BAD = 3, 2, 3
-"""Searches of each direction that are remembered as examples."""
+"""Examples of each direction."""
 EXAMPLE_HITS = 6
-"""Hits of an example that are remembered."""
+"""Hits of an example."""
 NEAR_CHANCE = 0.5
-"""A mAP less than 1.5 times chance is near it; where chance is high, one less than a quarter of the way up to 1."""
+"""Quality is near chance below 1.5 times chance, or below a quarter of the way from chance to 1 if that is less."""
 FEW_DIRECTIONS = 2
-"""So many directions are told one by one in a line."""
+"""Number of directions up to which each is described."""
 
 Expected = dict[str, Any]
-"""What is expected, as JSON values: see :func:`measure_expected_quality`."""
+"""JSON values of :func:`measure_expected_quality`."""
 
 
 def unknown_quality(reason: str) -> Expected:
-    """Return why nothing can be expected, as it stands in an engine's configuration."""
     return {"reason": reason}
 
 
 def measure_expected_quality(searches: Searches, X: Mapping[str, Matrix], ids: Mapping[str, Sequence[str]]) -> Expected:
-    """Measure what held-out items found.
+    """Measure the hits of held-out items; ``X`` and ``ids`` are of all training items by modality.
 
-    Parameters
-    ----------
-    searches : what they found
-    X : features of all training items by modality
-    ids : of all training items
-
-    Returns
-    -------
-    JSON values: ``held_out`` and ``learned_from``, how many items of each modality; ``queries``, how many of the
-    held-out ones asked; ``protocols`` of the mAP by database; ``directions``, a row for each pair of modalities and
-    database; ``examples``, good, typical and bad searches among learned items by the ids of query and hits.
+    Return JSON values: ``held_out``, ``learned_from`` and ``queries``, numbers of items by modality; ``protocols`` of
+    the mAP by database; ``directions``, a row for each pair of modalities and database; ``examples``, good, typical and
+    bad searches among learned items by the ids of query and hits.
     """
     from modalhash.evaluation import Protocol
 
@@ -97,7 +81,7 @@ def measure_expected_quality(searches: Searches, X: Mapping[str, Matrix], ids: M
 
 
 def _direction(query: Side, database: Side, protocol: Any, n_bits: int, found: Pairs | None) -> dict[str, Any]:
-    """Return the measures of one direction and database; ``found`` are the hits in the engine's order, if sampled."""
+    """Return the measures of one direction and database; ``found`` are hits in the engine's order, if sampled."""
     from modalhash.evaluation import measure, rank
 
     ranking = rank(
@@ -128,7 +112,7 @@ def _direction(query: Side, database: Side, protocol: Any, n_bits: int, found: P
 
 
 def _examples(query: Side, database: Side, found: Pairs, ids: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """Return good, typical and bad searches of one direction, each with other labels."""
+    """Return good, typical and bad searches of one direction, with distinct labels."""
     n = max(FIRST)
     first = found.rank < n
     hits = found.item[first].reshape(len(query.rows), -1)
@@ -138,7 +122,7 @@ def _examples(query: Side, database: Side, found: Pairs, ids: Mapping[str, Seque
     if not len(possible):
         return []
     typical = float(np.median(right[possible]))
-    orders = {  # what is rare and found all the same comes first, and what is frequent and missed
+    orders = {  # prefer rare labels that are found, and frequent ones that are missed
         "good": (N_GOOD, np.lexsort((chance, -right)), right > 0),
         "bad": (N_BAD, np.lexsort((-chance, right)), right < 1),
         "typical": (N_TYPICAL, np.lexsort((chance, np.abs(right - typical))), chance > 0),
@@ -170,23 +154,14 @@ def _rounded(value: Any) -> float:
     return round(float(value), 4)
 
 
-# -- for a person
-
-
 def cross_modal_rows(expected: Expected, database: str) -> list[dict[str, Any]]:
-    """Return the rows of a database from one modality to another; within the only one, if there is one alone."""
+    """Return the rows of a database across modalities, or within the only modality."""
     rows = [row for row in expected["directions"] if row["database"] == database]
     return [row for row in rows if row["query"] != row["hit"]] or rows
 
 
 def describe_expected(expected: Expected, *, codes: str = "learned") -> str:
-    """Say in one line what is expected of new items, in words that need no name of a measure.
-
-    Parameters
-    ----------
-    expected : of :meth:`Engine.info`
-    codes : of the items that were learned from
-    """
+    """Describe the ``expected`` quality of :meth:`Engine.info` in one line; ``codes`` are those of training items."""
     if "reason" in expected:
         return f"No quality to expect was measured: {expected['reason']}"
     known, new = cross_modal_rows(expected, "learned"), cross_modal_rows(expected, "unseen")
@@ -202,7 +177,7 @@ def describe_expected(expected: Expected, *, codes: str = "learned") -> str:
 
 
 def near_chance(expected: Expected) -> str | None:
-    """Say what to do where new items are found hardly better than by chance; None if they are, or it is not known."""
+    """Return advice if new items are found hardly better than by chance, else None."""
     if "directions" not in expected:
         return None
     new = cross_modal_rows(expected, "unseen")
@@ -211,14 +186,14 @@ def near_chance(expected: Expected) -> str | None:
     if right >= chance + min(NEAR_CHANCE * chance, NEAR_CHANCE / 2 * (1 - chance)):
         return None
     return (
-        f"the quality to expect of new items is near chance ({10 * right:.1f} of 10, by chance {10 * chance:.1f}): "
-        "the labels hardly say what is in the items. Look at them (modalhash check), give labels of what is seen or "
-        "told, or learn without any, by labels='none' (--labels none)"
+        f"the expected quality on new items is near chance ({10 * right:.1f} of 10, by chance {10 * chance:.1f}), "
+        "because the labels hardly describe the content of the items. Look at them (modalhash check), label what the "
+        "items show or say, or learn without labels, with labels='none' (--labels none)"
     )
 
 
 def _first_hits(rows: Sequence[Mapping[str, Any]], meant: str = "") -> str:
-    """Say how many of ten hits are right, direction by direction, or on average where there are many."""
+    """Describe how many of ten hits are right, by direction, or on average over many."""
     right = [10 * row["first_hits"]["10"] for row in rows]
     chance = [10 * row["share_right"] for row in rows]
     names = [f"{row['query']} → {row['hit']}" for row in rows]
@@ -234,7 +209,7 @@ def _first_hits(rows: Sequence[Mapping[str, Any]], meant: str = "") -> str:
 
 
 def _decimal(value: float) -> str:
-    """Write a number below 1 as tables of the field do.
+    """Format a number below 1 without its leading zero.
 
     Examples
     --------

@@ -1,7 +1,6 @@
-"""A page that says how an engine is: what is in it, how well it finds, whether it can be believed, what it finds.
+"""The report page of an engine: its items, quality, confidence, codes and example searches.
 
-One HTML file without scripts and without anything from elsewhere, for screens of any width, light or dark. Whatever
-came from items is escaped; pictures are small copies inside the page.
+One HTML file without scripts and external resources. Text of items is escaped; pictures are embedded as thumbnails.
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ if TYPE_CHECKING:
     from modalhash.store import Record, Store
 
 
-# -- How well codes use their bits: how often each is set, which of them say the same, how many items share a code.
-
 MAX_CODES = 100_000
-"""Codes that are looked at, evenly spread over all: more would hardly change a share."""
+"""Codes that are sampled, evenly spaced."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,40 +38,40 @@ class CodeStatistics:
     """How the codes of some items use their bits."""
 
     n: int
-    """Codes that were looked at."""
+    """Number of codes."""
     ones: Array
-    """The share of codes that have each bit set."""
+    """Fraction of codes that have each bit set."""
     correlation: Array
-    """Of each bit with each; 0 of a bit that is the same everywhere."""
+    """Correlation of each pair of bits; 0 for constant bits."""
     distinct: int
-    """Different codes."""
+    """Number of distinct codes."""
     largest: int
-    """The most items that share one."""
+    """Largest number of items that share a code."""
 
     @property
     def entropy(self) -> Array:
-        """Bits of information in each bit: 1 if half of the codes have it set, 0 if all or none have."""
+        """Entropy of each bit: 1 if half of the codes have it set, 0 if it is constant."""
         p = np.clip(self.ones, 1e-12, 1 - 1e-12)
         return np.asarray(-(p * np.log2(p) + (1 - p) * np.log2(1 - p)))
 
     @property
     def n_constant(self) -> int:
-        """Bits that are the same in all codes."""
         return int(((self.ones == 0) | (self.ones == 1)).sum())
 
     @property
     def effective_bits(self) -> float:
-        """How many uncorrelated bits would spread as much: the participation ratio of the correlations."""
+        """Participation ratio of the correlations: the number of uncorrelated bits of equal spread."""
         total = float((self.correlation**2).sum())
         return float(np.trace(self.correlation)) ** 2 / total if total else 0.0
 
 
-def use_of_codes(codes: Codes, n_bits: int) -> CodeStatistics:
-    """Look at packed codes, one or more.
+def code_statistics(codes: Codes, n_bits: int) -> CodeStatistics:
+    """Return the statistics of packed codes, at least one.
 
     Examples
     --------
-    >>> used = use_of_codes(np.array([[0b0110_0000], [0b1010_0000], [0b0010_0000], [0b1110_0000]], dtype=np.uint8), 3)
+    >>> codes = np.array([[0b0110_0000], [0b1010_0000], [0b0010_0000], [0b1110_0000]], dtype=np.uint8)
+    >>> used = code_statistics(codes, 3)
     >>> used.ones.tolist(), used.distinct, used.n_constant, used.effective_bits
     ([0.5, 0.5, 1.0], 4, 1, 2.0)
     """
@@ -88,8 +85,8 @@ def use_of_codes(codes: Codes, n_bits: int) -> CodeStatistics:
     return CodeStatistics(len(codes), ones, np.round(correlation, 6), len(counts), int(counts.max()))
 
 
-def code_statistics(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, CodeStatistics]:
-    """Return how the codes of each modality of a store use their bits, without modalities that have none."""
+def code_statistics_by_modality(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, CodeStatistics]:
+    """Return the code statistics of each modality that has items."""
     every = max(1, -(-store.count() // max_codes))
     parts: dict[int, list[Codes]] = {}
     seen = 0
@@ -99,33 +96,33 @@ def code_statistics(store: Store, *, max_codes: int = MAX_CODES) -> dict[str, Co
         for number in np.unique(modalities[chosen]).tolist():
             parts.setdefault(number, []).append(codes[chosen][modalities[chosen] == number])
     names = {number: name for name, number in store.modalities().items()}
-    return {names[number]: use_of_codes(np.concatenate(some), store.n_bits) for number, some in parts.items()}
+    return {names[number]: code_statistics(np.concatenate(some), store.n_bits) for number, some in parts.items()}
 
 
 MAX_COUNTED = 200_000
 """Items whose labels are counted, in the order of adding."""
 MAX_LABELS, MAX_NAMED = 20, 40
-"""Labels that have a bar, and labels that are named in a sentence."""
+"""Labels with a bar, and labels named in a sentence."""
 RARE = 5
-"""A label of fewer items is rare."""
+"""Number of items below which a label is rare."""
 MAX_PICTURES, MAX_PICTURE_BYTES, PICTURE_SIDE = 160, 1_500_000, 128
-"""Pictures in the page, their bytes in all, and the longest side of each in pixels."""
+"""Largest number of pictures, their total bytes, and the longest side of each in pixels."""
 MAX_TEXT, MAX_HIT_TEXT = 180, 90
-"""Signs of a text that are shown, of a query and of a hit."""
+"""Characters shown of a query's text and of a hit's."""
 N_ASKED = 40
-"""Stored items of each modality that ask, where no held-out searches are remembered."""
+"""Stored items of each modality used as queries if no held-out searches are stored."""
 N_HITS = 10
 
 _DATABASES = {
-    "learned": "items it learned from, coded by their labels",
-    "hashed": "the same items, coded by their features alone",
-    "unseen": "new items, coded by their features alone",
+    "learned": "training items, with codes from their labels",
+    "hashed": "the same items, with codes from their features alone",
+    "unseen": "new items, with codes from their features alone",
 }
 _KINDS = {"good": "Good searches", "typical": "Typical searches", "bad": "Bad searches", "": "Some searches"}
 
 
 def report_page(engine: Engine) -> str:
-    """Return the page of an engine, as HTML. Nothing is changed; a read-only engine has one too."""
+    """Return the report of an engine as HTML; works on a read-only engine too."""
     facts = engine.info()
     labels = LabelCounts.of(engine)
     sections = {
@@ -159,20 +156,16 @@ def report_page(engine: Engine) -> str:
     )
 
 
-# -- what is in it
-
-
 class LabelCounts(NamedTuple):
-    """How many items have each label."""
+    """Numbers of items by label."""
 
     by_modality: dict[str, Counter[str]]
     unlabelled: Counter[str]
-    """Items without any, by modality."""
+    """Items without labels, by modality."""
     counted: int
 
     @classmethod
     def of(cls, engine: Engine) -> LabelCounts:
-        """Count the labels of an engine's items."""
         counts: dict[str, Counter[str]] = {name: Counter() for name in engine.modalities}
         unlabelled: Counter[str] = Counter()
         counted = 0
@@ -184,7 +177,6 @@ class LabelCounts(NamedTuple):
 
     @property
     def total(self) -> Counter[str]:
-        """Labels of all modalities."""
         return sum(self.by_modality.values(), Counter())
 
 
@@ -198,8 +190,8 @@ def _items(facts: Mapping[str, Any], labels: LabelCounts) -> str:
         rows.append([name, *numbers, f"{one['trained_on'] or 0:,}", f"{encoder['name']} ({encoder['dim']:,} features)"])
     head = ["modality", "items", "coded by labels", "coded by features", "without labels", "learned from", "encoder"]
     text = (
-        "An item that was learned from has a code made of its labels; one that was added later, or has no labels, has "
-        "a code made of its features."
+        "The code of a training item is made from its labels; that of an item without labels, or added later, from its "
+        "features."
     )
     return _table(head, rows, n_words=1) + f"<p class=note>{text} {facts['bytes'] / 1e6:,.1f} MB on disk.</p>"
 
@@ -214,9 +206,7 @@ def _labels(labels: LabelCounts, facts: Mapping[str, Any]) -> str:
         parts.append(f" Counted over the first {labels.counted:,} of {facts['items']:,} items.")
     if len(names) > 1:
         shared = set.intersection(*(set(labels.by_modality[name]) for name in names))
-        parts.append(
-            f" {len(shared):,} of them are in every modality: what is labelled with no other finds nothing across."
-        )
+        parts.append(f" {len(shared):,} of them are in every modality; items without any of these find nothing across.")
     parts.append("</p>")
     most = max(total.values())
     rows = []
@@ -237,19 +227,15 @@ def _labels(labels: LabelCounts, facts: Mapping[str, Any]) -> str:
                 parts.append(f"<p>Only on {escape(name)} items: {len(only):,} ({_named(only)}).</p>")
     if rare := {label: n for label, n in reversed(total.most_common()) if n < RARE}:
         parts.append(
-            f"<p>Rare, on fewer than {RARE} items: {len(rare):,} of {len(total):,} ({_named(rare)}). Little can be "
-            "learned of them.</p>"
+            f"<p>Rare, on fewer than {RARE} items: {len(rare):,} of {len(total):,} ({_named(rare)}). They are "
+            "hard to learn.</p>"
         )
     return "".join(parts)
 
 
 def _named(counts: Mapping[str, int]) -> str:
-    """Name some labels with their counts."""
     shown = [f"{escape(label)}&nbsp;{n:,}" for label, n in islice(counts.items(), MAX_NAMED)]
     return ", ".join([*shown, *(["…"] if len(counts) > MAX_NAMED else [])])
-
-
-# -- how well it finds
 
 
 def _quality(facts: Mapping[str, Any]) -> str:
@@ -260,9 +246,9 @@ def _quality(facts: Mapping[str, Any]) -> str:
         " and ".join(f"{n:,} {name}" for name, n in expected[key].items()) for key in ("held_out", "queries")
     )
     parts = [
-        f"<p>Measured when it was trained: {escape(held)} items were held out, the same was learned once more from the "
-        f"others, and {escape(asked)} of the held-out ones asked. A hit is right if it shares a label with the query. "
-        "The engine itself learned from all of them, and is a little better.</p>"
+        f"<p>Measured when it was trained: {escape(held)} items were held out, the same method was trained on the "
+        f"others, and {escape(asked)} of the held-out items were queries. A hit is right if it shares a label with the "
+        "query. The engine itself learned from all items, and is a little better.</p>"
     ]
     legend = "".join(f"<li><b>{kind}</b>: {what}</li>" for kind, what in _DATABASES.items())
     parts.append(f"<p>The searched items are</p><ul>{legend}</ul>")
@@ -291,9 +277,9 @@ def _quality(facts: Mapping[str, Any]) -> str:
     parts.append(_table(head, rows, n_words=1, escaped=True))
     protocol = escape(expected["protocols"]["learned"].partition(" database=")[0])
     parts.append(
-        "<p class=note>Right of the first 10, and whether the first hit is: in the engine's order, as a search shows "
-        "them. mAP: the order of codes alone; 1 if every query finds all that share a label with it before anything "
-        f"else, and the mark on the bar is a random order. Protocol: {protocol}.</p>"
+        "<p class=note>The first 10 hits and the first hit are those of a search, in the engine's order. mAP is that "
+        "of codes alone; 1 if every query finds all items that share a label with it before any other. The mark on "
+        f"the bar is a random order. Protocol: {protocol}.</p>"
     )
     return "".join(parts)
 
@@ -303,7 +289,7 @@ def _confidence(engine: Engine) -> str:
         return f"<p>Hits have no confidence: {escape(engine.why_no_confidence or '')}.</p>"
     tables = {pair: bins for pair, bins in engine.confidence.reliability.items() if bins}
     if not tables:
-        return "<p>How far confidence is right was not measured when this engine was trained.</p>"
+        return "<p>The reliability of confidence was not measured when this engine was trained.</p>"
     drawn = [("all", pooled(tables.values()))]
     drawn += [(f"{pair.query} → {pair.hit}, {pair.kind} codes", bins) for pair, bins in tables.items()]
     figures = []
@@ -316,17 +302,14 @@ def _confidence(engine: Engine) -> str:
             f"<details><summary>numbers</summary>{table}</details></figcaption></figure>"
         )
     return (
-        "<p>Confidence is the probability that a hit shares a label with the query. First hits of held-out queries "
-        "tell whether it is: a circle on the diagonal is a confidence that is what it says; its area is the number of "
+        "<p>Confidence is the probability that a hit shares a label with the query, here compared with the first hits "
+        "of held-out queries. A circle on the diagonal is a correct confidence; its area is the number of "
         f"hits.</p><div class=figures>{''.join(figures)}</div>"
     )
 
 
-# -- how codes are used
-
-
 def _codes(engine: Engine, facts: Mapping[str, Any]) -> str:
-    uses = code_statistics(engine.store)
+    uses = code_statistics_by_modality(engine.store)
     if not uses:
         return "<p>There are no items.</p>"
     rows = [
@@ -344,15 +327,15 @@ def _codes(engine: Engine, facts: Mapping[str, Any]) -> str:
     head = ["modality", "codes", "distinct", "most items of one", "entropy per bit", "constant bits", "effective bits"]
     figures = "".join(
         f"<figure>{_bits_svg(use, name)}{_correlations(use)}<figcaption>{escape(name)}: the share of codes that have "
-        "each bit set, half of them at best; and how bits go together, from not at all (clear) to always (full "
+        "each bit set, ideally half of them, and the absolute correlation of bits, from 0 (clear) to 1 (full "
         "colour).</figcaption></figure>"
         for name, use in uses.items()
     )
     looked = "" if sum(use.n for use in uses.values()) == facts["items"] else " A sample, evenly spread over all items."
     return (
-        f"{_table(head, rows, n_words=1)}<p class=note>Entropy: 1 for a bit that half of the codes have set, 0 for one "
-        "that says nothing. Effective bits: how many unrelated bits would tell as much apart; labels that go together "
-        f"make bits do so too.{looked}</p><div class=figures>{figures}</div>{_collisions(facts)}"
+        f"{_table(head, rows, n_words=1)}<p class=note>Entropy: 1 for a bit that half of the codes have set, 0 for a "
+        "constant one. Effective bits: the number of uncorrelated bits of equal spread; correlated labels make "
+        f"correlated bits.{looked}</p><div class=figures>{figures}</div>{_collisions(facts)}"
     )
 
 
@@ -362,17 +345,17 @@ def _collisions(facts: Mapping[str, Any]) -> str:
         return ""
     rows = [
         ["different label sets", f"{facts['label_sets']:,}"],
-        ["codes made of them", f"{shared['codes']:,}"],
+        ["codes made from them", f"{shared['codes']:,}"],
         ["pairs of label sets with the same code", f"{shared['pairs']:,}"],
         ["of these, with less than half of their labels in common", f"{shared['conflicting']:,}"],
         ["of these, without a common label", f"{shared['disjoint']:,}"],
-        ["items with the code of items labelled otherwise", f"{shared['misplaced']:,} of {shared['items']:,}"],
+        ["items with the code of items whose labels conflict", f"{shared['misplaced']:,} of {shared['items']:,}"],
     ]
     return f"<h3>Label sets that share a code</h3>{_table(['of the items it learned from', ''], rows, n_words=1)}"
 
 
 def _bits_svg(use: CodeStatistics, name: str) -> str:
-    """Draw the share of ones of every bit, as bars around one half."""
+    """Draw the fraction of ones of every bit, as bars around one half."""
     n, height = len(use.ones), 120
     step = 400 / n
     bars = "".join(
@@ -390,14 +373,14 @@ def _bits_svg(use: CodeStatistics, name: str) -> str:
 
 
 def _correlations(use: CodeStatistics) -> str:
-    """Draw the correlations of bits as a picture whose pixels are the clearer the less bits go together."""
+    """Draw the correlations of bits; the opacity of a pixel is the absolute correlation."""
     alpha = np.rint(255 * np.minimum(np.abs(use.correlation), 1)).astype(np.uint8)
     data = base64.b64encode(_png(alpha, (31, 95, 168))).decode("ascii")
     return f'<img class="matrix" alt="correlations of {len(alpha)} bits" src="data:image/png;base64,{data}">'
 
 
 def _png(alpha: Array, colour: tuple[int, int, int]) -> bytes:
-    """Return a PNG of one colour, its opacity by pixel: it suits a light page and a dark one."""
+    """Return a PNG of one colour with an opacity per pixel, for light and dark pages."""
     height, width = alpha.shape
     pixels = np.empty((height, width, 4), dtype=np.uint8)
     pixels[..., :3], pixels[..., 3] = colour, alpha
@@ -411,29 +394,26 @@ def _png(alpha: Array, colour: tuple[int, int, int]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", whole) + chunk(b"IEND", b"")
 
 
-# -- what it finds
-
-
 class Example(NamedTuple):
-    """A search to be shown."""
+    """A search to show."""
 
     kind: str
     query: Record
     hits: list[Record]
     right: float | None
-    """The share of right ones among the first hits; None where no labels tell."""
+    """Fraction of right hits among the first; None without labels."""
     chance: float | None
-    """The share of right ones among all items, where known."""
+    """Fraction of right items among all, if known."""
 
 
 def _searches(engine: Engine, facts: Mapping[str, Any], labels: LabelCounts) -> str:
     examples = list(_held_out_examples(engine, facts["expected"].get("examples", ())))
-    said = "These queries were held out; the hits are those of the model that was learned without them."
+    said = "These queries were held out; the hits are those of the model that was trained without them."
     if not examples:
         examples = _stored_examples(engine, judged=bool(labels.total))
-        said = "These queries are items of the engine: it finds more for what it has learned from than for new items."
+        said = "These queries are items of the engine, which finds more for training items than for new ones."
     if not examples:
-        return "<p>There is nothing to search with and to find.</p>"
+        return "<p>There is nothing to search with.</p>"
     pictures = Pictures(engine)
     parts = [f"<p>{said}</p>"]
     for kind, title in _KINDS.items():
@@ -446,7 +426,7 @@ def _searches(engine: Engine, facts: Mapping[str, Any], labels: LabelCounts) -> 
 
 
 def _held_out_examples(engine: Engine, examples: Iterable[Mapping[str, Any]]) -> Iterable[Example]:
-    """Return the searches that the engine remembers, as far as their items are still there."""
+    """Yield the searches stored with the engine whose items still exist."""
     examples = list(examples)
     keys = [(key[0], key[1]) for one in examples for key in (one["query"], *one["hits"])]
     numbers = engine.store.numbers(dict.fromkeys(keys))
@@ -459,7 +439,7 @@ def _held_out_examples(engine: Engine, examples: Iterable[Mapping[str, Any]]) ->
 
 
 def _stored_examples(engine: Engine, *, judged: bool) -> list[Example]:
-    """Search with some items of the engine, and return the best and the worst; unjudged, the first few."""
+    """Search with some stored items; return the best and the worst, or the first few without labels."""
     examples: list[Example] = []
     sizes = engine.sizes()
     for name in (name for name, n in sizes.items() if n):
@@ -485,10 +465,10 @@ def _stored_examples(engine: Engine, *, judged: bool) -> list[Example]:
 def _search(engine: Engine, record: Record, target: str, *, judged: bool) -> Example | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that words are unknown is seen by what they find
+            warnings.simplefilter("ignore", UserWarning)  # about unknown words
             content = [_content(engine, record)]
             hits = engine.search_many(content, modality=record.modality, want=target, k=N_HITS + 1)[0]
-    except (ValueError, OSError, ImportError):  # a picture that is gone or cannot be read any more, for instance
+    except (ValueError, OSError, ImportError):  # e.g. a missing or damaged picture
         return None
     found = engine.store.records(list(engine.store.numbers((hit.modality, hit.id) for hit in hits).values()))
     by_key = {one.key: one for one in found.values()}
@@ -501,7 +481,7 @@ def _search(engine: Engine, record: Record, target: str, *, judged: bool) -> Exa
 
 
 def _content(engine: Engine, record: Record) -> Any:
-    """Return what an item would be asked for with: its text or the path of its picture; None if neither is there."""
+    """Return an item's text or the path of its picture as a query; None if it is missing."""
     if engine.reads.get(record.modality) == "text":
         return record.text
     path = engine.path_of(record)
@@ -527,7 +507,7 @@ def _example(example: Example, pictures: Pictures) -> str:
 
 
 def _card(record: Record, pictures: Pictures, query: Record | None) -> str:
-    """Show an item, and for a hit what it has in common with the query."""
+    """Show an item, and for a hit the labels it shares with the query."""
     text = escape(_short(record.text or record.id, MAX_TEXT if query is None else MAX_HIT_TEXT))
     if (picture := pictures.of(record)) is not None:
         shown = f'<img alt="{text}" title="{escape(record.id)}" src="{picture}">'
@@ -548,7 +528,7 @@ def _short(text: str, most: int = MAX_TEXT) -> str:
 
 
 class Pictures:
-    """Small copies of items' pictures as data addresses, as long as there are not too many of them."""
+    """Thumbnails of items as data URLs, up to MAX_PICTURES."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -558,7 +538,7 @@ class Pictures:
         self.why = ""
 
     def of(self, record: Record) -> str | None:
-        """Return the picture of an item; None where it has none, or none that can be shown."""
+        """Return the picture of an item; None if it has none that can be shown."""
         path = self._engine.path_of(record)
         if path is None or self._engine.reads.get(record.modality) != "image":
             return None
@@ -588,11 +568,8 @@ class Pictures:
         self.why = self.why or why
 
 
-# -- HTML
-
-
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, n_words: int, escaped: bool = False) -> str:
-    """Return a table whose first ``n_words`` columns, and one of encoders, are words; a row of one cell is a title."""
+    """Return a table; the first ``n_words`` columns and encoders are left-aligned, a row of one cell is a title."""
     clean = (lambda text: text) if escaped else escape
 
     def row(cells: Sequence[str], tag: str, clean: Any) -> str:

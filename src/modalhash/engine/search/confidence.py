@@ -1,19 +1,17 @@
-r"""How far a hit can be believed: the probability that it shares a label with the query, learned with the engine.
+r"""Confidence: the probability that a hit shares a label with the query, learned with the engine.
 
-A fifth of the training items is held out; the method and the refinement vectors are learned once more from the others,
-and the held-out items search among them and among themselves, as queries search an engine. What is known of a query and
-its hit (:class:`PairFeatures`) is then compared with whether their labels really meet: a logistic regression makes it a
-probability :math:`P`, one regression for each kind of pair, e.g. a text that finds an image whose code is learned.
+A fifth of the training items is held out. The method and the refinement vectors are learned again from the others, and
+the held-out items search among them and among themselves. For each kind of pair, e.g. a text that finds an image with a
+learned code, a logistic regression maps the :class:`PairFeatures` to the probability :math:`P` that both share a label.
 
-A query that the engine hardly knows says little, whatever it finds. With its *familiarity* :math:`f` in [0, 1] the
-confidence is
+With the *familiarity* :math:`f` of the query in [0, 1] and the fraction :math:`b` of all pairs of that kind that share
+a label, the confidence is
 
 .. math:: b + f \, (P - b)
 
-where :math:`b` is the share of all pairs of that kind that have a label in common. A text is familiar if half of its
-words are known. What one is worth that is known by pieces of its words alone is measured too: held-out texts have words
-that an encoder does not know which learned from the others. A picture, or other features that are dense, are familiar
-unless they deviate more from what was learned from than nearly all held-out items do.
+A text is familiar if half of its words are known; the familiarity of a text without any known word is measured on
+held-out texts. A picture, or another dense vector, is familiar unless it deviates from the training items more than
+nearly all held-out items do.
 """
 
 from __future__ import annotations
@@ -43,135 +41,126 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 WEAK = 0.5
-"""A hit is weak below this share of the way from chance to certainty: it says less than half of what could be said. So
-all hits of a query are weak whose familiarity is below it."""
+"""A hit is weak below this fraction of the way from chance to 1."""
 ENOUGH_WORDS = 0.5
-"""Share of known words from which a text is as familiar as if all were known: after a look at held-out training texts,
-not by a script."""
+"""Fraction of known words from which a text is fully familiar; set by hand on held-out training texts."""
 UNKNOWN_WORDS = 0.45
-"""Familiarity of a text without a known word, where held-out texts do not tell it: measured on OpenMoji's names."""
+"""Default familiarity of a text without a known word, measured on OpenMoji's names."""
 MIN_UNKNOWN = 20
-"""Held-out texts without a known word that tell it."""
+"""Least number of held-out texts without a known word to measure their familiarity."""
 HELD_OUT = 5
-"""One item of so many is held out."""
+"""One of 5 items is held out."""
 MAX_ITEMS = 25_000
-"""Of each modality, of which most are learned from once more: more of them would hardly change what is learned."""
+"""Largest number of items per modality to learn from; more would hardly change the curves."""
 MIN_HELD_OUT = 20
-"""With fewer held-out items of a modality nothing is learned."""
+"""Least number of held-out items of a modality to learn from."""
 MAX_QUERIES = 500
-"""Held-out items of each modality that search, at most."""
+"""Largest number of held-out queries per modality."""
 USUAL_LABEL = 5
-"""Items that have a label whose name is asked for, at least."""
+"""Least number of items of a label whose name is a query."""
 N_HITS = 24
-"""The first hits of every query that are looked at, besides some far down, so that low confidence is learned too."""
+"""First hits of every query that are sampled; lower ranks are sampled too, to learn low confidence."""
 FAR_RANKS, FAR_WEIGHT = 12, 0.1
-"""How many far down, and what one of them weighs: chosen on folds."""
+"""Number of lower ranks, and the weight of each: chosen on folds."""
 USUAL, LAST = 0.95, 0.995
-"""Shares of held-out items: what deviates no more than the first is familiar, what deviates as the last is not."""
+"""Quantiles of held-out items: a deviation up to the first is familiar, from the second on it is not."""
 FILE = "confidence.json"
 BY_MEANING = "text by meaning"
-"""Words that name no label, in place of the modality of a query."""
+"""Replaces the modality of a query whose words do not name a label."""
 NAMES_WEIGHT, NAMES_CONSTANT, NAMES_CHANCE = 4.6, -3.6, 0.02
-"""The curve of words in the space of names where nothing is labelled, by the cosine of meanings: learned from training
-photos of IAPR TC-12 and their keywords (benchmarks/quality/photos.py). Keywords leave out much of what a photo shows:
-it says rather too little."""
+"""Curve of words in the space of names for unlabelled items, by the cosine of meanings: learned from training photos of
+IAPR TC-12 and their keywords (benchmarks/quality/photos.py). It is rather low, because keywords omit much of what a
+photo shows."""
 
 
 class ConfidenceError(ValueError):
-    """A file of confidence is not the one that the engine was written with; the message says why."""
+    """The confidence file is not the one that the engine was written with."""
 
 
 class PairFeatures(NamedTuple):
-    """What is known of queries and hits, a value for each pair."""
+    """Features of query-hit pairs, one value per pair."""
 
     agreement: Array
-    """Of codes, from −1 (no bit) to 1 (all)."""
+    """Agreement of codes, from −1 (no bit) to 1 (all)."""
     product: Array
     """Inner product of posteriors."""
     cosine: Array
-    """Of posteriors."""
+    """Cosine of posteriors."""
     length: Array
-    """Of the query's posterior: short if its features say little of any label."""
+    """Length of the query's posterior, which is short if its features say little about labels."""
     likeness: Array
-    """Cosine of embeddings, within a modality; across, that of meanings, or 0 where there are none."""
+    """Cosine of embeddings within a modality, of meanings across modalities; 0 without them."""
 
 
 @dataclass(frozen=True)
 class CalibrationCurve:
-    """From features of pairs of one kind to the probability that they share a label."""
+    """Maps features of one kind of pair to the probability of a shared label."""
 
     weights: tuple[float, ...]
-    """Of :class:`PairFeatures`, and a constant."""
+    """Coefficients of :class:`PairFeatures`, and an intercept."""
     chance: float
-    """Share of all pairs that share a label."""
+    """Fraction of all pairs that share a label."""
 
     @property
     def weak_below(self) -> float:
-        """The confidence below which a hit is weak."""
         return self.chance + WEAK * (1 - self.chance)
 
     def probability(self, features: PairFeatures, familiarity: Array | float) -> Array:
-        """Return the confidence of pairs."""
         values = np.column_stack(features) @ np.array(self.weights[:-1]) + self.weights[-1]
         return np.asarray(self.chance + familiarity * (expit(values) - self.chance))
 
 
 class Pair(NamedTuple):
-    """A kind of pair."""
+    """A kind of pair: the modalities of query and hit, and the kind of the hit's code."""
 
     query: str
-    """Modality of the query."""
     hit: str
-    """Modality of the hit."""
     kind: str
-    """Of the hit's code."""
 
 
 class Usual(NamedTuple):
-    """What features of a modality are usual."""
+    """Mean and spread of a modality's features."""
 
     mean: Array
     scale: Array
-    """The standard deviation of each feature, and a little."""
+    """Standard deviation of each feature, plus a constant."""
     most: float
-    """An item that deviates no more is familiar."""
+    """Largest deviation of a fully familiar item."""
     last: float
-    """One that deviates so much is not at all."""
+    """Least deviation of an unfamiliar item."""
 
     def familiarity(self, X: Matrix) -> Array:
-        """Return how familiar items are, from 0 to 1."""
         return np.asarray(np.clip((self.last - deviation(X, self.mean, self.scale)) / (self.last - self.most), 0, 1))
 
 
 def deviation(X: Matrix, mean: Array, scale: Array) -> Array:
-    """Return the mean square of the standardised features of each item."""
+    """Return the mean square of each item's standardised features."""
     return np.asarray((((X - mean) / scale) ** 2).mean(axis=1))
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """Tells the probability that a hit shares a label with the query; learned by :func:`fit_confidence`."""
+    """Estimates the probability that hits share a label with a query; made by :func:`fit_confidence`."""
 
     curves: Mapping[Pair, CalibrationCurve]
     usual: Mapping[str, Usual]
-    """By modality, where features tell what is familiar."""
+    """By modality with dense features."""
     unknown_words: Mapping[str, float]
-    """By modality of texts, the familiarity of one whose words are all unknown."""
+    """By modality of texts, the familiarity of a text without known words."""
     reliability: Mapping[Pair, list[Bin]] = field(default_factory=dict)
-    """How confidence and truth compare on held-out queries, each judged by a curve that has not seen it."""
+    """Confidence and accuracy on held-out queries, cross-validated."""
 
     def familiarity(self, modality: str, X: Matrix) -> Array:
-        """Return how familiar items are by their features, from 0 to 1; 1 where these do not tell."""
+        """Return the familiarity of items by their features, from 0 to 1; 1 for sparse features."""
         usual = self.usual.get(modality)
         return np.ones(X.shape[0]) if usual is None or sparse.issparse(X) else usual.familiarity(X)
 
     def text_familiarity(self, modality: str, known: Array) -> Array:
-        """Return how familiar texts are of whose words such shares are known, from 0 to 1."""
+        """Return the familiarity of texts by the fraction of their words that are known."""
         least = self.unknown_words.get(modality, UNKNOWN_WORDS)
         return least + (1 - least) * enough_words(known)
 
     def to_config(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
         return {
             "curves": [
                 {
@@ -196,7 +185,6 @@ class Confidence:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Confidence:
-        """Return what :meth:`to_config` described."""
         curves = {
             Pair(row["query"], row["hit"], row["kind"]): CalibrationCurve(tuple(row["weights"]), row["chance"])
             for row in config["curves"]
@@ -213,7 +201,7 @@ class Confidence:
 
 
 class Side(NamedTuple):
-    """Items of one modality as they are searched with, or searched in."""
+    """Items of one modality, as queries or as a database."""
 
     modality: str
     kind: str
@@ -221,15 +209,15 @@ class Side(NamedTuple):
     vectors: Array
     labels: Array
     rows: Array
-    """Where they are among all training items; rising, but of queries."""
+    """Row among all training items; ascending, except for queries."""
     familiarity: Array | None = None
-    """Of queries; texts without a known word have 0."""
+    """Familiarity of queries; 0 for texts without a known word."""
 
 
 def pair_features(
     code: Codes, vector: Array, codes: Codes, vectors: Array, refinement: Refinement, n_bits: int, *, within: bool
 ) -> PairFeatures:
-    """Return what is known of one query with each of some items; ``within`` if all are of one modality."""
+    """Return the features of one query with each of some items; ``within`` if all are of one modality."""
     distances = np.bitwise_count(code ^ codes).sum(axis=1)
     n = refinement.n_posterior
     own, theirs = vector[:n].astype(np.float32), vectors[:, :n].astype(np.float32, copy=False)
@@ -250,18 +238,15 @@ def pair_features(
     )
 
 
-# -- learning
-
-
 class Held(NamedTuple):
-    """A part of the training items, by modality: rows to learn from, and rows held out."""
+    """Training rows by modality: to learn from, and held out."""
 
     learned: dict[str, Array]
     held_out: dict[str, Array]
 
 
 def hold_out(X: Mapping[str, Matrix], seed: int) -> Held:
-    """Return which rows are held out: by content, so that copies of an item are on one side."""
+    """Choose the rows to hold out by content, so that copies of an item are on one side."""
     learned, held_out = {}, {}
     for name, values in X.items():
         keys = row_keys(values, seed + 1)
@@ -274,17 +259,17 @@ def hold_out(X: Mapping[str, Matrix], seed: int) -> Held:
 
 
 class Searches(NamedTuple):
-    """What held-out items found among the others and among themselves, as queries search an engine."""
+    """Hits of held-out items among the others and among themselves."""
 
     model: CrossModalHasher
     """Fitted to the items that are not held out."""
     queries: list[Side]
     databases: list[Side]
     samples: dict[Pair, Pairs]
-    """Some hits of every query, by kind of pair; ``hashed`` are held-out items."""
+    """Sampled hits by kind of pair; ``hashed`` are held-out items."""
     usual: dict[str, Usual]
     known: frozenset[str]
-    """Modalities of texts of which it is known which words an encoder knows."""
+    """Modalities of texts whose fractions of known words are measured."""
 
 
 def search_held_out(
@@ -300,17 +285,9 @@ def search_held_out(
 ) -> Searches:
     """Search with held-out items among the others, whose codes are learned, and among themselves.
 
-    Parameters
-    ----------
-    model : fitted to the items that are not held out
-    X : features of all training items by modality
-    labels : boolean (items, labels) by modality
-    held : which rows are held out
-    learned : refinement vectors, from the items that are not held out
-    known : by modality, the share of each held-out item's words that an encoder knows which learned from the others;
-        only of texts
-    words : the names of the labels, in an engine of pictures whose words are queries alone: they search too
-    seed : of samples
+    ``model`` and ``learned`` are fitted without the held-out items. ``known`` is, by modality of texts, the fraction of
+    each held-out text's words that an encoder fitted to the others knows. ``words`` are the names of the labels as
+    queries, in an engine of pictures whose texts are queries only.
     """
     rest = {name: values[held.learned[name]] for name, values in X.items()}
     rest_labels = {name: values[held.learned[name]] for name, values in labels.items()}
@@ -357,18 +334,18 @@ def search_held_out(
 
 
 class LabelWords(NamedTuple):
-    """The names of labels as words that a person may type."""
+    """Names of labels as queries."""
 
     features: Any
-    """Of an encoder that reads words; None where there is none."""
+    """Features of the text encoder; None without one."""
     everyday: Array
-    """Which of them are everyday nouns: what people type, more often than *side* or *area*."""
+    """Which of them are everyday nouns, which users type more often than *side* or *area*."""
 
 
 def _word_queries(refinement: Refinement, words: LabelWords, counts: Array, rng: np.random.Generator) -> list[Side]:
-    """Return the names of labels as queries: as labels and, where they have a meaning, as if they were no labels.
+    """Return the names of labels as queries: as labels and, if they have a meaning, as unknown words.
 
-    Labels that few items have, and names that are no everyday nouns, are left out where there are enough others.
+    Rare labels and names that are not everyday nouns are dropped if there are enough others.
     """
     usual = counts >= USUAL_LABEL
     candidates = (np.flatnonzero(usual & words.everyday), np.flatnonzero(usual), np.arange(len(counts)))
@@ -390,9 +367,9 @@ def _word_queries(refinement: Refinement, words: LabelWords, counts: Array, rng:
 def _out_of_fold(
     model: CrossModalHasher, learned: Learned, X: Mapping[str, Matrix], labels: Mapping[str, Array], side: Side
 ) -> Side:
-    """Return the items that were learned from as if they had no labels: posteriors are from folds without them.
+    """Return the learned items as if they had no labels, with posteriors from folds without them.
 
-    They are four times as many as those that are held out, and names of labels need no items of their own.
+    They are four times the held-out items, and names of labels need no items of their own.
     """
     name = side.modality
     vectors = learned.refinement.joined(name, learned.training_posteriors(name, labels=False), X[name])
@@ -401,20 +378,20 @@ def _out_of_fold(
 
 
 def query_name(modality: str | None, vector: Array, refinement: Refinement) -> str:
-    """Return the modality of a query, or that it is known by its meaning alone."""
+    """Return the modality of a query, or BY_MEANING if it names no label."""
     by_meaning = refinement.word_codes is not None and modality == TEXT and not vector[: refinement.n_posterior].any()
     return BY_MEANING if by_meaning else str(modality)
 
 
 def find_queries(query: Side, database: Side) -> Array | None:
-    """Return where the queries are in a database that is of the same held-out items; None for another."""
+    """Return the rows of the queries in a database of the same held-out items; None for another."""
     if query.modality != database.modality or database.kind != "hashed":
         return None
     return np.searchsorted(database.rows, query.rows)
 
 
 def fit_confidence(searches: Searches) -> Confidence | None:
-    """Learn confidence from what held-out items found; None where no kind of pair has both right and wrong hits."""
+    """Learn confidence from the hits of held-out items; None if no kind of pair has right and wrong hits."""
     samples = {pair: pairs for pair, pairs in searches.samples.items() if pairs.shared.any() and not pairs.shared.all()}
     unknown_words = {
         name: _unknown_words([own for pair, own in samples.items() if pair.query == name])
@@ -426,12 +403,11 @@ def fit_confidence(searches: Searches) -> Confidence | None:
 
 
 def enough_words(known: Array) -> Array:
-    """Return the familiarity of texts by the share of their known words, if unknown ones were worth nothing."""
     return np.asarray(np.minimum(known / ENOUGH_WORDS, 1.0))
 
 
 def _unknown_words(samples: list[Pairs]) -> float:
-    """Return f of texts without a known word: the least squares solution of shared − b = f (P − b) over their hits."""
+    """Return f of texts without a known word, by least squares of shared − b = f (P − b) over their hits."""
     products = squares = 0.0
     n = 0
     for pairs in samples:
@@ -447,18 +423,16 @@ class Pairs(NamedTuple):
     """Queries with their hits, and whether they share a label."""
 
     query: Array
-    """Row of the query."""
     rank: Array
-    """Of the hit, from 0."""
+    """Rank of the hit, from 0."""
     features: PairFeatures
     familiarity: Array
     shared: Array
     chance: float
     item: Array
-    """Where the hit is in the database."""
+    """Row of the hit in the database."""
 
     def only(self, chosen: Array) -> Pairs:
-        """Return some of the pairs."""
         features = PairFeatures(*(values[chosen] for values in self.features))
         return Pairs(
             self.query[chosen],
@@ -472,9 +446,9 @@ class Pairs(NamedTuple):
 
 
 def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: int, own_rows: Array | None) -> Pairs:
-    """Return the first hits of every query and some far down, in the engine's order.
+    """Return the first hits of every query and some of lower rank, in the engine's order.
 
-    ``own_rows`` are the rows of the queries in the database, if they are in it: an item does not find itself.
+    ``own_rows`` are the rows of the queries in the database, if they are in it, to exclude them.
     """
     n = len(database.codes)
     most = n - (own_rows is not None)
@@ -482,7 +456,7 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
     ranks = np.unique(np.concatenate([np.arange(N_HITS), far]))
     ranks = ranks[ranks < most]
     within = query.modality == database.modality
-    database = database._replace(vectors=database.vectors.astype(np.float32))  # once, and not for every query
+    database = database._replace(vectors=database.vectors.astype(np.float32))  # once instead of for every query
     parts, shared, items = [], [], []
     chance = 0.0
     for row in range(len(query.codes)):
@@ -511,7 +485,7 @@ def sample_pairs(query: Side, database: Side, refinement: Refinement, n_bits: in
 
 
 def order_scores(pairs: PairFeatures, labels_known: bool, *, within: bool) -> Array:
-    """Return the scores that hits are ordered by, as ``Ranker.scores`` computes them."""
+    """Return the scores that order hits, as ``Ranker.scores`` computes them."""
     if not labels_known and not within:
         return pairs.likeness.copy()
     weight = EMBEDDING_WEIGHT if within else MEANING_WEIGHT
@@ -519,19 +493,19 @@ def order_scores(pairs: PairFeatures, labels_known: bool, *, within: bool) -> Ar
 
 
 def fit_curve(pairs: Pairs) -> CalibrationCurve:
-    """Fit the probability that pairs share a label, of queries as far as they are familiar."""
+    """Fit the probability that pairs share a label, weighted by the familiarity of queries."""
     from sklearn.linear_model import LogisticRegression
 
     X = np.column_stack(pairs.features)
     scale = np.where(X.std(axis=0) > 0, X.std(axis=0), 1)
     weight = pairs.familiarity * np.where(pairs.rank < N_HITS, 1, FAR_WEIGHT)
-    with threadpool_limits(1):  # hundreds of products of a few numbers: on a busy machine threads wait for each other
+    with threadpool_limits(1):  # small products, for which threads only wait for each other
         logistic = LogisticRegression(max_iter=500).fit(X / scale, pairs.shared, sample_weight=weight)
     return CalibrationCurve((*(logistic.coef_[0] / scale).tolist(), float(logistic.intercept_[0])), pairs.chance)
 
 
 def _cross_checked(pairs: Pairs, least: float) -> list[Bin]:
-    """Return the reliability of first hits, each query's from a curve that has not seen it."""
+    """Return the reliability of first hits, each half of the queries scored by the curve of the other."""
     confidence = np.empty(len(pairs.shared))
     for half in (0, 1):
         own: Array = np.equal(pairs.query % 2, half)
@@ -545,18 +519,15 @@ def _cross_checked(pairs: Pairs, least: float) -> list[Bin]:
 
 
 def _usual(learned: Array, held_out: Array) -> Usual:
-    """Return what features are usual: moments of items that are learned from, limits of held-out ones."""
+    """Return the moments of the learned items' features, with limits from held-out ones."""
     mean, spread = learned.mean(axis=0, dtype=np.float64), learned.std(axis=0, dtype=np.float64)
-    scale = spread + 0.1 * spread.mean() + 1e-6  # a feature that hardly varies is not to decide alone
+    scale = spread + 0.1 * spread.mean() + 1e-6  # so that a feature of low variance does not dominate
     most, last = np.quantile(deviation(held_out, mean, scale), [USUAL, LAST]).tolist()
     return Usual(mean, scale, most, max(last, most + 1e-6))
 
 
 def confidence_of_names(modality: str, learned: Confidence | None = None) -> Confidence:
-    """Return confidence in which words that name no label have the curve of the space of names.
-
-    It was learned from more photos than most people label. ``learned`` has what else is known.
-    """
+    """Add the curve of the space of names, learned from many photos, for words that name no label."""
     curve = CalibrationCurve((0.0, 0.0, 0.0, 0.0, NAMES_WEIGHT, NAMES_CONSTANT), NAMES_CHANCE)
     curves = {Pair(BY_MEANING, modality, kind): curve for kind in ("learned", "hashed")}
     if learned is None:
@@ -564,18 +535,15 @@ def confidence_of_names(modality: str, learned: Confidence | None = None) -> Con
     return replace(learned, curves={**learned.curves, **curves})
 
 
-# -- on disk
-
-
 def save_confidence(confidence: Confidence, folder: Path) -> dict[str, Any]:
-    """Write what was learned into an engine's folder; return what its configuration says of it."""
+    """Write the confidence file into an engine's folder; return its entry of the configuration."""
     data = f"{json.dumps(confidence.to_config(), ensure_ascii=False)}\n".encode()
     write_atomically(folder / FILE, data)
     return {"sha256": sha256(data).hexdigest()}
 
 
 def load_confidence(folder: Path, config: Mapping[str, Any]) -> Confidence:
-    """Read what :func:`save_confidence` wrote; ConfidenceError if it is not that file."""
+    """Read the file of :func:`save_confidence`; ConfidenceError if it is another one."""
     try:
         data = (folder / FILE).read_bytes()
     except FileNotFoundError:

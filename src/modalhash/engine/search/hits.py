@@ -1,4 +1,4 @@
-"""From requests to hits: as few scans of the index as possible, then filter and order."""
+"""From requests to hits: scan the index as rarely as possible, then filter, order and score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from modalhash.core.codes import unpack_signs
 from modalhash.core.typing import Array
 from modalhash.engine.search.confidence import (
     BY_MEANING,
-    CalibrationCurve,
     Confidence,
     Pair,
     PairFeatures,
@@ -37,24 +36,24 @@ from modalhash.index import Index
 from modalhash.store import Record, Store
 
 OVERFETCH, MAX_OVERFETCH = 4, 4096
-"""A search with a filter fetches 4 times as many items as it needs. If too few pass, their share tells how many more to
-fetch; above 4,096 it is quicker to ask the store which items pass, and to search among these."""
+"""A search with a filter fetches 4 times the items it needs. If too few pass, the fraction that passed determines the
+next attempt; above 4,096 it is faster to search only among the items that the store says pass."""
 MIN_K_BUCKET, K_BUCKET_RATIO = 32, 4
-"""Queries whose k falls into the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
+"""Queries whose k is in the same bucket (32, 128, 512 …) are scanned together: 20 and 30, but not 20 and 2,000."""
 
 REFINED_RATIO, MIN_REFINED, MIN_REFINED_OF_MANY, MANY, MAX_TIES = 10, 2000, 200, 100_000, 8
-"""Refinement orders the 10 times k nearest items, at least 2,000, and those as near as the last of them, up to 8 times
-as many in all. Of more than 100,000 items at least 200: to scan for more would take longer than all the rest. Set by
-hand for time, not by folds; what shorter lists cost is in docs/measurements/order-of-hits.md."""
+"""Refinement orders the 10 times k nearest items, at least 2,000, and those at the distance of the last, up to 8 times
+that number. Of more than 100,000 items at least 200, because scanning for more would take longer than all the rest. Set
+by hand for time, not by folds; docs/measurements/order-of-hits.md has the cost of shorter lists."""
 
 HAS_LABEL = 0.99
-"""The least confidence of an item in a label that it has."""
+"""Least confidence of an item in a label that it has."""
 _FOUND_BY = {(True, False): ("code",), (False, True): ("features",), (True, True): ("code", "features")}
 _FOUND_BY_NAMES = {(True, False): ("code",), (False, True): ("names",), (True, True): ("code", "names")}
-"""The same for hits of another modality, whose meaning found them."""
+"""The same for hits of another modality, which their meaning found."""
 
 Groups = Callable[[tuple[str, ...] | None], list[int] | None]
-"""Returns the groups of the index for names of modalities; None for all."""
+"""Return the groups of the index for names of modalities; None for all."""
 
 
 @dataclass(frozen=True)
@@ -63,37 +62,36 @@ class Hit:
 
     id: str
     distance: int
-    """The number of differing bits."""
+    """Number of differing bits."""
     modality: str
     text: str | None = None
     uri: str | None = None
     labels: tuple[str | int, ...] = ()
     kind: str = "hashed"
-    """The kind of its code: ``learned`` from labels in training, or ``hashed`` from features."""
+    """Kind of its code: ``learned`` from labels in training, or ``hashed`` from features."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
     """Hexadecimal, the most significant bit first."""
     score: float | None = None
-    """Of the refinement vectors, larger is nearer; None where these did not order the hit. After ``asymmetric=True``
-    the query's projections summed with the signs of the code."""
+    """Score of the refinement vectors, larger is nearer; None if they did not order the hit. With ``asymmetric=True``
+    the inner product of the query's projections and the code's signs."""
     rank: int = 1
-    """From 1; hits that nothing tells apart have the same, as in 1, 1, 3."""
+    """From 1; ties share a rank, as in 1, 1, 3."""
     found_by: tuple[str, ...] = ("code",)
-    """What found it: ``code``, ``features`` of its own, ``names`` of what it shows, ``words``, words of like
-    ``meaning``, words that are in the picture alone (``text in the picture``), or several of them; among duplicates,
-    the ``pixels`` of a photo."""
+    """Any of ``code``, ``features`` of its own, ``names`` of what it shows, ``words``, words of similar ``meaning``,
+    and words in the picture alone (``text in the picture``); among duplicates, the ``pixels`` of a photo."""
     shared_labels: tuple[str, ...] = ()
-    """Labels that the vectors of the query and of the item both clearly have, the clearest first; at most 5."""
+    """At most 5 labels that the vectors of query and item clearly have, the clearest first."""
     confidence: float | None = None
-    """The probability that it shares a label with the query; None if the engine has not learned to tell."""
+    """Probability that it shares a label with the query; None if the engine cannot estimate it."""
     weak: bool = False
-    """Whether it is nearer to what chance would find than to certainty, and no words of the query found it."""
+    """True if confidence is below the midpoint between chance and 1 and no query word matched."""
     refinement: bytes | None = field(default=None, repr=False, compare=False)
-    """Its refinement vector, int8."""
+    """Refinement vector, int8."""
 
     @classmethod
     def from_record(cls, record: Record, distance: int, **more: Any) -> Hit:
-        """Return a stored item as a hit, with other fields of it by name."""
+        """Return a stored item as a hit, with further fields by name."""
         return cls(
             record.id,
             int(distance),
@@ -109,16 +107,13 @@ class Hit:
         )
 
     def changed(self, **fields: Any) -> Hit:
-        """Return the same hit with other values of some fields.
-
-        ``dataclasses.replace`` does the same in seven times the time, which searches with many hits would notice.
-        """
+        """Return a copy with other values of some fields, seven times as fast as ``dataclasses.replace``."""
         other = object.__new__(Hit)
         other.__dict__.update(self.__dict__, **fields)
         return other
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; what is empty is left out, except labels, and so is the refinement vector."""
+        """Return plain values for JSON, without empty values (except labels) and the refinement vector."""
         values = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self.__dict__.items()
@@ -128,7 +123,7 @@ class Hit:
 
 
 class _Candidates(NamedTuple):
-    """Numbers and distances of the nearest items of one query, and whether there may be more."""
+    """Row ids and distances of the nearest items of one query, and whether there may be more."""
 
     numbers: Array
     distances: Array
@@ -137,14 +132,14 @@ class _Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class ConfidenceScorer:
-    """Says how far hits can be believed, and leaves out those below the confidence that is asked for."""
+    """Estimates the confidence of hits, and drops those below ``min_confidence``."""
 
     confidence: Confidence
     refinement: Refinement
     n_bits: int
 
     def apply(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
-        """Return the hits of a request with their confidence; one without a refinement vector has none."""
+        """Return the hits of a request with confidence; hits without a refinement vector have none."""
         judged = list(hits)
         kinds: dict[tuple[str, str], list[int]] = {}
         for row, hit in enumerate(hits):
@@ -166,14 +161,15 @@ class ConfidenceScorer:
     def _probabilities(
         self, request: SearchRequest, modality: str, kind: str, hits: list[Hit]
     ) -> tuple[Array, float] | None:
-        """Return how likely hits of one kind match the part of a query that they match least; and what is weak."""
+        """Return the confidence of hits in the query part that fits worst, and the limit of weak hits."""
         assert request.vector is not None
         codes = np.frombuffer(bytes.fromhex("".join(hit.code for hit in hits)), np.uint8).reshape(len(hits), -1)
         vectors = np.frombuffer(b"".join(hit.refinement or b"" for hit in hits), np.int8).reshape(len(hits), -1)
         within = modality == request.modality
         values, weak_below = np.ones(len(hits)), 0.0
         for part in request.parts or (QueryPart(request.code, request.vector),):
-            curve = self._curve(request, part.vector, modality, kind)
+            name = query_name(request.modality, part.vector, self.refinement)
+            curve = self.confidence.curves.get(Pair(name, modality, kind))
             if curve is None:
                 return None
             features = pair_features(
@@ -186,14 +182,10 @@ class ConfidenceScorer:
             weak_below = max(weak_below, curve.weak_below)
         return values, weak_below
 
-    def _curve(self, request: SearchRequest, vector: Array, modality: str, kind: str) -> CalibrationCurve | None:
-        name = query_name(request.modality, vector, self.refinement)
-        return self.confidence.curves.get(Pair(name, modality, kind))
-
     def _by_labels(self, values: Array, label: str, hits: list[Hit], features: PairFeatures) -> Array:
-        """Return the confidence of labelled items in a label: those that have it are certain.
+        """Return the confidence of labelled items in a label; items that have it are certain.
 
-        For the others it is no more than by their meaning: a person who labelled them did not see it.
+        For the others it is at most that of their meaning, because the person who labelled them did not see it.
         """
         curve = self.confidence.curves.get(Pair(BY_MEANING, hits[0].modality, "learned"))
         without = np.array([label not in map(str, hit.labels) for hit in hits])
@@ -201,10 +193,10 @@ class ConfidenceScorer:
         return np.where(without, np.minimum(values, most), np.maximum(values, HAS_LABEL))
 
     def orders(self, request: SearchRequest) -> bool:
-        """Return whether hits of a request are ordered by confidence: those of a few words among pictures.
+        """Return whether hits are ordered by confidence: those of a few words among pictures.
 
-        Scores of pictures with labels and of pictures without are not on one scale; probabilities are. A caption names
-        many labels, which its confidence does not know: it is better ordered by scores.
+        Scores of pictures with and without labels are not on one scale, but probabilities are. A caption names many
+        labels, which its confidence does not know, so it is ordered by scores.
         """
         if self.refinement.word_codes is None or request.modality != TEXT or request.vector is None:
             return False
@@ -212,7 +204,7 @@ class ConfidenceScorer:
         return not labels or any(part.label is not None for part in request.parts)
 
     def order(self, request: SearchRequest, hits: list[Hit]) -> list[Hit]:
-        """Return the best hits by falling confidence, equal ones as they come."""
+        """Return the k best hits by decreasing confidence; the order of ties is kept."""
         ordered = sorted(self.apply(request, hits), key=lambda hit: -(hit.confidence or 0))
         values = np.array([hit.confidence or 0 for hit in ordered])
         ranks = competition_ranks(values, np.zeros(len(values)))
@@ -227,10 +219,10 @@ def search_requests(
     ranker: Ranker | None = None,
     judge: ConfidenceScorer | None = None,
 ) -> list[list[Hit]]:
-    """Return the hits of each request, in the order that its options ask for."""
+    """Return the hits of each request, ordered by its options."""
     if any(request.words is not None for request in requests):
         return _answer_with_words(requests, index, store, groups, ranker, judge)
-    groups = cache(groups)  # asks the store, and several steps need the same
+    groups = cache(groups)  # reads the store
     if ranker is not None:
         n_posterior = ranker.refinement.n_posterior if ranker.refinement.knows_labels else 0
         requests = [expand_query(request, store, n_posterior) for request in requests]
@@ -246,7 +238,7 @@ def search_requests(
 
 
 def _answer_with_words(requests: Sequence[SearchRequest], *rest: Any) -> list[list[Hit]]:
-    """Answer requests of which some are pictures with words: what both find comes first, by reciprocal rank."""
+    """Answer requests of which some are pictures with words, joined by reciprocal rank."""
     asked: list[SearchRequest] = []
     for request in requests:
         if request.words is None:
@@ -262,13 +254,14 @@ def _answer_with_words(requests: Sequence[SearchRequest], *rest: Any) -> list[li
     ]
 
 
-# -- by codes alone
+# -- by codes
 
 
 def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Store, groups: Groups) -> list[list[Hit]]:
-    """Return the hits of each request, by (distance, order of adding), or by score where it is re-ranked."""
+    """Return the hits of each request by distance, then by order of adding, or by score if re-ranked."""
     nearest = _scan_together(requests, index, groups)
-    shared = _read_unfiltered(requests, nearest, store)
+    unfiltered = [found.numbers for request, found in zip(requests, nearest, strict=True) if not request.filtered]
+    shared = store.records(np.concatenate(unfiltered)) if unfiltered else {}
     answers = []
     for request, candidates in zip(requests, nearest, strict=True):
         if request.filtered:
@@ -280,7 +273,7 @@ def _answer_by_codes(requests: Sequence[SearchRequest], index: Index, store: Sto
 
 
 def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[Hit]:
-    """Return the hits joined with those that have the words of the query, where they are wanted."""
+    """Join hits with items that contain the query's words, if the options ask for it."""
     options = request.options
     if not options.hybrid or request.text is None or options.radius is not None:
         return hits
@@ -298,13 +291,12 @@ def _join_words(request: SearchRequest, hits: list[Hit], store: Store) -> list[H
 
 
 def _n_fetch(request: SearchRequest) -> int:
-    """Return how many items to fetch first: the query finds itself, and others may not pass the filter."""
     n = request.n_candidates + (request.exclude is not None)
     return OVERFETCH * n if request.filtered else n
 
 
 def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Groups) -> list[_Candidates]:
-    """Search the nearest of each request with one scan for all that search the same modalities for a similar number."""
+    """Find the nearest items, with one scan for all requests of the same modalities and similar k."""
     together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
     for position, request in enumerate(requests):
         n = 1 if request.options.radius is not None else _k_bucket(_n_fetch(request))
@@ -318,16 +310,14 @@ def _scan_together(requests: Sequence[SearchRequest], index: Index, groups: Grou
             hits = index.search(codes, k=min(n, max(1, len(index))), group=groups(want))
         for row, position in enumerate(positions):
             numbers, distances = hits[row]
-            most = _n_within(requests[position], len(numbers)) if radius is not None else _n_fetch(requests[position])
-            more = radius is None and len(numbers) >= most
+            request = requests[position]
+            most: int | None = _n_fetch(request)
+            if radius is not None:
+                limit = request.options.limit
+                most = None if limit is None or request.filtered else limit + (request.exclude is not None)
+            more = radius is None and len(numbers) >= _n_fetch(request)
             found[position] = _Candidates(numbers[:most], distances[:most], more)
     return [found[position] for position in range(len(requests))]
-
-
-def _n_within(request: SearchRequest, found: int) -> int:
-    """Return how many items within a radius to look at: all, unless there is a limit and whatever is found passes."""
-    limit = request.options.limit
-    return found if limit is None or request.filtered else min(found, limit + (request.exclude is not None))
 
 
 def _k_bucket(n: int) -> int:
@@ -335,12 +325,6 @@ def _k_bucket(n: int) -> int:
     while bucket < n:
         bucket *= K_BUCKET_RATIO
     return bucket
-
-
-def _nearest(request: SearchRequest, n: int, index: Index, groups: Groups) -> _Candidates:
-    k = min(n, max(1, len(index)))
-    numbers, distances = index.search(request.code[None], k=k, group=groups(request.options.want))[0]
-    return _Candidates(numbers, distances, len(numbers) >= n)
 
 
 def _search_filtered(
@@ -356,7 +340,9 @@ def _search_filtered(
     share = len(passed) / len(candidates.numbers)
     n = math.ceil(2 * request.n_candidates / share) if share else MAX_OVERFETCH + 1
     if n <= MAX_OVERFETCH:
-        candidates = _nearest(request, n, index, groups)
+        k = min(n, max(1, len(index)))
+        numbers, distances = index.search(request.code[None], k=k, group=groups(request.options.want))[0]
+        candidates = _Candidates(numbers, distances, len(numbers) >= n)
         passed = _with_records(request, candidates, store.records(candidates.numbers, where=where))
         if not candidates.more or len(passed) >= request.n_candidates:
             return passed
@@ -364,7 +350,7 @@ def _search_filtered(
 
 
 def _search_matching(request: SearchRequest, index: Index, store: Store, groups: Groups) -> list[tuple[Record, int]]:
-    """Search only among the items that the store says pass the filter: the way to go where few do."""
+    """Search only among the items that pass the filter, which is fastest if few do."""
     numbers = store.matching(request.options.filter)
     n = min(request.n_candidates + (request.exclude is not None), max(1, len(numbers)))
     hits = index.search(request.code[None], k=n, ids=numbers, group=groups(request.options.want))
@@ -373,7 +359,7 @@ def _search_matching(request: SearchRequest, index: Index, store: Store, groups:
 
 
 def _filter_within(request: SearchRequest, candidates: _Candidates, store: Store) -> list[tuple[Record, int]]:
-    """Return the items within a radius that pass, where many are: numbers are compared before records are read."""
+    """Return the items within a radius that pass; compare row ids before reading many records."""
     limit = request.options.limit
     chosen = np.flatnonzero(np.isin(candidates.numbers, store.matching(request.options.filter)))
     chosen = chosen if limit is None else chosen[: limit + (request.exclude is not None)]
@@ -381,19 +367,10 @@ def _filter_within(request: SearchRequest, candidates: _Candidates, store: Store
     return _with_records(request, _Candidates(numbers, distances, False), store.records(numbers))
 
 
-def _read_unfiltered(
-    requests: Sequence[SearchRequest], nearest: Sequence[_Candidates], store: Store
-) -> Mapping[int, Record]:
-    """Read the candidates of all requests without a filter at once."""
-    pairs = zip(requests, nearest, strict=True)
-    numbers = [candidates.numbers for request, candidates in pairs if not request.filtered]
-    return store.records(np.concatenate(numbers)) if numbers else {}
-
-
 def _with_records(
     request: SearchRequest, candidates: _Candidates, records: Mapping[int, Record]
 ) -> list[tuple[Record, int]]:
-    """Return the items that have a record, with distances; one that was removed since the scan has none."""
+    """Return candidates with their records; items removed since the scan have none."""
     pairs = zip(candidates.numbers.tolist(), candidates.distances.tolist(), strict=True)
     found = ((records.get(number), distance) for number, distance in pairs)
     return [(record, distance) for record, distance in found if record is not None and record.key != request.exclude]
@@ -401,33 +378,22 @@ def _with_records(
 
 def _rank(request: SearchRequest, passed: list[tuple[Record, int]]) -> list[Hit]:
     """Return the best of the items that passed, re-ranked if the request asks for it."""
-    all_within = request.options.radius is not None
-    if not request.reranked or not passed:
-        most = request.options.limit if all_within else request.options.k
-        return _hits(passed[:most])
-    passed = passed if all_within else passed[: request.n_candidates]
-    assert request.projection is not None
-    scores = _scores(request.projection, [record for record, _ in passed])
-    best = np.argsort(-scores, kind="stable")  # stable: the order by distance decides between equals
-    best = best[: request.options.limit] if all_within else best[: request.options.k]
-    return _hits([passed[i] for i in best.tolist()], scores[best].astype(np.float64))
-
-
-def _hits(found: list[tuple[Record, int]], scores: Array | None = None) -> list[Hit]:
-    """Return hits that a code found, in the order given."""
-    values = np.full(len(found), np.nan) if scores is None else scores
-    ranks = competition_ranks(values, np.array([distance for _, distance in found]))
+    options = request.options
+    most = options.k if options.radius is None else options.limit
+    scores = np.full(len(passed), np.nan)
+    if request.reranked and passed:
+        assert request.projection is not None
+        passed = passed if options.radius is not None else passed[: request.n_candidates]
+        codes = np.frombuffer(b"".join(bytes(record.code) for record, _ in passed), np.uint8).reshape(len(passed), -1)
+        products: Array = unpack_signs(codes, len(request.projection)) @ request.projection.astype(np.float32)
+        best = np.argsort(-products, kind="stable")  # stable, so that distance breaks ties
+        passed, scores = [passed[row] for row in best.tolist()], products[best].astype(np.float64)
+    passed, scores = passed[:most], scores[:most]
+    ranks = competition_ranks(scores, np.array([distance for _, distance in passed]))
     return [
-        Hit.from_record(record, distance, score=None if scores is None else score, rank=rank, found_by=("code",))
-        for (record, distance), score, rank in zip(found, values.tolist(), ranks, strict=True)
+        Hit.from_record(record, distance, score=None if score != score else score, rank=rank)  # NaN: not re-ranked
+        for (record, distance), score, rank in zip(passed, scores.tolist(), ranks, strict=True)
     ]
-
-
-def _scores(projection: Array, records: list[Record]) -> Array:
-    """Return the sum of the projections with the signs of each code: near misses count less than clear differences."""
-    codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8).reshape(len(records), -1)
-    scores: Array = unpack_signs(codes, len(projection)) @ projection.astype(np.float32)
-    return scores
 
 
 # -- by refinement vectors
@@ -441,7 +407,7 @@ def _answer_refined(
     ranker: Ranker,
     judge: ConfidenceScorer | None,
 ) -> list[list[Hit]]:
-    """Return the hits of each request, the shortlist in the order of its vectors."""
+    """Return the hits of each request, the shortlist ordered by refinement vectors."""
 
     def n_hits(request: SearchRequest) -> int:
         return request.options.k * (REFINED_RATIO if judge is not None and judge.orders(request) else 1)
@@ -476,7 +442,7 @@ def _answer_refined(
 
 
 def _n_first(request: SearchRequest, n_hits: int) -> int | None:
-    """Return how many records to read first; None for all, which a radius asks for."""
+    """Return how many records to read first; None for all, with a radius."""
     n = n_hits + (request.exclude is not None)
     if request.options.radius is not None:
         return None
@@ -484,7 +450,7 @@ def _n_first(request: SearchRequest, n_hits: int) -> int | None:
 
 
 def shortlist_size(request: SearchRequest, n_items: int) -> int:
-    """Return how many items a request has ordered by their vectors, without ties."""
+    """Return the number of items to order by their vectors, without ties."""
     if request.options.shortlist is not None:
         return request.options.shortlist
     return max(REFINED_RATIO * request.options.k, MIN_REFINED if n_items <= MANY else MIN_REFINED_OF_MANY)
@@ -493,7 +459,7 @@ def shortlist_size(request: SearchRequest, n_items: int) -> int:
 def _shortlists(
     requests: Sequence[SearchRequest], index: Index, groups: Groups, ids: Array | None = None
 ) -> list[tuple[Array, Array]]:
-    """Return numbers and distances of the items to be ordered, with one scan for all that ask alike."""
+    """Return row ids and distances of the items to order, with one scan per group of similar requests."""
     together: dict[tuple[tuple[str, ...] | None, int | None, int], list[int]] = {}
     for position, request in enumerate(requests):
         options = request.options
@@ -520,7 +486,7 @@ def _order(
     *,
     similar: bool = True,
 ) -> Ranked:
-    """Return a shortlist in the order of its vectors; ``similar`` adds items of the query's modality like the query."""
+    """Order a shortlist by vectors; ``similar`` adds items of the query's modality with similar features."""
     assert request.vector is not None
     want, vector = request.options.want, pad(request.vector, ranker.vectors.width)
     own = None
@@ -528,7 +494,9 @@ def _order(
         own = next(iter(groups((request.modality,)) or ()), None)
     more = np.empty(0, np.int64)
     if similar and request.options.radius is None:
-        if ranker.refinement.word_codes is None or request.modality == TEXT:  # else all are its own
+        if (
+            ranker.refinement.word_codes is None or request.modality == TEXT
+        ):  # otherwise all items are of the query's modality
             n = max(REFINED_RATIO * request.options.k, MIN_REFINED_OF_MANY)
             more = ranker.near_in_meaning(vector, None if want is None else groups(want), n)
         if own is not None:
@@ -539,7 +507,7 @@ def _order(
 def _first_passing(
     request: SearchRequest, n_hits: int, order: Ranked, records: dict[int, Record], store: Store
 ) -> list[int]:
-    """Return the rows of the first items in the order that pass the filter, reading records as far as these take it."""
+    """Return the positions of the first items that pass the filter, reading records as needed."""
     options = request.options
     most = n_hits if options.radius is None else options.limit or len(order.numbers)
     rows: list[int] = []
@@ -549,7 +517,7 @@ def _first_passing(
         if unread := [number for number in numbers if number not in records]:
             records.update(store.records(unread, where=options.filter))
         for row, number in enumerate(numbers, start):
-            record = records.get(number)  # one that does not pass, or was removed since the scan, has none
+            record = records.get(number)  # None if it does not pass or was removed since the scan
             if record is not None and record.key != request.exclude:
                 rows.append(row)
         start, size = start + size, 2 * size
@@ -559,7 +527,6 @@ def _first_passing(
 def _with_shared_labels(
     request: SearchRequest, hits: list[Hit], numbers: Mapping[tuple[str, str], int], ranker: Ranker
 ) -> list[Hit]:
-    """Return hits with the labels that they clearly have in common with the query."""
     assert request.vector is not None
     found = np.array([numbers[hit.modality, hit.id] for hit in hits], dtype=np.int64)
     labels = ranker.shared_labels(pad(request.vector, ranker.vectors.width), found)
@@ -573,7 +540,7 @@ def _refined_hits(request: SearchRequest, order: Ranked, rows: list[int], record
         Hit.from_record(
             records[number],
             distance,
-            score=None if score != score else score,  # NaN: no score orders it
+            score=None if score != score else score,  # NaN
             rank=rank,
             found_by=(_FOUND_BY if records[number].modality == request.modality else _FOUND_BY_NAMES)[source],
         )

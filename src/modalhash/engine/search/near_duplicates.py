@@ -1,18 +1,15 @@
-"""Near-duplicates: items of one modality that are the same, or nearly, whatever their labels are.
+"""Near-duplicates: items of one modality that are nearly the same, whatever their labels are.
 
-Codes do not tell: all photos of boats may share one. The embedding, the second part of an item's refinement vector,
-does (:mod:`modalhash.engine.search.refinement`). Two items are near if the cosine of their embeddings reaches a
-threshold and the signs of these, the sketches, differ in few bits. Hash tables of the sketches find all that may be
-near without comparing every item with every other (:meth:`modalhash.index.HammingIndex.build_radius`). Texts have to
-share most of their words as well.
+Two items are near if the cosine of their embeddings (:mod:`modalhash.engine.search.refinement`) reaches a threshold and
+the sketches, the signs of the embeddings, differ in few bits. Hash tables of sketches find the candidates
+(:meth:`modalhash.index.HammingIndex.build_radius`). Texts must also share most of their words.
 
-Items are taken in the order of adding. One that no earlier group has taken is the first of a group, and takes those
-after it that are near to it. So all items of a group are near to its first, and a chain of small changes does not make
-one group of half the collection.
+Groups are greedy in the order of adding: an item that is not in a group starts one, and takes all later items near it.
+So a chain of small changes does not merge half the collection. Groups whose first items are the same photo, mirrored,
+turned or cropped (:mod:`modalhash.engine.search.picture_prints`), are merged.
 
-A photo that is mirrored, turned or cropped has another embedding. Among the first items of all groups and those that
-are in none, the same photos are told by their pixels (:mod:`modalhash.engine.search.picture_prints`), and their groups
-joined by the same rule.
+A search with ``unique=True`` drops hits that are near a better one by the same rules. It reads no files, so pixels
+count only if :meth:`~modalhash.engine.Engine.duplicates` was called and its result is still valid.
 """
 
 from __future__ import annotations
@@ -41,26 +38,26 @@ from modalhash.index import FoundRows, HammingIndex
 from modalhash.store import MAX_REFINEMENT, Filter, Key, Record, Revision, Store
 
 DUPLICATE_RADIUS = 8
-"""Bits of 64 in which the sketches of near items may differ, unless told otherwise; chosen on training items with
-planted copies (benchmarks/quality/duplicates.py)."""
+"""Default number of 64 bits in which sketches of near items may differ; this and the next three were chosen on training
+items with planted copies (benchmarks/quality/duplicates.py)."""
 DUPLICATE_THRESHOLD = 0.97
-"""The least cosine of the embeddings of near items, likewise."""
+"""Default least cosine of the embeddings of near items."""
 SAME_PICTURE = 0.95
-"""The least correlation of the details of two photos that show the same, chosen there too."""
+"""Least correlation of the details of two photos that show the same."""
 SHARED_WORDS = 0.8
-"""The least share of words that near-duplicate texts have in common, chosen there as well."""
+"""Least fraction of words that near-duplicate texts have in common."""
 MAX_COMPARED_TEXTS = 1_000_000
-"""Pairs of texts that are compared in one group of near vectors; after that only the same words count."""
+"""Pairs of texts that are compared per group; beyond that, only equal words match."""
 BATCH = 1024
-"""Items that are compared with each other before the tables are asked."""
+"""Items that are compared with each other before the hash tables are used."""
 FIRST_QUERIES, WANTED_CANDIDATES = 16, 2**18
-"""Sketches that are looked up at first; then as many as have about so many candidates together, whatever the data."""
+"""Sketches of the first lookup, and the number of candidates per lookup that later ones aim at."""
 PAIRS_AT_ONCE, LONG_RUN, RECORDS_AT_ONCE = 2**16, 64, 5000
 _WORD = re.compile(r"\w+")
 ROUNDING = 1e-6
-"""More than float32 loses of a cosine."""
+"""Upper bound of the float32 error of a cosine."""
 MAX_REMEMBERED = 8
-"""Results that are kept until the store changes, so that a second page costs nothing."""
+"""Cached results."""
 
 
 @dataclass(frozen=True)
@@ -68,31 +65,28 @@ class DuplicateGroup:
     """Items that are the same, or nearly."""
 
     items: tuple[Hit, ...]
-    """The item that was added first, then the others by nearness to it: ``score`` is the cosine with the first, or of
-    photos that only their pixels tell to be the same (``found_by`` says so) the correlation of these; None where items
-    have no vectors. ``distance`` counts the bits in which the codes differ."""
+    """The oldest item, then the others by nearness to it: ``score`` is the cosine with the first, or the correlation of
+    pixels if only these match (see ``found_by``); None for items without vectors. ``distance`` is the Hamming distance
+    of codes."""
     exact: bool
-    """Whether all are the same: texts or files where they are there, features where not."""
+    """Whether all texts or files are identical, or features where these are missing."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
         return {"exact": self.exact, "items": [item.to_dict() for item in self.items]}
 
 
 class Group(NamedTuple):
-    """A group before its items are read."""
+    """A group of row ids."""
 
     numbers: Array
     cosines: Array
-    """With the first; NaN without vectors."""
+    """Cosines with the first; NaN without vectors."""
     exact: bool
     by_pixels: frozenset[int] = frozenset()
-    """Numbers of those that their pixels brought into the group."""
+    """Row ids that only pixels put into the group."""
 
 
 class _Question(NamedTuple):
-    """What was asked for."""
-
     modality: str
     radius: int
     threshold: float
@@ -101,7 +95,7 @@ class _Question(NamedTuple):
 
 
 class DuplicateFinder:
-    """Finds the near-duplicates of a store; what was found is kept until the store changes."""
+    """Finds the near-duplicates of a store; results are cached until the store changes."""
 
     def __init__(
         self, store: Store, refinement: Refinement, files: ItemFiles, prints: PrintKeeper | None = None
@@ -123,18 +117,18 @@ class DuplicateFinder:
         limit: int | None = None,
         offset: int = 0,
     ) -> list[DuplicateGroup]:
-        """Return groups of duplicates within modalities, exact ones first; ``offset`` leaves out the first groups."""
-        with self._lock:  # a second caller waits for the first one's result rather than computing it as well
+        """Return groups of duplicates within modalities, exact ones first, without the first ``offset``."""
+        with self._lock:  # so that concurrent callers share one computation
             questions = [_Question(name, radius, threshold, pixels, where) for name in modalities]
             groups = [group for question in questions for group in self._groups(question)]
         groups.sort(key=_importance)
         wanted = groups[offset:] if limit is None else groups[offset : offset + limit]
         records = self._store.records([number for group in wanted for number in group.numbers.tolist()])
         found = (_with_items(group, records) for group in wanted)
-        return [group for group in found if len(group.items) > 1]  # an item may have been removed meanwhile
+        return [group for group in found if len(group.items) > 1]  # items may have been removed since
 
     def remembered(self) -> Mapping[Key, int]:
-        """Return which group items are in, by what was found with default values and still holds."""
+        """Return the group of each item by cached results of the default parameters."""
         revision, usual = self._store.revision(), (DUPLICATE_RADIUS, DUPLICATE_THRESHOLD, True, None)
         found = [
             (key, groups)
@@ -165,28 +159,27 @@ class DuplicateFinder:
             passing = self._store.matching(question.where)
             passed = np.isin(numbers, passing)
             numbers, embeddings, unknown = numbers[passed], embeddings[passed], unknown[np.isin(unknown, passing)]
-        alike = group_vectors(embeddings, radius=question.radius, threshold=question.threshold)
-        records = self._store.records([number for rows, _ in alike for number in numbers[rows].tolist()])
+        similar = group_vectors(embeddings, radius=question.radius, threshold=question.threshold)
+        records = self._store.records([number for rows, _ in similar for number in numbers[rows].tolist()])
         groups = []
-        for rows, cosines in alike:
+        for rows, cosines in similar:
             own = [records[number].text if number in records else None for number in numbers[rows].tolist()]
             texts = [text for text in own if text is not None]
             parts = [(rows, cosines)]
             if len(texts) == len(rows):
                 parts = group_texts(texts, rows, embeddings, question.threshold)
-            groups += [self._group(numbers[part], some, embeddings[part], records) for part, some in parts]
+            for part, some in parts:
+                same = bool((embeddings[part] == embeddings[part[0]]).all())
+                stored = [record for number in numbers[part].tolist() if (record := records.get(number)) is not None]
+                groups.append(Group(numbers[part], some, same and self._same_content(stored)))
         groups += self._identical(unknown)
         if not question.pixels:
             return groups
         strict = question.threshold > DUPLICATE_THRESHOLD
-        return self._join_same_photos(
-            groups,
-            np.concatenate([numbers, unknown]),
-            max(SAME_PICTURE, question.threshold) if strict else SAME_PICTURE,
-        )
+        least = max(SAME_PICTURE, question.threshold) if strict else SAME_PICTURE
+        return self._join_same_photos(groups, np.concatenate([numbers, unknown]), least)
 
     def _join_same_photos(self, groups: list[Group], numbers: Array, least: float) -> list[Group]:
-        """Return groups, of which those are joined whose first items are the same photo, and single items likewise."""
         others = np.concatenate([np.empty(0, np.int64), *(group.numbers[1:] for group in groups)])
         firsts = np.sort(numbers[~np.isin(numbers, others)])
         files: list[File | None] = []
@@ -196,25 +189,20 @@ class DuplicateFinder:
             files += [None if one is None or one.text is not None else self._files.find(one.uri) for one in own]
         return join_same(groups, firsts, find_same(self._prints.prints(files), least))
 
-    def _group(self, numbers: Array, cosines: Array, vectors: Array, records: Mapping[int, Record]) -> Group:
-        same = bool((vectors == vectors[0]).all())
-        own = [record for number in numbers.tolist() if (record := records.get(number)) is not None]
-        return Group(numbers, cosines, same and self._same_content(own))
-
     def _embeddings(self, modality: str) -> tuple[Array, Array, Array]:
-        """Return numbers and embeddings of the items that have one, and the numbers of the others."""
+        """Return row ids and embeddings of the items that have one, and the row ids of the others."""
         nothing = self._refinement.embedding_of(modality, np.empty((0, MAX_REFINEMENT), np.int8))
         known, rows, unknown = [np.empty(0, np.int64)], [nothing], [np.empty(0, np.int64)]
         for numbers, _, vectors, present in self._store.refinements(modality=modality):
             own = self._refinement.embedding_of(modality, vectors)
-            useful = present & own.any(axis=1)  # texts of unknown words alone have zeros
+            useful = present & own.any(axis=1)  # texts without known words have zeros
             known.append(numbers[useful])
             rows.append(own[useful])
             unknown.append(numbers[~useful])
         return np.concatenate(known), np.concatenate(rows), np.concatenate(unknown)
 
     def _same_content(self, records: list[Record]) -> bool:
-        """Return whether texts or files are the same, as far as they are there."""
+        """Return whether all existing texts or files are the same."""
         if len({(record.text, self._size(record)) for record in records}) > 1:
             return False
         return len({_digest(self._files.find(record.uri)) for record in records} - {None}) <= 1
@@ -234,11 +222,10 @@ class DuplicateFinder:
             for number, path in some if len(some) > 1 else ():
                 if (digest := _digest(path)) is not None:
                     by_digest.setdefault(digest, []).append(number)
-        alike = [members for members in (*by_text.values(), *by_digest.values()) if len(members) > 1]
-        return [Group(np.array(members), np.full(len(members), np.nan), True) for members in alike]
+        similar = [members for members in (*by_text.values(), *by_digest.values()) if len(members) > 1]
+        return [Group(np.array(members), np.full(len(members), np.nan), True) for members in similar]
 
     def _size(self, record: Record) -> int | None:
-        """Return the bytes of an item's file, None without one."""
         file = self._files.find(record.uri)
         try:
             return None if file is None else file.size() if isinstance(file, ArchiveMember) else file.stat().st_size
@@ -246,17 +233,10 @@ class DuplicateFinder:
             return None
 
 
-# -- groups of vectors
-
-
 def group_vectors(vectors: Array, *, radius: int, threshold: float) -> list[tuple[Array, Array]]:
-    """Return groups of two or more near vectors: the rows of each, its first before all others, and their cosines.
+    """Return groups of two or more near vectors: the rows of each, its first before all others, and cosines.
 
-    Parameters
-    ----------
-    vectors : int8 (rows, values), none of which is zero
-    radius : in how many of 64 signs two near vectors may differ; of fewer values accordingly fewer
-    threshold : the least cosine of two near vectors
+    ``vectors`` are int8 and nonzero. ``radius`` is of 64 signs, and proportionally smaller for shorter vectors.
     """
     if len(vectors) < 2:
         return []
@@ -273,17 +253,15 @@ def group_vectors(vectors: Array, *, radius: int, threshold: float) -> list[tupl
 
 
 def _distinct(vectors: Array) -> tuple[Array, Array]:
-    """Return the first row of each different vector, rising, and for every row which of these it is equal to."""
+    """Return the first row of each distinct vector, ascending, and the index into these of every row."""
     as_bytes = np.ascontiguousarray(vectors).view(np.dtype((np.void, vectors.shape[1])))[:, 0]
     _, first_rows, inverse = np.unique(as_bytes, return_index=True, return_inverse=True)
-    rising = np.argsort(first_rows)
-    place = np.empty(len(rising), np.int64)
-    place[rising] = np.arange(len(rising))
-    return first_rows[rising], place[inverse]
+    ascending = np.argsort(first_rows)
+    return first_rows[ascending], np.argsort(ascending)[inverse]
 
 
 def _leaders(vectors: Array, radius: int, threshold: float) -> tuple[Array, Array]:
-    """Return for each of different vectors the first of its group, and the cosine with it."""
+    """Return for each distinct vector the first of its group, and the cosine with it."""
     n, n_bits = vectors.shape
     sketches = pack_signs(vectors)
     index = HammingIndex(n_bits)
@@ -309,18 +287,18 @@ def _leaders(vectors: Array, radius: int, threshold: float) -> tuple[Array, Arra
                 cosines = _cosines(vectors, lengths, asking, near)
                 asking, near, cosines = (values[cosines >= threshold] for values in (asking, near, cosines))
                 taken, at = np.unique(near, return_index=True)
-                leader[taken], cosine[taken] = asking[at], cosines[at]  # of several that ask, the first
+                leader[taken], cosine[taken] = asking[at], cosines[at]  # the first of several
                 wanted = n_queries * WANTED_CANDIDATES // max(1, len(hits.ids))
                 n_queries = max(1, min(wanted, 2 * n_queries, BATCH))
     return leader, np.minimum(cosine, 1)
 
 
 def _firsts(vectors: Array, radius: int, threshold: float) -> Array:
-    """Return which rows are near to none before them that is a first itself."""
+    """Return which rows are not near an earlier row of this kind."""
     values = vectors.astype(np.float32)
     signs = np.where(values > 0, np.float32(1), np.float32(-1))
     values /= np.linalg.norm(values, axis=1, keepdims=True)
-    clearly = threshold + ROUNDING  # where float32 cannot tell, the row is looked up like any other
+    clearly = threshold + ROUNDING  # unclear rows are looked up in the tables
     near = (values @ values.T >= clearly) & (vectors.shape[1] - signs @ signs.T <= 2 * radius)
     first = np.ones(len(vectors), dtype=bool)
     for row in np.flatnonzero(np.tril(near, -1).any(axis=1)).tolist():
@@ -329,9 +307,9 @@ def _firsts(vectors: Array, radius: int, threshold: float) -> Array:
 
 
 def _cosines(vectors: Array, lengths: Array, left: Array, right: Array) -> Array:
-    """Return the cosines of pairs of rows, of which those of one left row stand together."""
+    """Return the cosines of pairs of rows, which are grouped by their left row."""
     bounds = np.flatnonzero(np.diff(left, prepend=-1, append=-1)).tolist()
-    if len(left) > LONG_RUN * len(bounds):  # many for each left row: one product after the other, without copies
+    if len(left) > LONG_RUN * len(bounds):  # long runs: one product per left row, without copies
         products = [
             FoundRows(vectors, right[start:stop], right[:0], right[:0]).dots(vectors[left[start]], 0, vectors.shape[1])
             for start, stop in pairwise(bounds)
@@ -344,21 +322,11 @@ def _cosines(vectors: Array, lengths: Array, left: Array, right: Array) -> Array
     return np.asarray(np.concatenate([np.empty(0), *products]) / (lengths[left] * lengths[right]))
 
 
-# -- groups of texts
-
-
 def group_texts(texts: Sequence[str], rows: Array, vectors: Array, threshold: float) -> list[tuple[Array, Array]]:
-    """Return a group of near vectors as groups of texts that share most of their words.
+    """Split a group of near vectors into groups of texts that share most of their words.
 
-    Embeddings of short texts say too little: "flag: France" and "flag: Chad" are the same where the encoder knows
-    neither country.
-
-    Parameters
-    ----------
-    texts : of the rows
-    rows : of a group as :func:`group_vectors` returns it
-    vectors : all of them, to which rows point
-    threshold : the least cosine of two near vectors
+    Embeddings of short texts are not enough: "flag: France" and "flag: Chad" are equal to an encoder that knows neither
+    country.
     """
     words = [words_in(text) for text in texts]
     left, compared = np.arange(len(rows)), 0
@@ -371,7 +339,7 @@ def group_texts(texts: Sequence[str], rows: Array, vectors: Array, threshold: fl
         compared += len(left)
         left = left[~near]
     same: dict[frozenset[str], list[int]] = {}
-    for place in left.tolist():  # more than can be compared with each other: the same words, or nothing
+    for place in left.tolist():  # too many to compare: only equal words match
         same.setdefault(words[place], []).append(place)
     places += [np.array(some) for some in same.values()]
     found = []
@@ -383,12 +351,11 @@ def group_texts(texts: Sequence[str], rows: Array, vectors: Array, threshold: fl
 
 
 def words_in(text: str) -> frozenset[str]:
-    """Return the words of a text, each once."""
     return frozenset(_WORD.findall(text.casefold()))
 
 
 def share_of_words(left: frozenset[str], right: frozenset[str]) -> float:
-    """Return the share of words that two texts have in common: twice the common ones by all of both (Dice)."""
+    """Return the Dice coefficient of two sets of words."""
     return 2 * len(left & right) / max(1, len(left) + len(right))
 
 
@@ -397,17 +364,10 @@ def _cosines_with(vectors: Array, one: Array) -> Array:
     return np.minimum(1, values @ own / (np.linalg.norm(values, axis=1) * np.linalg.norm(own)))
 
 
-# -- groups of items
-
-
 def join_same(groups: Iterable[Group], firsts: Array, same: SamePairs) -> list[Group]:
-    """Return groups, of which those are joined whose first items are the same photo, and single items likewise.
+    """Merge groups whose first items are the same photo, and single items of the same photo.
 
-    Parameters
-    ----------
-    groups : of other rules
-    firsts : numbers of the first items of groups and of those that are in none, rising
-    same : pairs of rows of ``firsts``, by rising row
+    ``firsts`` are the ascending row ids of first items and of items in no group; ``same`` are pairs of their indices.
     """
     by_first = {int(group.numbers[0]): group for group in groups}
     taken: set[int] = set()
@@ -423,7 +383,7 @@ def join_same(groups: Iterable[Group], firsts: Array, same: SamePairs) -> list[G
 
 
 def _joined(first: int, others: list[tuple[int, float]], groups: Mapping[int, Group]) -> Group:
-    """Return the group of an item with those of other items, each with the correlation of its pixels."""
+    """Merge the groups of ``others`` into that of an item, each with the correlation of its pixels."""
     parts = [(groups.get(number), number, score) for number, score in [(first, 1.0), *others]]
     numbers = [np.array([number]) if group is None else group.numbers for group, number, _ in parts]
     cosines = [
@@ -437,14 +397,14 @@ def _joined(first: int, others: list[tuple[int, float]], groups: Mapping[int, Gr
 
 
 def _importance(group: Group) -> tuple[bool, int, float, int]:
-    """Return what sorts groups: exact ones first, the largest of these, then the surest of the near ones."""
+    """Return the sort key: exact groups first, by size, then near ones by similarity."""
     if group.exact:
         return False, -len(group.numbers), 0.0, int(group.numbers[0])
     return True, 0, -float(group.cosines.min()), int(group.numbers[0])
 
 
 def _with_items(group: Group, records: Mapping[int, Record]) -> DuplicateGroup:
-    """Return a group with its items, without those that are gone."""
+    """Return a group with its items, without removed ones."""
     there = [place for place, number in enumerate(group.numbers.tolist()) if number in records]
     own = [records[int(group.numbers[place])] for place in there]
     codes = [np.frombuffer(bytes(record.code), np.uint8) for record in own]
@@ -470,7 +430,6 @@ def _with_items(group: Group, records: Mapping[int, Record]) -> DuplicateGroup:
 
 
 def _digest(path: File | None) -> bytes | None:
-    """Return the digest of a file, None if it cannot be read."""
     if path is None:
         return None
     try:
@@ -482,27 +441,20 @@ def _digest(path: File | None) -> bytes | None:
         return None
 
 
-# -- Hits without near-duplicates: of several that are the same, or nearly, the best is kept.
-#
-# Two hits of one modality are the same if a call of :meth:`~modalhash.engine.Engine.duplicates` that is still
-# remembered put them into one group, or if their embeddings are as near as that call wants them (texts have to share
-# most of their words as well). What the pixels of photos tell is therefore known after such a call only: a search
-# reads no files.
-
 WIDER = (2, 8, 32)
-"""How many times as many hits are asked for, as long as too few of them are left."""
+"""Factors of the number of hits to fetch, tried while too few remain."""
 
 
 @dataclass(frozen=True)
 class SameHits:
-    """Tells which hits are the same, or nearly."""
+    """Decides which hits are near-duplicates."""
 
     refinement: Refinement
     groups: Mapping[Key, int]
-    """The group of duplicates of an item, where one is remembered."""
+    """The known duplicate group of an item."""
 
     def first_of_each(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return hits in their order, without those that are the same as one before; ranks count what is left."""
+        """Drop hits that are near-duplicates of earlier ones, and renumber ranks."""
         kept: list[Hit] = []
         groups: set[int] = set()
         seen: dict[str, list[tuple[Array, str | None]]] = {}
@@ -523,7 +475,7 @@ class SameHits:
         return kept
 
     def _embedding(self, hit: Hit) -> Array | None:
-        """Return the embedding of a hit, scaled to length 1; None if it has none, or one that says nothing."""
+        """Return the embedding of a hit, scaled to length 1; None without one."""
         if hit.refinement is None:
             return None
         values = self.refinement.embedding_of(hit.modality, np.frombuffer(hit.refinement, np.int8)).astype(np.float32)
@@ -534,14 +486,7 @@ class SameHits:
 def answer_unique(
     requests: Sequence[SearchRequest], answer: Callable[[Sequence[SearchRequest]], list[list[Hit]]], same: SameHits
 ) -> list[list[Hit]]:
-    """Return the hits of each request, without near-duplicates where its options say so.
-
-    Parameters
-    ----------
-    requests : the requests
-    answer : returns the hits of requests that do not say so
-    same : which hits are the same
-    """
+    """Return the hits of each request; fetch more and drop near-duplicates if its options say so."""
     answers: list[list[Hit]] = [[] for _ in requests]
     waiting = list(range(len(requests)))
     for times in WIDER:
@@ -557,12 +502,11 @@ def answer_unique(
 
 
 def _n_hits(request: SearchRequest) -> int | None:
-    """Return how many hits a request asks for; None for all."""
     return request.options.k if request.options.radius is None else request.options.limit
 
 
 def _wider(request: SearchRequest, times: int) -> SearchRequest:
-    """Return a request for more hits, near-duplicates or not, where they are to be left out."""
+    """Return a request for ``times`` the hits, including near-duplicates, if it asks to drop these."""
     options = request.options
     if not options.unique:
         return request

@@ -1,12 +1,9 @@
-"""The order of a shortlist: by refinement vectors where items have them, by Hamming distance where not.
+"""Order a shortlist by refinement vectors, or by Hamming distance for items without one.
 
-The score of an item is the inner product of its posterior and the query's, to which the agreement of their codes is
-added: codes are made by other functions than posteriors, and both together know more than either. Where the encoders of
-query and item share a space, the cosine of their meanings is added across modalities; a query of which no label is
-known is ordered by it alone. For items of the
-query's own modality the cosine of the embeddings is added too, and those that are nearly equal to the query come before
-all others, the nearest first. Items without a vector keep the place that their Hamming distance gives them in the
-shortlist; the others are ordered among the remaining places.
+The score of an item is the inner product of its posterior and the query's, plus the agreement of their codes. Across
+modalities whose encoders share a space, the cosine of meanings is added; it alone orders the hits of a query without a
+known label. Within the query's modality, the cosine of embeddings is added, and near-duplicates of the query come
+first. Items without a vector keep the position that their Hamming distance gives them.
 """
 
 from __future__ import annotations
@@ -24,35 +21,33 @@ from modalhash.index import HammingIndex, Index, VectorTable, merge_sources
 from modalhash.store import Revision, Store
 
 CODE_WEIGHT = 0.1
-"""Of the agreement of codes, from −1 (no bit) to 1 (all), beside the inner product of posteriors."""
+"""Weight of the agreement of codes, from −1 (no bit) to 1 (all), relative to the product of posteriors."""
 MEANING_WEIGHT = 0.15
-"""Of the cosine of meanings in addition to the inner product of posteriors, across modalities: chosen on training
-items, benchmarks/quality/photos.py."""
+"""Weight of the cosine of meanings across modalities: chosen on training items, benchmarks/quality/photos.py."""
 EMBEDDING_WEIGHT = 0.05
-"""Of the cosine of embeddings beside the inner product of posteriors, within a modality."""
+"""Weight of the cosine of embeddings within a modality."""
 NEAR_DUPLICATE = 0.995
-"""Cosine from which an item of the query's modality counts as the same thing."""
+"""Cosine from which an item of the query's modality is a near-duplicate."""
 DUPLICATE_SCORE = 10.0
-"""What is added to the cosine of near-duplicates, so that their score is above any other."""
+"""Added to the cosine of near-duplicates, so that they come first."""
 SKETCH_SHORTLIST, MAX_SKETCH_SHORTLIST = 64, 1024
-"""Items of the query's modality that its sketch adds to the shortlist, and the most with ties."""
+"""Items of the query's modality that its sketch adds to the shortlist, without and with ties."""
 SHARED_LABELS = 5
-"""Labels that are named as shared, at most."""
+"""Largest number of shared labels of a hit."""
 CLEAR_LABEL, CLEAR_SHARE = 0.25, 0.5
-"""What a posterior says at least of a label that it clearly has: by itself, and as a share of its largest value."""
+"""Least value of a label in a posterior that clearly has it: absolute, and relative to the largest."""
 
 
 class Ranked(NamedTuple):
-    """A shortlist in its order."""
+    """An ordered shortlist."""
 
     numbers: Array
     distances: Array
     scores: Array
-    """NaN for items that no score orders."""
+    """NaN for items without a score."""
     by_code: Array
-    """Whether the code found the item."""
     by_features: Array
-    """Whether the sketch found it."""
+    """Whether the sketch or the meaning found the item."""
 
 
 class Ranker:
@@ -70,18 +65,15 @@ class Ranker:
 
     @property
     def revision(self) -> Revision | None:
-        """The revision that was reached; behind that of the index where a store failed in between."""
+        """The last revision read; behind that of the index if a store failed in between."""
         return self._revision
 
     def resume(self, revision: Revision) -> None:
-        """Go on from a revision of the store, of which :attr:`vectors` and :attr:`sketches` were filled elsewhere."""
+        """Continue from a revision whose :attr:`vectors` and :attr:`sketches` were filled elsewhere."""
         self._revision, self._last_added = revision, self.vectors.last_id
 
     def refresh(self, store: Store, until: Revision) -> None:
-        """Take in what was added to and removed from a store since the last call. One caller at a time.
-
-        If the store fails halfway, the next call goes on where this one stopped.
-        """
+        """Read what was added to and removed from a store since the last call; repeatable if the store fails."""
         since = self._revision
         if since == until:
             return
@@ -93,13 +85,13 @@ class Ranker:
             present &= numbers > self._last_added
             numbers, groups, vectors = numbers[present], groups[present], vectors[present, : self.vectors.width]
             self.vectors.add(numbers, vectors, group=groups)
-            embedded = self._embedding(vectors).any(axis=1)  # one without any known feature is near nothing
+            embedded = self._embedding(vectors).any(axis=1)  # an item without features is near nothing
             self.sketches.add(numbers[embedded], self._sketch(vectors[embedded]), group=groups[embedded])
             self._last_added = max(self._last_added, *numbers[-1:].tolist(), 0)
         self._revision = until
 
     def similar(self, vector: Array, group: int, k: int) -> Array:
-        """Return the numbers of items in a group whose features are nearest to the query's, with ties."""
+        """Return the row ids of a group's items whose features are nearest to the query's, with ties."""
         if not self._embedding(vector).any():
             return np.empty(0, np.int64)
         k = max(k, SKETCH_SHORTLIST)
@@ -107,7 +99,7 @@ class Ranker:
         return hits[0][0]
 
     def near_in_meaning(self, vector: Array, groups: Sequence[int] | None, k: int) -> Array:
-        """Return the numbers of items, of some groups or of all, whose meaning is nearest to the query's."""
+        """Return the row ids of the k items, of some groups or of all, nearest in meaning to the query."""
         part = self.refinement.meaning_values
         if part.start == part.stop or not vector[part].any():
             return np.empty(0, np.int64)
@@ -128,7 +120,7 @@ class Ranker:
         own_group: int | None,
         similar: Array,
     ) -> Ranked:
-        """Return a shortlist, together with the numbers of ``similar`` items, in the order of its vectors."""
+        """Order a shortlist, together with the row ids ``similar``, by refinement vectors."""
         if len(similar):
             near = index.distances(code, similar)
             numbers, distances, by_code, by_features = merge_sources((numbers, distances), (similar, near))
@@ -141,12 +133,8 @@ class Ranker:
     def scores(self, vector: Array, numbers: Array, agreement: Array, own_group: int | None) -> Array:
         """Return the scores of items, float64; NaN without a vector, or of another modality without posteriors.
 
-        Parameters
-        ----------
-        vector : of the query
-        numbers : of the items
-        agreement : of their codes with the query's, from −1 to 1
-        own_group : the group of items whose embeddings count, those of the query's modality; None for none
+        ``agreement`` is that of their codes with the query's, from −1 to 1. ``own_group`` is the group of the query's
+        modality, whose embeddings count; None for none.
         """
         found = self.vectors.find(numbers)
         all_present = len(found.rows) == len(numbers)
@@ -177,7 +165,7 @@ class Ranker:
         return scores
 
     def shared_labels(self, vector: Array, numbers: Array) -> list[tuple[str, ...]]:
-        """Return for each item the labels that its posterior and the query's both clearly have, the clearest first."""
+        """Return the labels that each item's posterior and the query's both clearly have, the clearest first."""
         shared: list[tuple[str, ...]] = [()] * len(numbers)
         if not self.refinement.knows_labels:
             return shared
@@ -203,7 +191,7 @@ class Ranker:
 
 
 def _order_scored(scores: Array) -> Array:
-    """Return the order of items by falling score, equal ones as they come; those without one keep their place."""
+    """Return the order by decreasing score, stable; items without a score keep their position."""
     unscored = np.isnan(scores)
     if not unscored.any():
         return np.argsort(-scores, kind="stable")
@@ -214,26 +202,25 @@ def _order_scored(scores: Array) -> Array:
 
 
 def clear_labels(scores: Array, least: float, share: float) -> Array:
-    """Return which labels rows of label scores clearly have: at least ``least`` and a share of the row's largest."""
+    """Return which label scores are at least ``least`` and at least ``share`` of the row's largest."""
     clear: Array = scores >= np.maximum(least, share * scores.max(axis=1, initial=0, keepdims=True))
     return clear
 
 
 def vector_width(refinement: Refinement) -> int:
-    """Return the number of values that a table keeps of each vector: cache lines of 64 that hold the longest."""
+    """Return the number of values per vector of a table: cache lines of 64 that hold the longest."""
     longest = max((refinement.width(name) for name in refinement.components), default=0)
     return 64 * max(1, -(-longest // 64))
 
 
 def pad(vector: Array, width: int) -> Array:
-    """Return a vector with zeros after its values."""
     padded = np.zeros(width, dtype=vector.dtype)
     padded[: len(vector)] = vector
     return padded
 
 
 def competition_ranks(scores: Array, distances: Array) -> list[int]:
-    """Return ranks from 1 of hits in their order: equal hits have equal ranks, and the next one counts them all.
+    """Return ranks from 1 of sorted hits; ties share a rank, and the next rank counts all of them.
 
     Examples
     --------
@@ -243,6 +230,6 @@ def competition_ranks(scores: Array, distances: Array) -> list[int]:
     plain = np.isnan(scores)
     tied = (scores[1:] == scores[:-1]) | (plain[1:] & plain[:-1] & (distances[1:] == distances[:-1]))
     places = np.arange(1, len(scores) + 1)
-    places[1:][tied] = 0  # a tie has the place of its first
+    places[1:][tied] = 0  # ties get the rank of their first
     ranks: list[int] = np.maximum.accumulate(places).tolist()
     return ranks

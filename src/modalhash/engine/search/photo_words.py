@@ -1,14 +1,15 @@
-r"""Words as queries in an engine that has pictures and no texts.
+"""Words as queries in an engine that has pictures and no texts, and labels of texts by the names they contain.
 
-No text was learned from, so words are read in two ways. A word that names a label, or means the same as its name, is
-searched as that label: its posterior is that of an item with this label. And where the encoder of the pictures shares
-a space with one of texts (:mod:`modalhash.engine.search.refinement`), all words together are a place in it, near to
-pictures that show what they say. Codes are predicted from both, by a least squares fit to the pictures that were
-learned from.
+A text gets a label if it contains a word of the label's name, singular or plural, or a word of nearly the same meaning,
+if the encoder knows one (:attr:`~modalhash.encoders.EncoderBase.same_meaning`). The limits were chosen on folds:
+benchmarks/quality/without_labels.py. Such labels are weak, so they are used for learning only.
 
-A query may ask for several things at once, ``snowy mountains``: each label that it names is a part of it, and so are
-all words together if some name no label. A picture is as certain as the part that
-it matches least.
+A word that names a label is searched as that label, with the posterior of an item that has it. If the encoders of
+pictures and texts share a space (:mod:`modalhash.engine.search.refinement`), all words together are a vector in it.
+Codes are predicted from both by least squares on the training pictures.
+
+A query may have several parts, ``snowy mountains``: each label that it names, and all words together if some do not
+name a label. The confidence of a picture is that of the part that it matches least.
 """
 
 from __future__ import annotations
@@ -32,38 +33,27 @@ if TYPE_CHECKING:
     from modalhash.encoders import Encoder
 
 
-# -- Labels for texts that have none: those whose names they contain.
-#
-# Photos in folders ``boat/`` and ``beach/`` have labels that are words, and a text with the word *boats* is about one
-# of them. A label is given to a text where a word of its name stands in the text, singular or plural; or, if the text
-# encoder can tell which words mean about the same (:attr:`~modalhash.encoders.EncoderBase.same_meaning`), a word whose
-# meaning is nearest to that word's: then *Himmel* has the label ``sky`` too. Which words of a name count, and how near
-# a meaning has to be, was chosen on folds: benchmarks/quality/without_labels.py.
-#
-# Such labels are weak: a text may name a thing that it is not about. They are learned from and nothing else. Items keep
-# the labels that they were given, and searches and filters see those alone.
-
 WORD = re.compile(r"[^\W\d_]+")
 MIN_LETTERS = 3
-"""Shorter words of a name do not count: *in*, *&*, *of* stand in any text."""
+"""Shorter words of a name, like *in* and *of*, do not count."""
 WORDS_AT_ONCE = 64
-"""Words that an encoder is given at once."""
+"""Words per call of an encoder."""
 MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class NamedLabels:
-    """What :func:`find_named_labels` found."""
+    """Result of :func:`find_named_labels`."""
 
     labels: list[tuple[str, ...]]
-    """Of each text, in the order of the names."""
+    """Labels of each text, in the order of the names."""
     words: Mapping[str, tuple[str, ...]]
-    """Words of the texts, and the labels that they stand for."""
+    """Words of the texts, and the labels that they represent."""
     likeness: Mapping[str, float] = field(default_factory=dict)
-    """Of words that are read by their meaning, the cosine with the word of the label."""
+    """Cosine with the label's word, for words that are matched by meaning."""
 
     def to_config(self) -> dict[str, Any]:
-        """Return how many texts have labels, how many labels there are, and the most frequent ones with a word each."""
+        """Return the numbers of labelled texts and of labels, and the most frequent labels with a word each."""
         counts = Counter(label for some in self.labels for label in some)
         frequent = [label for label, _ in counts.most_common(MAX_EXAMPLES)]
         shown = [next(word for word, some in self.words.items() if label in some) for label in frequent]
@@ -76,13 +66,7 @@ class NamedLabels:
 
 
 def find_named_labels(texts: Sequence[str], names: Iterable[str], encoder: Encoder | None = None) -> NamedLabels:
-    """Return for each text the labels that its words name.
-
-    Parameters
-    ----------
-    texts : without labels
-    names : of the labels
-    encoder : of the texts; one that knows which words mean about the same finds those as well
+    """Return for each text the labels that its words name, by meaning too if ``encoder`` compares words.
 
     Examples
     --------
@@ -117,7 +101,7 @@ def find_named_labels(texts: Sequence[str], names: Iterable[str], encoder: Encod
 
 
 def singular(word: str) -> str:
-    """Return a word without the plural that English has, in one form for comparing; other words may lose an s.
+    """Return a word without its English plural ending, for comparisons; other words may lose an s.
 
     Examples
     --------
@@ -133,13 +117,12 @@ def singular(word: str) -> str:
 
 
 def _name_words(name: str) -> list[str]:
-    """Return the words of a label's name that count."""
     return list(dict.fromkeys(singular(word) for word in WORD.findall(name) if len(word) >= MIN_LETTERS))
 
 
 def _nearest(words: Sequence[str], targets: Sequence[str], encoder: Encoder | None) -> dict[str, tuple[str, float]]:
-    """Return the target nearest in meaning to each word that has one near enough, and the cosine."""
-    encoder = getattr(encoder, "sentences", encoder)  # of an encoder that joins one with counted words
+    """Return the target nearest in meaning, and the cosine, for each word that has one near enough."""
+    encoder = getattr(encoder, "sentences", encoder)  # part of an encoder that combines it with word counts
     least = getattr(encoder, "same_meaning", None)
     if encoder is None or least is None or not words or not targets:
         return {}
@@ -159,30 +142,29 @@ def _vectors(encoder: Encoder, words: Sequence[str]) -> np.ndarray[Any, Any]:
 
 
 TEXT = "text"
-"""The modality of words as a query; no item is of it."""
+"""Modality of words as queries; no item has it."""
 N_SUGGESTED, N_GOOD, SUGGESTED, ALIKE = 12, 5, 0.45, 0.5
-"""Words that are suggested, at most; the pictures that each has to find; their least cosine; and the cosine from which
-two words are alike."""
+"""Largest number of suggested words; the number of pictures each must find; their least cosine; the cosine from which
+two words are too similar."""
 MAX_LABELS = 3
-"""Labels that are parts of a query each, at most: a text that names more of them is read as a whole."""
+"""Number of labels up to which each is a part; a text that names more is one part."""
 UNLIKE = 0.5
-"""The cosine of words at which one is not read as the other at all."""
+"""Cosine of words at which the certainty of a label is 0."""
 RIDGE = 1e-2
-"""Of the fit of codes, as a share of the mean square of the values that they are predicted from."""
+"""Ridge of the fit of codes, relative to the mean square of the predictors."""
 
 
 @dataclass(frozen=True)
 class PhotoWords:
-    """Reads words; made by :func:`words_for` and :func:`learn_word_codes`."""
+    """Encodes words; made by :func:`words_for` and :func:`learn_word_codes`."""
 
     encoder: Encoder | None
-    """Of texts, in the space of the pictures; None where there is none, and then labels alone are understood."""
+    """Encodes texts in the space of the pictures; without one, only labels are understood."""
     class_names: Sequence[str]
-    """The labels that were learned from."""
+    """The learned labels."""
     refinement: Refinement
 
     def read(self, texts: Sequence[str]) -> QueryBatch:
-        """Return words as queries."""
         check_words(texts)
         named = find_named_labels(texts, self.class_names, self.encoder)
         labels = label_matrix(named.labels, self.class_names)
@@ -206,10 +188,7 @@ class PhotoWords:
         )
 
     def _parts(self, text: str, named: NamedLabels, labels: Array, vector: Array) -> tuple[QueryPart, ...]:
-        """Return what a text asks for: each label that it names, and all of it if some of its words name none.
-
-        A text that names many labels, such as a caption, is one part.
-        """
+        """Return the labels that a text names, and the whole text if some of its words name none."""
         columns = np.flatnonzero(labels)
         if len(columns) > MAX_LABELS and self.encoder is not None:
             columns = columns[:0]
@@ -227,7 +206,7 @@ class PhotoWords:
 
 
 def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str]) -> Encoder | None:
-    """Return the encoder that reads words for pictures of another: its own, or the one given, if both share a space."""
+    """Return the picture encoder's text encoder, or ``given`` if both share a space, else None."""
     from modalhash.encoders import NOUNS
 
     space = getattr(image, "space", None)
@@ -241,20 +220,15 @@ def words_for(image: Encoder, given: Encoder | None, class_names: Sequence[str])
         return None
     try:
         encoder.fit([*NOUNS, *class_names]).encode(list(NOUNS))
-    except ValueError:  # an encoder from outside the package may refuse these
+    except ValueError:  # an encoder of another package may refuse these
         return None
     return encoder
 
 
 def suggest_words(refinement: Refinement, pictures: Array, labels: Counter[str]) -> list[str]:
-    """Return words that find something: frequent labels or, without labels, nouns that find pictures by their names.
+    """Return everyday nouns that find something: frequent labels or, without labels, names of pictures.
 
-    Both are everyday nouns; those that mean about the same are named once.
-
-    Parameters
-    ----------
-    pictures : refinement vectors of pictures
-    labels : how many items have each label
+    ``pictures`` are refinement vectors. Near-synonyms of names are dropped.
     """
     from modalhash.encoders import NOUNS
 
@@ -288,13 +262,13 @@ def word_vectors(refinement: Refinement, labels: Array, features: Any) -> Array:
 
 
 def word_codes(refinement: Refinement, vectors: Array) -> Codes:
-    """Return the codes that pictures with such vectors mostly have."""
+    """Predict the codes of pictures with such vectors."""
     assert refinement.word_codes is not None
     return pack_signs(_first_parts(refinement, vectors) @ refinement.word_codes)
 
 
 def learn_word_codes(refinement: Refinement, vectors: Array, codes: Codes, n_bits: int) -> Refinement:
-    """Return a refinement that also predicts codes from vectors; ``vectors`` and ``codes`` are of pictures."""
+    """Return a refinement that also predicts codes, from the vectors and codes of pictures."""
     known = _first_parts(refinement, vectors)
     gram = known.T @ known
     gram[np.diag_indices(len(gram))] += RIDGE * np.trace(gram) / len(gram)
@@ -310,23 +284,21 @@ def _first_parts(refinement: Refinement, vectors: Array) -> Array:
 
 
 def _said(text: str, words: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """Return which words of a text were read as labels that are written in another way."""
+    """Return the words of a text that were read as labels of another spelling."""
     own = {form: words[form.casefold()] for form in WORD.findall(text) if form.casefold() in words}
     return {form: names[0] for form, names in own.items() if not any(_names(form, name) for name in names)}
 
 
 def _how_sure(label: str, words: Sequence[str], named: NamedLabels) -> float:
-    """Return how sure it is that words mean a label: 1 by its name, by their meaning the more the nearer it is."""
+    """Return the certainty that words mean a label: 1 by its name, otherwise by their cosine."""
     cosines = [named.likeness.get(word, 1.0) for word in words if label in named.words.get(word, ())]
     return float(np.clip((max(cosines, default=1.0) - UNLIKE) / (1 - UNLIKE), 0, 1))
 
 
 def _names(word: str, label: str) -> bool:
-    """Return whether a word is in the name of a label, singular or plural."""
     return singular(word) in map(singular, WORD.findall(label.casefold()))
 
 
 def _read_as(encoder: Encoder, text: str) -> dict[str, str]:
-    """Return which words of a text an encoder reads as others, because it knows these."""
     read = getattr(encoder, "read_as", None)
     return {} if read is None else {word: other for word, other in read([text])[0].items() if not _names(word, other)}

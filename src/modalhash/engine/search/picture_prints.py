@@ -1,7 +1,22 @@
-"""Prints of an engine's pictures: made of their files when they are first asked for, and kept in its folder.
+"""Find pictures that show the same although one is mirrored, turned by quarters or cropped.
 
-``prints.npy`` holds them (:data:`~modalhash.engine.search.picture_prints.PRINT`) by a digest of path, size and time of
-the file. It may be deleted at any time; what is missing or changed is read again.
+A *print* of a picture has its sorted colours and 30 × 30 grey pixels. ``prints.npy`` in the engine's folder caches
+prints by path, size and modification time of the file; it may be deleted at any time. Pairs are found in three steps,
+each for fewer candidates:
+
+1. A k-d tree finds pictures with similar sorted colours, which do not depend on the orientation and change little when
+  edges are cropped.
+2. At 6 × 6 pixels, one picture must correlate with the other, or with a part of it that is cropped by up to 0.15 of its
+  width or height, in one of eight orientations.
+3. The details at 16 × 16 pixels must correlate [1]_ after the part is moved and resized for the best fit. Details are
+  the difference to neighbouring pixels, normalised to the same contrast: two sunsets share no more than their horizon.
+
+Drawings are excluded, because a mirrored arrow is another symbol, and two flags may differ less than a photo and its
+copy.
+
+References
+----------
+.. [1] J. P. Lewis. Fast Normalized Cross-Correlation. Vision Interface, 1995
 """
 
 from __future__ import annotations
@@ -24,55 +39,37 @@ from modalhash.core.typing import Array
 from modalhash.encoders import ItemError, read_picture
 from modalhash.engine.items.item import File
 
-# -- Pictures that show the same though one is mirrored, turned by quarters or cropped, told by small copies of them.
-#
-# A *print* is what is kept of a picture: its colours, sorted, and 30 × 30 pixels of grey. Pairs are found in three
-# steps, each for fewer of them:
-#
-# 1. Sorted colours are the same whichever way a picture is turned, and change little when its edges are cut off. A k-d
-# tree finds for every picture those with the most similar ones. 2. One of them is laid on the other in each of eight
-# ways, turned and mirrored, and on parts of it that lack 0.15 of its    width or height. At 6 × 6 pixels of grey they
-# have to correlate. 3. So do the details, at 16 × 16 pixels, when the part is moved and resized until they fit best.
-# Details are what the    surroundings of a pixel do not tell, brought to like contrast everywhere: two sunsets share
-# their horizon, not more.
-#
-# Drawings are left out: a mirrored arrow is another sign, and two flags differ in less than a photo and its copy do.
-#
-# References
-# ----------
-# J. P. Lewis. Fast Normalized Cross-Correlation. Vision Interface, 1995
-
 FILE = "prints.npy"
 SIDE, N_COLOURS = 30, 16
 PRINT = np.dtype([("key", "<u8"), ("colours", "u1", (3, N_COLOURS)), ("grey", "u1", (SIDE, SIDE))])
-"""One picture: which file it was made of, quantiles of lightness and of both colour differences, and its pixels."""
+"""One picture: the key of its file, quantiles of luma and both chroma channels, and its pixels."""
 MOST_PLAIN = 0.25
-"""The largest share of pixels of the same grey that a photo has; one in 300 photos of IAPR TC-12 has more, and all but
-one in 200 pictures of OpenMoji."""
+"""Largest fraction of pixels of one grey level in a photo; 1 in 300 photos of IAPR TC-12 has more, and all but 1 in 200
+pictures of OpenMoji."""
 COLOUR_DIRECTIONS, NEIGHBOURS = 10, 48
-"""Principal directions of the sorted colours, and pictures that are compared with each."""
+"""Principal directions of the sorted colours, and number of neighbours of each picture."""
 COARSE_SIDE, LEAST_WHOLE, LEAST_PART = 6, 0.5, 0.87
-"""Pixels along a side of what is compared first, and the least correlations of two wholes, and of a whole and a part:
-low enough for planted copies of training photos (benchmarks/quality/duplicates.py)."""
+"""Pixels per side in step 2, and least correlations of two wholes, and of a whole and a part: low enough for planted
+copies of training photos (benchmarks/quality/duplicates.py)."""
 FINE_SIDE, LEAST_FIT = 16, 0.3
-"""Pixels along a side of parts whose details are compared, and the least correlation before the part is moved."""
+"""Pixels per side in step 3, and least correlation before the part is moved."""
 MOST_CUT = 14
-"""Eightieths of a side that may be cut off at one end: 12 are 0.15, and two more for rounded sides of small files."""
+"""Eightieths of a side that may be cropped at one end: 12 are 0.15, and two more for rounding in small files."""
 ROUNDS = (2, 2, 1, 1)
-"""By how many eightieths the sides of a part are moved, one round after the other."""
+"""Eightieths by which the sides of a part are moved in each round."""
 NO_DETAIL, LITTLE_DETAIL = 0.5, 2.0
-"""Grey levels of 256: details of this size are noise, and less than what others are brought to."""
+"""Grey levels of 256: details of this size are noise, and smaller than normalised details."""
 PAIRS_AT_ONCE, QUERIES_AT_ONCE = 256, 1024
 _LUMA = np.array([[0.299, 0.587, 0.114], [-0.169, -0.331, 0.5], [0.5, -0.419, -0.081]], dtype=np.float32)
 
 
 class SamePairs(NamedTuple):
-    """Pairs of rows whose pictures show the same, each once and the smaller row first, and how well they agree."""
+    """Distinct pairs of rows that show the same picture, the smaller row first."""
 
     left: Array
     right: Array
     scores: Array
-    """The correlation of the details, at most 1."""
+    """Correlation of the details, at most 1."""
 
 
 def print_of(pixels: Array) -> tuple[Array, Array]:
@@ -101,11 +98,8 @@ def find_same(prints: Array, least: float) -> SamePairs:
     return SamePairs(pairs[:, 0], pairs[:, 1], scores[first])
 
 
-# -- 1: pictures of similar colours
-
-
 def _candidates(prints: Array) -> Array:
-    """Return what may show the same: the rows of a whole and of what may be a part of it, and how they are laid."""
+    """Return rows of a whole and a possible part, the orientation and the crop, for similar colours."""
     from scipy.spatial import KDTree
 
     if len(prints) < 2:
@@ -120,12 +114,12 @@ def _candidates(prints: Array) -> Array:
         pairs = np.stack([own, near], axis=1)[own != near]
         return _laid(prints["grey"], np.concatenate([pairs, pairs[:, ::-1]]))
 
-    blocks = [tree.indices[rows] for rows in row_slices(len(prints), QUERIES_AT_ONCE)]  # near ones share a block
+    blocks = [tree.indices[rows] for rows in row_slices(len(prints), QUERIES_AT_ONCE)]  # neighbours share a block
     return np.unique(np.concatenate(list(parallel_map(look_up, blocks))), axis=0)
 
 
 def _colour_points(colours: Array) -> Array:
-    """Return sorted colours in their principal directions, of which the larger ones are shortened."""
+    """Return sorted colours in their principal directions, the larger ones scaled down."""
     values = colours.astype(np.float32)
     values -= values.mean(axis=0)
     values /= np.maximum(values.std(axis=0), 1)
@@ -134,24 +128,15 @@ def _colour_points(colours: Array) -> Array:
     return np.asarray(values @ (directions[:, -COLOUR_DIRECTIONS:] * scale))
 
 
-# -- 2: how one is laid on the other
-
-
 def _laid(grey: Array, pairs: Array) -> Array:
-    """Return pairs of a whole and what may be a part of it: their rows, how the part is turned, and where it is.
-
-    Parameters
-    ----------
-    grey : uint8 (pictures, 30, 30)
-    pairs : rows of a whole and of another picture
-    """
+    """Return pairs that correlate coarsely: rows of the whole and the part, orientation, and crop."""
     rows, place = np.unique(pairs, return_inverse=True)
     place = place.reshape(-1, 2)
     parts = _coarse_parts(grey[rows])
     wholes = parts[:, 0].reshape(-1, COARSE_SIDE, COARSE_SIDE)
     turned = np.stack([_turn(wholes, way).reshape(len(rows), -1) for way in range(8)], axis=1)
-    alike = np.einsum("pi,pwi->pw", parts[place[:, 0], 0], turned[place[:, 1]])
-    at, way = np.nonzero(alike >= LEAST_WHOLE)
+    likeness = np.einsum("pi,pwi->pw", parts[place[:, 0], 0], turned[place[:, 1]])
+    at, way = np.nonzero(likeness >= LEAST_WHOLE)
     whole, other = place[at].T
     fit = np.einsum("pki,pi->pk", parts[whole], turned[other, way])
     part = fit.argmax(axis=1)
@@ -160,7 +145,7 @@ def _laid(grey: Array, pairs: Array) -> Array:
 
 
 def _coarse_parts(grey: Array) -> Array:
-    """Return 16 parts of pictures, of which the first is the whole, as 36 values of mean 0 and length 1."""
+    """Return 16 parts of pictures, the whole first, as 36 values of mean 0 and length 1."""
     sampled = _COARSE @ grey.astype(np.float32) @ _COARSE.T
     n = len(_COARSE_CUTS)
     parts = sampled.reshape(-1, n, COARSE_SIDE, n, COARSE_SIDE).swapaxes(2, 3).reshape(len(grey), n * n, -1)
@@ -169,16 +154,13 @@ def _coarse_parts(grey: Array) -> Array:
 
 
 def _turn(pictures: Array, way: int) -> Array:
-    """Return pictures turned in one of eight ways: transposed or not, mirrored in none, one or both directions."""
+    """Return pictures in one of eight orientations: transposed or not, mirrored along each axis or not."""
     turned = pictures.swapaxes(1, 2) if way & 4 else pictures
     return turned[:, :: -1 if way & 2 else 1, :: -1 if way & 1 else 1]
 
 
-# -- 3: whether the details agree
-
-
 def _agreement(grey: Array, laid: Array) -> Array:
-    """Return how well the details of pictures correlate with those of the parts that they are laid on, or near them."""
+    """Return the correlation of the details of pictures with the parts they are compared with."""
     wholes, wanted = grey[laid[:, 0]].astype(np.float32), np.empty((len(laid), SIDE, SIDE), np.float32)
     for way in range(8):
         own = laid[:, 2] == way
@@ -193,7 +175,7 @@ def _agreement(grey: Array, laid: Array) -> Array:
 
 
 def _refine(wholes: Array, wanted: Array, cuts: Array) -> Array:
-    """Return the best correlation with the details that are wanted, moving each side of a part a little."""
+    """Return the best correlation with ``wanted`` when each side of a part is moved a little."""
     best = np.zeros(len(wholes), dtype=np.float32)
     for step in ROUNDS:
         for moves in _MOVES:
@@ -204,9 +186,9 @@ def _refine(wholes: Array, wanted: Array, cuts: Array) -> Array:
 
 
 def _details(pictures: Array, cuts: Array) -> Array:
-    """Return the details of parts of pictures, of like contrast everywhere and scaled to length 1.
+    """Return the details of parts of pictures, normalised in contrast and scaled to length 1.
 
-    ``cuts`` are eightieths of a side that the parts lack: at the top, at the bottom, on the left, on the right.
+    ``cuts`` are eightieths of a side that the parts are cropped by: top, bottom, left, right.
     """
     rows, columns = _FINE[cuts[..., 0], cuts[..., 1]], _FINE[cuts[..., 2], cuts[..., 3]]
     parts = rows @ pictures @ columns.swapaxes(-1, -2)
@@ -217,7 +199,7 @@ def _details(pictures: Array, cuts: Array) -> Array:
 
 
 def _averaging(first: int, last: int, n: int) -> Array:
-    """Return the matrix that averages the pixels of a side, less some eightieths at both ends, into n."""
+    """Return the matrix that averages the pixels of a side into n, without eightieths at both ends."""
     edges = np.linspace(first / 80, 1 - last / 80, n + 1) * SIDE
     pixel = np.arange(SIDE)
     overlap = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
@@ -225,34 +207,29 @@ def _averaging(first: int, last: int, n: int) -> Array:
 
 
 def _blur(n: int, reach: int) -> Array:
-    """Return the matrix that averages each of n values with those near it, fewer at the ends."""
+    """Return the matrix that averages each of n values with its neighbours."""
     near = np.abs(np.arange(n)[:, None] - np.arange(n)) <= reach
     return np.asarray(near / near.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
 _COARSE_CUTS = np.array([(0, 0), (0, 10), (5, 5), (10, 0)])
-"""Of one side; the first cuts nothing off."""
+"""Crops of one side; the first crops nothing."""
 _COARSE = np.concatenate([_averaging(first, last, COARSE_SIDE) for first, last in _COARSE_CUTS.tolist()])
 _FINE = np.array([[_averaging(a, b, FINE_SIDE) for b in range(MOST_CUT + 1)] for a in range(MOST_CUT + 1)])
-"""Matrices by what is cut off at both ends."""
+"""Matrices by the crop at both ends."""
 _NEAR, _AROUND = _blur(FINE_SIDE, 1), _blur(FINE_SIDE, 2)
 _ONE_SIDE = np.array([(first, last) for first in (0, -1, 1) for last in (0, -1, 1)])
 _MOVES = np.pad(_ONE_SIDE, ((0, 0), (0, 2))), np.pad(_ONE_SIDE, ((0, 0), (2, 0)))
 
 
 READ_TOGETHER = 32
-"""Files that one thread reads before it takes others."""
+"""Files per task of a thread."""
 NO_FILE = 0
-"""The key of what is not there."""
+"""Key of a missing file."""
 
 
 class PrintKeeper:
-    """Makes the prints of files and keeps them.
-
-    Parameters
-    ----------
-    folder : of the engine; None where nothing may be written, so that they are kept in memory alone
-    """
+    """Makes the prints of files and caches them in ``folder``, or in memory only without one."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / FILE
@@ -260,7 +237,7 @@ class PrintKeeper:
         self._loaded = False
 
     def prints(self, files: Sequence[File | None]) -> Array:
-        """Return the prints of files; all zeros where there is no picture that can be read."""
+        """Return the prints of files; zeros for files that are not readable pictures."""
         keys = np.array([_key(file) for file in files], dtype=np.uint64)
         if not self._loaded:
             self._known, self._loaded = self._load(), True
@@ -270,10 +247,14 @@ class PrintKeeper:
         made["key"] = wanted[missing]
         if len(made):
             kept = self._known
-            if len(kept) > 2 * len(files):  # most are of files that are gone or changed
+            if len(kept) > 2 * len(files):  # most are of deleted or changed files
                 kept = kept[np.isin(kept["key"], keys)]
             self._known = np.sort(np.concatenate([kept, made]), order="key")
-            self._save()
+            if self._path is not None:
+                with suppress(OSError):  # they are read again next time
+                    write_atomically(
+                        self._path, lambda file: np.save(file, self._known, allow_pickle=False), sync=False
+                    )
         found = np.zeros(len(files), PRINT)
         there = np.flatnonzero(keys != NO_FILE)
         found[there] = self._known[np.searchsorted(self._known["key"], keys[there])]
@@ -287,14 +268,9 @@ class PrintKeeper:
                     return known
         return np.empty(0, PRINT)
 
-    def _save(self) -> None:
-        if self._path is not None:
-            with suppress(OSError):  # they are read again next time
-                write_atomically(self._path, lambda file: np.save(file, self._known, allow_pickle=False), sync=False)
-
 
 def _key(file: File | None) -> int:
-    """Return a number that changes with the path, the size and the time of a file."""
+    """Return a hash of the path, size and modification time of a file."""
     if file is None:
         return NO_FILE
     path, member = (file.archive, file.name) if isinstance(file, ArchiveMember) else (file, "")

@@ -1,4 +1,4 @@
-"""Queries: what a search returns (options), and raw items, features or stored items made into codes (batches)."""
+"""Queries: raw items, features or stored items, encoded into codes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -15,9 +14,9 @@ from scipy import sparse
 from modalhash.core.blocks import has_features
 from modalhash.core.codes import n_bytes, pack_signs
 from modalhash.core.typing import Array, Codes, Matrix
-from modalhash.core.validation import check_choice, check_int
 from modalhash.engine.search.refinement import model_features
-from modalhash.store import KINDS, Comparison, Filter, FilterError, Key, Record, all_of
+from modalhash.engine.settings import SearchOptions
+from modalhash.store import KINDS, Comparison, Filter, FilterError, Key, Record
 
 if TYPE_CHECKING:
     from modalhash.encoders import Encoder
@@ -27,13 +26,11 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 
-# -- Filters against what an engine has: a label, kind or modality that is not there is an error with a hint.
-
 MAX_HINTS = 3
 
 
 class UnknownLabelError(FilterError):
-    """No item of the engine has a label that a filter names."""
+    """A filter names a label that no item of the engine has."""
 
 
 def check_filter(
@@ -45,13 +42,13 @@ def check_filter(
 ) -> None:
     """Raise FilterError if the filter names a label, kind or modality that no item can have.
 
-    ``all_labels``, which reads them from the store, is called only for a label that is not among those trained on.
+    ``all_labels`` reads the store, so it is called only for labels that were not trained on.
     """
     modalities = tuple(modalities)
     trained = {label.casefold() for label in trained_labels}
     for comparison in where.comparisons():
         if comparison.field == "label":
-            if _folded(comparison) not in trained:
+            if str(comparison.value).casefold() not in trained:
                 _check_label(comparison, all_labels())
         elif comparison.field in ("kind", "modality"):
             known = KINDS if comparison.field == "kind" else modalities
@@ -63,7 +60,7 @@ def check_filter(
 
 
 def _check_label(comparison: Comparison, labels: Mapping[str, int]) -> None:
-    wanted = _folded(comparison)
+    wanted = str(comparison.value).casefold()
     names = {label.casefold(): label for label in labels}
     if wanted in names:
         return
@@ -79,116 +76,12 @@ def _check_label(comparison: Comparison, labels: Mapping[str, int]) -> None:
     raise UnknownLabelError(f"no item has the label {str(comparison.value)!r}; {hint}")
 
 
-def _folded(comparison: Comparison) -> str:
-    return str(comparison.value).casefold()
-
-
 SHORTLIST_RATIO, MIN_SHORTLIST = 10, 200
-"""``asymmetric=True`` re-ranks 10 times k items, and at least 200."""
+"""Items that ``asymmetric=True`` re-ranks: 10 times k, and at least 200."""
 FAMILIAR = 0.5
-"""A query that is less familiar gets a message."""
+"""Familiarity below which a query gets a message."""
 MAX_SERIAL_QUERIES = 8
-"""Up to this many queries threads cost more than they save, above all where many search at once."""
-
-
-class OptionValues(TypedDict, total=False):
-    """The options of a search as keyword arguments: those of :class:`SearchOptions`, where they are explained."""
-
-    k: int
-    radius: int | None
-    want: str | Sequence[str] | None
-    labels: str | Sequence[str]
-    kind: str | None
-    refine: bool
-    asymmetric: bool
-    shortlist: int | None
-    where: Filter | str | Mapping[str, Any] | None
-    hybrid: bool
-    limit: int | None
-    min_confidence: float | None
-    unique: bool
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """What a search returns: how many hits, of which items, in which order.
-
-    Parameters
-    ----------
-    k : int
-        The number of hits.
-    radius : int, optional
-        Return all items within this Hamming distance instead of the ``k`` nearest.
-    want : str or sequence of str, optional
-        The modality, or modalities, to search in; all by default.
-    labels : str or sequence of str
-        Return only items that have all of these labels.
-    kind : {"learned", "hashed"}, optional
-        Return only items with this kind of code.
-    refine : bool
-        Order the ``shortlist`` nearest by their refinement vectors, and find items of the query's own modality by their
-        features as well. False is the order of the codes alone: by Hamming distance, then in the order of adding.
-    asymmetric : bool
-        Re-rank the ``shortlist`` nearest by the query's real-valued projections instead, which tell a clear difference
-        from a near miss; codes alone do not.
-    shortlist : int, optional
-        The number of items to re-rank. By default 10 times ``k``, and at least 200 with ``asymmetric``; where
-        refinement vectors order them, at least 2,000, or 200 of more than 100,000 items, together with all that are as
-        near as the last of them.
-    where : Filter, str or mapping, optional
-        Return only items that pass this filter, e.g. ``"label = boat and year >= 2005"``; see
-        :class:`~modalhash.store.Filter`.
-    hybrid : bool
-        Search the words of a text also in the texts, captions and ids of items, and join both rankings.
-    limit : int, optional
-        The most hits within a ``radius``; all by default.
-    min_confidence : float, optional
-        Leave out hits that are less likely than this to share a label with the query; see :attr:`Hit.confidence`.
-    unique : bool
-        Leave out near-duplicates of better hits; others take their places. See
-        :mod:`modalhash.engine.search.near_duplicates`.
-    """
-
-    k: int = 20
-    radius: int | None = None
-    want: tuple[str, ...] | None = None
-    labels: tuple[str, ...] = ()
-    kind: str | None = None
-    refine: bool = True
-    asymmetric: bool = False
-    shortlist: int | None = None
-    where: Filter | None = None
-    hybrid: bool = True
-    limit: int | None = None
-    min_confidence: float | None = None
-    unique: bool = False
-
-    def __post_init__(self) -> None:
-        if self.want is not None:
-            object.__setattr__(self, "want", (self.want,) if isinstance(self.want, str) else tuple(self.want))
-        object.__setattr__(self, "labels", (self.labels,) if isinstance(self.labels, str) else tuple(self.labels))
-        check_int(self.k, "k", at_least=1)
-        if self.radius is not None:
-            check_int(self.radius, "radius", at_least=0)
-        if self.kind is not None:
-            check_choice(self.kind, "kind", KINDS)
-        if self.shortlist is not None:
-            check_int(self.shortlist, "shortlist", at_least=self.k)
-        if self.where is not None:
-            object.__setattr__(self, "where", Filter.of(self.where))
-        if self.limit is not None:
-            check_int(self.limit, "limit", at_least=1)
-        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
-            raise ValueError(f"min_confidence is {self.min_confidence}; expected a probability, from 0 to 1")
-
-    @cached_property
-    def filter(self) -> Filter | None:
-        """What items have to pass: ``where``, all of the labels, and the kind."""
-        return all_of(
-            self.where,
-            *(Comparison("label", "=", label) for label in self.labels),
-            None if self.kind is None else Comparison("kind", "=", self.kind),
-        )
+"""Number of queries up to which threads cost more than they save."""
 
 
 class QueryPart(NamedTuple):
@@ -197,9 +90,9 @@ class QueryPart(NamedTuple):
     code: Codes
     vector: Array
     label: str | None = None
-    """The label that it is, if it is one."""
+    """The label that the part names, if it names one."""
     sure: float = 1.0
-    """How sure that is: less for a word that is read as the label by its meaning."""
+    """Certainty of the label; below 1 for a word that only means about the same."""
 
 
 @dataclass(frozen=True)
@@ -210,23 +103,21 @@ class SearchRequest:
     """Packed, one row."""
     options: SearchOptions = field(default_factory=SearchOptions)
     projection: Array | None = None
-    """Real-valued, to re-rank the shortlist by if the options ask for it."""
+    """Real-valued projections for ``asymmetric=True``."""
     exclude: Key | None = None
-    """The key of an item that is never a hit: the query itself."""
+    """Key of an item that is never a hit: the query itself."""
     vector: Array | None = None
-    """Its refinement vector, to order the shortlist by if the options ask for it."""
+    """Refinement vector of the query."""
     modality: str | None = None
-    """The modality of the query; None if it is not known."""
     text: str | None = None
-    """The query's text, whose words are searched too if the options say so."""
+    """Text whose words are searched with ``hybrid=True``."""
     meant: str | None = None
-    """The same with unknown words replaced by known ones of like meaning, searched for if its own find nothing."""
+    """The text with unknown words replaced by known ones, searched if the text's own words find nothing."""
     familiarity: float = 1.0
-    """How well the engine knows what the query is made of, from 0 to 1."""
+    """How well the engine knows the query's words or features, from 0 to 1."""
     parts: tuple[QueryPart, ...] = ()
-    """The things that the query asks for, where these are known."""
     words: SearchRequest | None = None
-    """Words that come with a picture, to be searched for together."""
+    """Words that come with a picture and are searched together with it."""
 
     @property
     def reranked(self) -> bool:
@@ -240,12 +131,11 @@ class SearchRequest:
 
     @property
     def filtered(self) -> bool:
-        """Whether items may fail the filter."""
         return self.options.filter is not None
 
     @property
     def n_candidates(self) -> int:
-        """The number of items that have to pass the filter: the hits, or the shortlist to re-rank."""
+        """The number of items that must pass the filter: the hits, or the shortlist to re-rank."""
         options = self.options
         if not self.reranked:
             return options.k
@@ -254,37 +144,34 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class QueryBatch:
-    """Queries made into codes: what :meth:`modalhash.engine.Engine.prepare` returns."""
+    """Encoded queries, as :meth:`modalhash.engine.Engine.prepare` returns them."""
 
     modality: str | None
-    """The modality of all of them; None where they are stored items of several."""
+    """None for stored items of several modalities."""
     codes: Codes
     projections: Array | None = None
-    """Real-valued, where hits are to be re-ranked by them."""
+    """Real-valued projections for ``asymmetric=True``."""
     records: list[Record] | None = None
-    """The stored items, where the queries are such."""
+    """The stored items, if they are the queries."""
     vectors: list[Array | None] | None = None
-    """Refinement vectors, int8, where the engine makes them; None for a stored item that has none."""
+    """Refinement vectors, int8; None for a stored item without one."""
     known: Array | None = None
-    """The share of each query's words that the engine knows; None for pictures and features."""
+    """Fraction of each query's words that the engine knows; None for pictures and features."""
     familiarity: Array | None = None
-    """How well the engine knows what each query is made of, from 0 to 1: its words, or things that look like it."""
+    """How well the engine knows the words or features of each query, from 0 to 1."""
     texts: list[str] | None = None
-    """The texts that were encoded, where the queries are such."""
     meant: list[str] | None = None
-    """The same with unknown words replaced by known ones of like meaning, where the encoder understands some."""
+    """The texts with unknown words replaced by known ones, if the encoder can do so."""
     read_as: list[dict[str, str]] | None = None
-    """Of each text, the words that were read as others, e.g. ``{"perro": "dog"}``."""
+    """Words of each text that were read as others, e.g. ``{"perro": "dog"}``."""
     parts: list[tuple[QueryPart, ...]] | None = None
-    """The things that each query asks for, where these are known."""
     words: QueryBatch | None = None
-    """As many words, where each query is a picture with words."""
+    """The words that come with each picture."""
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def request(self, row: int, options: SearchOptions = SearchOptions()) -> SearchRequest:  # noqa: B008 (frozen)
-        """Return one query of the batch with its options."""
         return SearchRequest(
             self.codes[row],
             options,
@@ -300,43 +187,41 @@ class QueryBatch:
         )
 
     def words_read_as(self, row: int) -> dict[str, str]:
-        """Return the words of a query that were read as others, also of words that come with a picture."""
+        """Return the words of a query that were read as others, including words that come with a picture."""
         own = {} if self.read_as is None else self.read_as[row]
         return own if self.words is None else {**own, **self.words.words_read_as(row)}
 
     @property
     def unknown(self) -> Array:
-        """Whether each query is hardly known to the engine, so that its hits say little."""
+        """Whether the engine hardly knows each query, so that its hits say little."""
         return np.array([self.message(row) is not None for row in range(len(self))], dtype=bool)
 
     def message(self, row: int) -> str | None:
-        """Return what a person should know about a query before its hits, or None."""
+        """Return a message about a query that is hardly known, or None."""
         if self.words is not None:
             return self.words.message(row)
         if self.known is not None and not self.known[row]:
-            return "None of these words is known: what they find by meaning says little."
+            return "None of these words is known, so hits found by meaning say little."
         if self.familiarity is None or self.familiarity[row] >= FAMILIAR:
             return None
         if self.known is None:
-            return "This is unlike all that the engine has learned from: what it finds says little."
+            return "This is unlike all training items, so its hits say little."
         if self.texts is not None and len(self.texts[row].split()) == 1:
-            return "This word is hardly known: what it finds by meaning says little."
-        return "Few of these words are known: what they find by meaning says little."
+            return "This word is hardly known, so hits found by meaning say little."
+        return "Few of these words are known, so hits found by meaning say little."
 
     def warning(self) -> str | None:
-        """Return a warning about queries that the engine hardly knows, or None."""
+        """Return a warning about queries that are hardly known, or None."""
         if len(self) == 1:
             return self.message(0)
         n = int(np.count_nonzero(self.unknown))
         return (
-            f"{n} of {len(self)} queries are hardly known ({self.modality!r}): what they find says little."
-            if n
-            else None
+            f"{n} of {len(self)} queries are hardly known ({self.modality!r}), so their hits say little." if n else None
         )
 
 
 def the_only_argument(given: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the name and value of the one argument that is not None; TypeError if there are none or several."""
+    """Return the name and value of the one argument that is not None; TypeError for none or several."""
     chosen = [(name, value) for name, value in given.items() if value is not None]
     if len(chosen) != 1:
         names = " and ".join(name for name, _ in chosen)
@@ -354,7 +239,7 @@ def encode_contents(
     refinement: Refinement | None = None,
     confidence: Confidence | None = None,
 ) -> QueryBatch:
-    """Encode queries given as texts, pictures or whatever the encoder takes."""
+    """Encode queries given as texts, pictures or other inputs of the encoder."""
     if encoder.reads == "array":
         raise ValueError(
             f"{modality!r} was trained on given features, so a query must be features too: search(features=…, "
@@ -369,15 +254,15 @@ def encode_contents(
     texts = [content for content in contents if isinstance(content, str)]
     if encoder.reads != "text" or len(texts) < len(contents):
         return batch
-    known = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
-    familiarity = known if confidence is None else confidence.text_familiarity(modality, known)
-    meant = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
+    known_share = encoder.known(texts) if hasattr(encoder, "known") else np.ones(len(texts))
+    familiarity = known_share if confidence is None else confidence.text_familiarity(modality, known_share)
+    rewritten = encoder.in_known_words(texts) if hasattr(encoder, "in_known_words") else None
     read_as = encoder.read_as(texts) if hasattr(encoder, "read_as") else None
-    return replace(batch, texts=texts, known=known, familiarity=familiarity, meant=meant, read_as=read_as)
+    return replace(batch, texts=texts, known=known_share, familiarity=familiarity, meant=rewritten, read_as=read_as)
 
 
 def check_words(queries: Sequence[Any]) -> None:
-    """Refuse a query of no words: what is wrong is the query, and not an item."""
+    """Raise ValueError for an empty query."""
     for number, query in enumerate(queries, 1):
         if isinstance(query, str) and not query.strip():
             which = "the query" if len(queries) == 1 else f"query {number} of {len(queries)}"
@@ -395,7 +280,7 @@ def encode_features(
     refinement: Refinement | None = None,
     confidence: Confidence | None = None,
 ) -> QueryBatch:
-    """Encode queries given as rows of features; one row need not be a matrix."""
+    """Encode queries given as a matrix, or one row, of features."""
     rows = features if sparse.issparse(features) else np.atleast_2d(np.asarray(features))
     if rows.shape[0] == 0:
         return QueryBatch(modality, np.empty((0, n_bytes(model.n_bits)), np.uint8))
@@ -423,7 +308,7 @@ def encode_records(
     files: ItemFiles,
     asymmetric: bool,
 ) -> QueryBatch:
-    """Take the codes of stored items as queries, and encode their contents where projections are wanted."""
+    """Return the codes of stored items as queries; project their contents if ``asymmetric``."""
     modalities = {record.modality for record in records}
     modality = modalities.pop() if len(modalities) == 1 else None
     codes = np.frombuffer(b"".join(bytes(record.code) for record in records), dtype=np.uint8)
@@ -445,12 +330,11 @@ def encode_records(
 
 
 def _features_of(encoder: Encoder, contents: Sequence[Any]) -> Matrix:
-    """Return the features of queries, or raise an error that says which of them is bad."""
     from modalhash.encoders import encode_batch, encode_items
 
     serial = len(contents) <= MAX_SERIAL_QUERIES
     if serial:
-        with suppress(ValueError, OSError):  # of one of them: the longer way says which
+        with suppress(ValueError, OSError):  # the slower path below names the bad query
             return encode_batch(encoder, contents)
     encoded = encode_items(encoder, contents, workers=1 if serial else None)
     if encoded.failures:

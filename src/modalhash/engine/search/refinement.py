@@ -1,21 +1,18 @@
-r"""Refinement vectors: a few bytes beside an item's code that say more than the code, learned with the engine.
+r"""Refinement vectors: at most 192 int8 values per item that order items whose codes are equal or near.
 
-A code finds the items; among hundreds with the same code, or nearly, it knows no order. A refinement vector is at most
-192 int8 values in up to three parts.
+The *posterior* describes the item's labels in a space that all modalities share: a ridge regression from kernel
+features to label vectors of unit length. Inner products of posteriors say how likely two items share a label. With more
+than 64 labels, the 48 directions that preserve most of these products are kept, and the others, mostly rare labels, are
+folded into 16 by a random projection.
 
-The *posterior* is what is known of the item's labels, in a space that all modalities share: a ridge regression from
-kernel features to label vectors of unit length. Its inner product with the query's posterior says how likely the two
-share a label, whatever their modalities are. Where there are more than 64 labels, posteriors are written in the 48
-directions that keep most of these inner products, and what is in the others, rare labels above all, is folded into the
-remaining 16 by a random projection: a rare label is told from others with some noise, and not lost.
+The *embedding* describes the item itself: its features in 64 principal directions, centred, rotated and scaled to unit
+length. Within a modality, inner products are cosines, and the signs are a binary code, the *sketch*, by which items
+find their near-duplicates whatever their labels are.
 
-The *embedding* is what is known of the item itself: its features, compressed to 64 principal directions, centred,
-rotated and scaled to unit length. Inner products with embeddings of the same modality are cosines, and their signs are
-a binary code of their own, the *sketch*: items of one modality find themselves and their near-duplicates by it,
-whatever their labels are.
-
-The *meaning* is where the item is in the space that encoders of pictures and texts share, if they do
-(:mod:`modalhash.engine.search.refinement`).
+The *meaning* is the item's vector in a space that encoders of pictures and texts share, such as CLIP's or the space of
+names (:mod:`modalhash.encoders.names`). Each modality is centred, pictures on their mean and texts on the mean of
+everyday nouns, because queries are mostly single words. It is projected to the 64 leading directions of the pictures
+and has length 1.
 
 ==================  ============================  ====================================================================
 symbol              here                          is
@@ -57,19 +54,11 @@ if TYPE_CHECKING:
     from modalhash.methods.base import CrossModalHasher
 
 
-# -- The meaning part of refinement vectors: items of all modalities as vectors of the space that their encoders share.
-#
-# CLIP puts pictures and texts into one space, and so do the encoders with the space of names
-# (:mod:`modalhash.encoders.names`). Inner products there say how near a picture is to words, whatever labels there
-# are. Clouds of pictures and of texts are apart from each other, so each modality is centred: pictures on their mean,
-# texts on the mean of everyday nouns, because queries are mostly single words. What remains is written in the 64
-# leading directions of the pictures, has length 1 and becomes int8; its inner products are cosines.
-
 MEANING_DIMENSIONS = 64
 SAMPLE = 20_000
 """Items that the directions are learned from."""
 STEP = 1 / 127
-"""What 1 in the int8 values means: a vector of length 1 has no larger value."""
+"""Value of one int8 unit; no value of a vector of length 1 is larger than 127 units."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +68,14 @@ class Meaning:
     directions: Array
     """(space, at most 64)."""
     centres: Mapping[str, Array]
-    """By modality, in the space; a modality whose encoder has no place in the space is not among them."""
+    """By modality whose encoder shares the space."""
 
     @property
     def size(self) -> int:
-        """The number of values of the part."""
         return int(self.directions.shape[1])
 
     def vectors(self, modality: str, encoder: Encoder | None, X: Matrix) -> Array:
-        """Return the part for items from their features, int8; zeros where nothing is known of an item."""
+        """Return the meanings of items from their features, int8; zeros for items without known features."""
         if modality not in self.centres or encoder is None:
             return np.zeros((X.shape[0], self.size), dtype=np.int8)
         known = in_space(encoder, X)
@@ -99,14 +87,9 @@ class Meaning:
 def learn_meaning(
     encoders: Mapping[str, Encoder], X: Mapping[str, Matrix], sharing: Sequence[str], *, seed: int = 0
 ) -> Meaning | None:
-    """Learn the meaning part from the features of training items.
+    """Learn the meaning part from the features of training items; None if no modalities share a space.
 
-    Parameters
-    ----------
-    encoders : by modality
-    X : features by modality; texts that are no items but queries need none
-    sharing : modalities whose encoders share a space; without any, there is no such part
-    seed : of samples and of the rotation, which makes values of all directions alike
+    ``X`` need not have texts that are queries only. The rotation gives all directions similar values.
     """
     if not sharing:
         return None
@@ -136,12 +119,12 @@ def in_space(encoder: Encoder, X: Matrix) -> Array:
 
 
 def model_features(model: CrossModalHasher, encoder: Encoder, X: Matrix) -> Matrix:
-    """Return what a model makes codes from: features or, for one that compares modalities in a space, vectors of it."""
+    """Return the model's input: features or, for a model of a shared space, vectors of it."""
     return in_space(encoder, X) if getattr(model, "space", None) == "shared" else X
 
 
 def _text_centre(encoder: Encoder, X: Matrix | None) -> Array:
-    """Return the mean of everyday nouns in the space; of training texts, for an encoder that does not take nouns."""
+    """Return the mean of everyday nouns in the space, or of training texts if the encoder refuses nouns."""
     from modalhash.encoders import NOUNS
 
     try:
@@ -153,95 +136,87 @@ def _text_centre(encoder: Encoder, X: Matrix | None) -> Array:
 
 
 POSTERIOR_DIMENSIONS = EMBEDDING_DIMENSIONS = 64
-"""At most so many values of each part."""
+"""Largest number of values of each part."""
 FOLDED_DIMENSIONS, FOLDED_SCALE = 16, 0.7
-"""Values of the posterior that share what the others leave, and what lengths are multiplied by there: less is less
-noise, and less of rare labels. Chosen on folds: benchmarks/quality/named_things.py."""
+"""Values of the posterior that share the remaining directions, and the factor of their lengths: less is less noise, and
+less of rare labels. Chosen on folds: benchmarks/quality/named_things.py."""
 POSTERIOR_RIDGE = 0.01
 N_FOLDS = 5
 LABEL_BLEND = 0.9
-"""Share of the labels themselves beside the posterior from features, for an item with a learned code."""
+"""Weight of the labels in the posterior of an item with a learned code; the rest is from its features."""
 N_ANCHORS = 1500
-"""Of the kernel for methods that have none of their own."""
+"""Anchors of the kernel for methods without one."""
 MAX_LABEL_DIRECTIONS = 512
-"""With more labels, the posterior is learned in so many leading directions of the label space."""
+"""With more labels, the posterior is learned in this number of leading directions of the label space."""
 EMBEDDING_SAMPLE = 20_000
 """Items that the embedding's directions are learned from."""
 BLOCK_VALUES = 2**22
-"""Kernel features that are computed at once."""
+"""Kernel features per block."""
 MAX_WIDTH = 4096
-"""Kernel features above which the model's own are not taken: their Gram matrix would be too large."""
+"""Width above which the model's kernel features are not used, because their Gram matrix is too large."""
 FILE = "refinement.safetensors"
 
 
 class RefinementError(ValueError):
-    """A file of refinement vectors is not the one that the engine was written with; the message says why."""
+    """The file of refinement vectors is not the one that the engine was written with."""
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """Makes the refinement vectors of items and queries from their features; learned by :func:`learn_refinement`."""
+    """Makes the refinement vectors of items and queries; learned by :func:`learn_refinement`."""
 
     basis: Array
     """(labels, posterior dimensions); empty without labels."""
     weights: Mapping[str, Array]
     """By modality, from kernel features and a 1 to posteriors."""
     maps: Mapping[str, FeatureMap]
-    """By modality, the kernel of methods that have none of their own."""
+    """By modality, the kernel for methods without one."""
     components: Mapping[str, Array]
     """By modality, (features, embedding dimensions): principal directions, rotated."""
     centres: Mapping[str, Array]
     posterior_step: float
-    """What 1 in the posterior's int8 values stands for."""
+    """Value of one int8 unit of the posterior."""
     embedding_step: float
     meaning: Meaning | None = None
-    """Makes the third part, where encoders share a space."""
     word_codes: Array | None = None
-    """Codes from posterior, meaning and a 1, in an engine of pictures without texts
+    """Predicts codes from posterior, meaning and a 1, in an engine of pictures without texts
     (:mod:`modalhash.engine.search.photo_words`)."""
     model: CrossModalHasher | None = field(default=None, compare=False, repr=False)
-    """The model whose kernel features are taken where ``maps`` has none."""
+    """Its kernel features are used for modalities that are not in ``maps``."""
     encoders: Mapping[str, Encoder] = field(default_factory=dict, compare=False, repr=False)
-    """By modality, those that put items into the shared space."""
+    """By modality, those of the shared space."""
 
     @property
     def n_posterior(self) -> int:
-        """The number of values of the first part."""
+        """The number of values of the posterior."""
         return int(self.basis.shape[1])
 
     @property
     def knows_labels(self) -> bool:
-        """Whether the first part is there."""
         return bool(self.n_posterior)
 
     def embedding(self, modality: str) -> slice:
-        """Where the embedding is in a vector of this modality."""
         return slice(self.n_posterior, self.n_posterior + int(self.components[modality].shape[1]))
 
     @property
     def meaning_values(self) -> slice:
-        """Where the meaning is in a vector; empty where there is none."""
+        """The slice of the meaning in a vector; empty without one."""
         start = self.n_posterior + EMBEDDING_DIMENSIONS
         return slice(start, start + (0 if self.meaning is None else self.meaning.size))
 
     def width(self, modality: str) -> int:
-        """The number of values of a vector of this modality."""
         return self.embedding(modality).stop if self.meaning is None else self.meaning_values.stop
 
     def embedding_of(self, modality: str, vectors: Array) -> Array:
-        """Return the embeddings of vectors of this modality."""
         return vectors[..., self.embedding(modality)]
 
     def vectors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
-        """Return the vectors of items that are known by their features alone, int8 (items, width).
-
-        ``mapped`` is what the feature map of the model made of the items, if that is known already.
-        """
+        """Return vectors of items from their features, int8; ``mapped`` is the output of the model's feature map."""
         posteriors = self.quantised_posteriors(self.posteriors(modality, X, mapped=mapped))
         return self.joined(modality, posteriors, X)
 
     def joined(self, modality: str, posteriors: Array, X: Matrix) -> Array:
-        """Return vectors of items with these posteriors, int8, and the other parts by their features."""
+        """Return vectors of items with these posteriors, and the other parts from their features, int8."""
         vectors = np.zeros((X.shape[0], self.width(modality)), dtype=np.int8)
         vectors[:, : self.n_posterior] = posteriors
         vectors[:, self.embedding(modality)] = self.embeddings(modality, X)
@@ -250,37 +225,34 @@ class Refinement:
         return vectors
 
     def posteriors(self, modality: str, X: Matrix, *, mapped: Array | None = None) -> Array:
-        """Return posteriors as they are before they become int8: float32 (items, posterior dimensions)."""
+        """Return posteriors before quantisation: float32 (items, posterior dimensions)."""
         if not self.n_posterior:
             return np.zeros((X.shape[0], 0), dtype=np.float32)
         feature_map, weights = feature_map_of(modality, self.maps, self.model), self.weights[modality]
         if mapped is not None and feature_map is _own_map(self.model, modality):
             return np.asarray(_biased(mapped, feature_map) @ weights)
-        return _in_blocks(feature_map, X, weights)
+        size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
+        parts = [_with_bias(feature_map, X[rows]) @ weights for rows in row_slices(X.shape[0], size)]
+        return np.concatenate([np.zeros((0, weights.shape[1]), dtype=np.float32), *parts])
 
     def quantised_posteriors(self, posteriors: Array) -> Array:
-        """Return posteriors as int8."""
         return _quantise(posteriors, self.posterior_step)
 
     def embeddings(self, modality: str, X: Matrix) -> Array:
-        """Return embeddings as int8; an item at the centre or without any feature has zeros, which are near nothing."""
+        """Return embeddings as int8; zeros, which are near nothing, for an item without features."""
         return _quantise(_embed(X, self.components[modality], self.centres[modality]), self.embedding_step)
 
     def relabelled(self, vectors: Array, labels: Array, before: Array, learned: Array) -> Array:
-        """Return vectors of items whose labels are known now: their posteriors tell them, as after a training.
+        """Return vectors of items with other labels; the posteriors include the labels, as after training.
 
-        Parameters
-        ----------
-        vectors : int8 (items, width), as they are stored
-        labels : boolean (items, labels), what each item has now
-        before : the same, what each had
-        learned : boolean (items,), whose vectors tell the labels that they had; others know features alone
+        ``labels`` and ``before`` are boolean (items, labels), the new and the old ones. ``learned`` says whose vectors
+        include the old labels; the others are from features alone.
         """
         if not self.knows_labels:
             return vectors
         posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
-        told = LABEL_BLEND * np.asarray(_unit_labels(before) @ self.basis)
-        features = np.where(learned[:, None], posteriors - told, (1 - LABEL_BLEND) * posteriors)
+        from_labels = LABEL_BLEND * np.asarray(_unit_labels(before) @ self.basis)
+        features = np.where(learned[:, None], posteriors - from_labels, (1 - LABEL_BLEND) * posteriors)
         changed = vectors.copy()
         changed[:, : self.n_posterior] = self.quantised_posteriors(
             features + LABEL_BLEND * np.asarray(_unit_labels(labels) @ self.basis)
@@ -288,27 +260,26 @@ class Refinement:
         return changed
 
     def label_posteriors(self, labels: Array) -> Array:
-        """Return posteriors of items that are known by their labels alone, int8; ``labels`` is boolean."""
+        """Return posteriors from labels alone, int8; ``labels`` is boolean."""
         return self.quantised_posteriors(np.asarray(_unit_labels(labels) @ self.basis))
 
     def label_scores(self, vectors: Array) -> Array:
-        """Return what the posteriors of vectors say of each label: float32 (vectors, labels)."""
+        """Return the label scores of vectors: float32 (vectors, labels)."""
         posteriors = vectors[:, : self.n_posterior].astype(np.float32) * np.float32(self.posterior_step)
-        scores: Array = posteriors @ self.basis.T
-        return scores
+        return np.asarray(posteriors @ self.basis.T)
 
 
 class Learned(NamedTuple):
-    """What :func:`learn_refinement` returns."""
+    """Result of :func:`learn_refinement`."""
 
     refinement: Refinement
     posteriors: dict[str, Array]
-    """Of the training items, each from a regression that has not seen it: float32."""
+    """Out-of-fold posteriors of the training items: float32."""
     label_posteriors: dict[str, Array]
-    """Of the training items, from their labels: float32."""
+    """Posteriors of the training items from their labels: float32."""
 
     def training_posteriors(self, modality: str, *, labels: bool, blend: float = LABEL_BLEND) -> Array:
-        """Return the posteriors of the training items as int8; with ``labels`` they know these, as learned codes do."""
+        """Return the int8 posteriors of the training items, blended with their labels if ``labels``."""
         posteriors = self.posteriors[modality]
         if labels:
             posteriors = (1 - blend) * posteriors + blend * self.label_posteriors[modality]
@@ -327,15 +298,8 @@ def learn_refinement(
 ) -> Learned:
     """Learn refinement vectors from the training items of a fitted model.
 
-    Parameters
-    ----------
-    model : fitted to these items; its kernel features are taken where it has some. None for a kernel of its own
-    X : features by modality
-    labels : boolean (items, labels) by modality; None where the method does not learn from labels
-    seed : of anchors, folds and rotations
-    ridge : ρ of the posteriors
-    encoders : by modality, where some of them share a space
-    sharing : the modalities that do
+    ``labels`` is boolean (items, labels) by modality; None if the method does not learn from labels. A kernel is fitted
+    unless ``model`` has kernel features. ``sharing`` are the modalities whose ``encoders`` share a space.
     """
     with worker_threads():
         learned = _learn(model, X, labels, seed, ridge)
@@ -367,12 +331,18 @@ def _learn(
     from_labels = dict(own)
     basis = np.zeros((n_labels, 0), dtype=np.float32)
     if labels is not None:
-        maps = {name: _anchor_kernel(values, seed) for name, values in X.items() if _own_map(model, name) is None}
+        from modalhash.core.features import AnchorKernel
+
+        maps = {
+            name: AnchorKernel(min(N_ANCHORS, values.shape[0]), dtype="float32", random_state=seed).fit(values)
+            for name, values in X.items()
+            if _own_map(model, name) is None
+        }
         targets = {name: _unit_labels(values) for name, values in labels.items()}
         directions = _label_directions(targets, seed)
         sums = {}
         for name, values in X.items():
-            fold = (row_keys(values, seed) % np.uint64(N_FOLDS)).astype(np.intp)  # copies of an item share a fold
+            fold = (row_keys(values, seed) % np.uint64(N_FOLDS)).astype(np.intp)  # copies share a fold
             T = targets[name] if directions is None else targets[name] @ directions
             sums[name] = _FoldSums(feature_map_of(name, maps, model), values, T, fold, ridge)
         moment = sum(some.second_moment() for some in sums.values())
@@ -396,11 +366,8 @@ def _learn(
     return Learned(refinement, own, from_labels)
 
 
-# -- posteriors
-
-
 class _FoldSums:
-    """Ridge regressions from kernel features to label vectors, one without each fold, from one pass over the items."""
+    """Ridge regressions from kernel features to label vectors, one without each fold, in one pass."""
 
     def __init__(self, feature_map: FeatureMap, X: Matrix, T: Any, fold: Array, ridge: float) -> None:
         self._map, self._X, self._fold = feature_map, X, fold
@@ -413,25 +380,31 @@ class _FoldSums:
             cross[f] += products
         G, C = gram.sum(axis=0), cross.sum(axis=0)
         left_out = [(G - gram[f], C - cross[f]) for f in range(N_FOLDS)]
-        self.whole, *self.weights = parallel_map(_solved, *zip((G, C), *left_out, strict=True), repeat(ridge))
+        self.whole, *self.weights = parallel_map(
+            lambda G, C: RidgeFactor(G, ridge).solve(C), *zip((G, C), *left_out, strict=True)
+        )
         self._gram = gram
 
     def second_moment(self) -> Array:
-        """Return the mean of ŝ ŝᵀ over the items, each posterior from a regression that has not seen it."""
+        """Return the mean of ŝ ŝᵀ over the out-of-fold posteriors."""
         moments = [W.T @ G @ W for W, G in zip(self.weights, self._gram, strict=True)]
         return np.asarray(np.sum(moments, axis=0) / max(1, len(self._fold)))
 
     def posteriors(self, directions: Array) -> Array:
-        """Return the posteriors of all items, each from a regression that has not seen it, in these directions."""
+        """Return out-of-fold posteriors of all items in these directions."""
         out = np.empty((len(self._fold), directions.shape[1]), dtype=np.float32)
         W = [(weights @ directions).astype(np.float32) for weights in self.weights]
-        found = parallel_map(self._posteriors, self._blocks(), [W[f] for f in self._folds()])
+        found = parallel_map(
+            lambda rows, W: np.asarray(_with_bias(self._map, self._X[rows]) @ W),
+            self._blocks(),
+            [W[f] for f in self._folds()],
+        )
         for rows, values in zip(self._blocks(), found, strict=True):
             out[rows] = values
         return out
 
     def _blocks(self) -> list[Array]:
-        """Rows of one fold each."""
+        """Return blocks of rows, each of one fold."""
         size = max(1, BLOCK_VALUES // max(self._X.shape[1], self._map.width))
         by_fold = [np.flatnonzero(self._fold == f) for f in range(N_FOLDS)]
         return [rows[part] for rows in by_fold for part in row_slices(len(rows), size)]
@@ -443,35 +416,22 @@ class _FoldSums:
         phi = _with_bias(self._map, self._X[rows])
         return phi.T @ phi, (T[rows].T @ phi).T
 
-    def _posteriors(self, rows: Array, W: Array) -> Array:
-        return np.asarray(_with_bias(self._map, self._X[rows]) @ W)
-
 
 def _posterior_directions(moment: Array, seed: int) -> Array:
-    """Return the directions that posteriors with this second moment are written in, as columns."""
+    """Return the directions of posteriors with this second moment, as columns."""
     vectors = np.linalg.eigh(moment)[1][:, ::-1].astype(np.float32)
     n = vectors.shape[1]
     if n <= POSTERIOR_DIMENSIONS:
         return vectors
     kept = POSTERIOR_DIMENSIONS - FOLDED_DIMENSIONS
     fold = np.linalg.qr(np.random.default_rng(seed).standard_normal((n - kept, FOLDED_DIMENSIONS)))[0]
-    fold *= FOLDED_SCALE * np.sqrt((n - kept) / FOLDED_DIMENSIONS)  # at 1 inner products are kept in expectation
+    fold *= FOLDED_SCALE * np.sqrt(
+        (n - kept) / FOLDED_DIMENSIONS
+    )  # a scale of 1 preserves inner products in expectation
     return np.hstack([vectors[:, :kept], vectors[:, kept:] @ fold.astype(np.float32)])
 
 
-def _in_blocks(feature_map: FeatureMap, X: Matrix, W: Array) -> Array:
-    """Return what weights make of the features of items: float32 (items, columns of W)."""
-    size = max(1, BLOCK_VALUES // max(X.shape[1], feature_map.width))
-    parts = [_with_bias(feature_map, X[rows]) @ W for rows in row_slices(X.shape[0], size)]
-    return np.concatenate([np.zeros((0, W.shape[1]), dtype=np.float32), *parts])
-
-
-def _solved(G: Array, C: Array, ridge: float) -> Array:
-    return RidgeFactor(G, ridge).solve(C)
-
-
 def _with_bias(feature_map: FeatureMap, X: Matrix) -> Array:
-    """Return kernel features with a 1 at the end of each row."""
     return _biased(feature_map.map(X), feature_map)
 
 
@@ -480,23 +440,16 @@ def _biased(phi: Array, feature_map: FeatureMap) -> Array:
 
 
 def _own_map(model: CrossModalHasher | None, modality: str) -> FeatureMap | None:
-    """Return the model's kernel of a modality, or None if it has none that can be used here."""
+    """Return the model's kernel of a modality, None if it is missing or too wide."""
     feature_map = getattr(model, "maps_", {}).get(modality)
     return feature_map if feature_map is not None and feature_map.width <= MAX_WIDTH else None
 
 
 def feature_map_of(modality: str, maps: Mapping[str, FeatureMap], model: CrossModalHasher | None) -> FeatureMap:
-    """Return the kernel of a modality: its own, or the model's."""
     feature_map = maps.get(modality) or _own_map(model, modality)
     if feature_map is None:
         raise ValueError(f"no kernel of {modality!r}: the model is not the one these vectors were learned with")
     return feature_map
-
-
-def _anchor_kernel(X: Matrix, seed: int) -> FeatureMap:
-    from modalhash.core.features import AnchorKernel
-
-    return AnchorKernel(min(N_ANCHORS, X.shape[0]), dtype="float32", random_state=seed).fit(X)
 
 
 def _unit_labels(labels: Array) -> sparse.csr_array:
@@ -507,7 +460,7 @@ def _unit_labels(labels: Array) -> sparse.csr_array:
 
 
 def _label_directions(targets: Mapping[str, sparse.csr_array], seed: int) -> Array | None:
-    """Return leading directions of the label space where labels are very many, else None."""
+    """Return leading directions of the label space; None if it is small enough."""
     stacked = sparse.vstack(list(targets.values()), format="csr")
     if stacked.shape[1] <= MAX_LABEL_DIRECTIONS:
         return None
@@ -515,9 +468,6 @@ def _label_directions(targets: Mapping[str, sparse.csr_array], seed: int) -> Arr
 
     svd = TruncatedSVD(min(MAX_LABEL_DIRECTIONS, stacked.shape[0] - 1), random_state=seed).fit(stacked)
     return np.asarray(svd.components_.T, dtype=np.float32)
-
-
-# -- embeddings
 
 
 def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
@@ -532,7 +482,7 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
         directions = TruncatedSVD(n, random_state=seed).fit(sample).components_.T
     else:
         directions = PCA(n, svd_solver="randomized", random_state=seed).fit(sample).components_.T
-    # A random rotation keeps cosines; values of all dimensions become alike, as int8 and sketches want them.
+    # A random rotation preserves cosines and gives all dimensions a similar range, for int8 and sketches.
     rotation = np.linalg.qr(np.random.default_rng(seed).standard_normal((directions.shape[1],) * 2))[0]
     components = np.ascontiguousarray(directions @ rotation, dtype=np.float32)
     return components, np.asarray((sample @ components).mean(axis=0), dtype=np.float32)
@@ -540,7 +490,7 @@ def _embedding_directions(X: Matrix, seed: int) -> tuple[Array, Array]:
 
 def _embed(X: Matrix, components: Array, centre: Array) -> Array:
     values = np.asarray(X @ components, dtype=np.float32) - centre
-    values[~has_features(X)] = 0  # centred, all of these would be one point, e.g. all texts of unknown words
+    values[~has_features(X)] = 0  # otherwise all items without features would share one point
     norms = np.sqrt(np.einsum("ij,ij->i", values, values))
     return np.asarray(values / np.where(norms > 0, norms, 1)[:, None])
 
@@ -549,11 +499,8 @@ def _quantise(values: Array, step: float) -> Array:
     return np.clip(np.rint(values / np.float32(step)), -127, 127).astype(np.int8)
 
 
-# -- on disk
-
-
 def save_refinement(refinement: Refinement, folder: Path) -> dict[str, Any]:
-    """Write what was learned into an engine's folder; return what its configuration says of it."""
+    """Write the refinement file into an engine's folder; return its entry of the configuration."""
     from safetensors.numpy import save as to_bytes
 
     arrays: dict[str, Array] = {}
@@ -571,7 +518,7 @@ def save_refinement(refinement: Refinement, folder: Path) -> dict[str, Any]:
 def load_refinement(
     folder: Path, config: Mapping[str, Any], model: CrossModalHasher, encoders: Mapping[str, Encoder]
 ) -> Refinement:
-    """Read what :func:`save_refinement` wrote."""
+    """Read the file of :func:`save_refinement`; RefinementError if it is another one."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 

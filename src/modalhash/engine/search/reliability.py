@@ -1,4 +1,4 @@
-"""Whether confidence is what it says: reliability tables and diagrams, and the expected calibration error."""
+"""Check confidence: reliability tables and diagrams, and the expected calibration error."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ N_BINS = 15
 
 
 class Bin(NamedTuple):
-    """Hits whose confidence lies in one of equal ranges."""
+    """Hits whose confidence is in one of equal ranges."""
 
     start: float
-    """The lower end of the range."""
+    """Lower end of the range."""
     hits: int
     confidence: float
-    """Their mean confidence."""
+    """Mean confidence."""
     right: float
-    """The share of them that do share a label with the query."""
+    """Fraction that shares a label with the query."""
 
 
 def reliability_bins(confidence: Array, right: Array, n_bins: int = N_BINS) -> list[Bin]:
-    """Return the bins that have hits, of ``n_bins`` equal ranges.
+    """Return the non-empty bins of ``n_bins`` equal ranges.
 
     Examples
     --------
@@ -43,13 +43,13 @@ def reliability_bins(confidence: Array, right: Array, n_bins: int = N_BINS) -> l
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:
-    """Return the expected calibration error: the difference of confidence and truth, averaged over hits."""
+    """Return the expected calibration error: mean |confidence − accuracy|, weighted by hits."""
     total = sum(each.hits for each in bins)
     return sum(each.hits * abs(each.confidence - each.right) for each in bins) / max(1, total)
 
 
 def pooled(tables: Iterable[Sequence[Bin]]) -> list[Bin]:
-    """Return several tables as one."""
+    """Merge several tables into one."""
     together: dict[float, list[Bin]] = {}
     for table in tables:
         for each in table:
@@ -64,7 +64,7 @@ def pooled(tables: Iterable[Sequence[Bin]]) -> list[Bin]:
 
 
 def reliability_svg(bins: Sequence[Bin], title: str) -> str:
-    """Return the reliability diagram: a circle per range, its area by the number of hits; the diagonal is right."""
+    """Return the reliability diagram: a circle per bin, its area proportional to the number of hits."""
     side, edge = 360, 44
     most = max((each.hits for each in bins), default=1)
 

@@ -1,14 +1,20 @@
-r"""Words beside codes: items whose own texts have the words of a query, joined with those that the codes find.
+r"""Match the words of a query in the texts of items, and join the result with the hits of codes.
 
-Codes find what shares labels with a query; they do not know a word that no training item had. Both rankings are joined
-by reciprocal rank, which needs no common scale: an item gets :math:`\sum 1 / (60 + r)` over its ranks [1]_. Where no
-item has a word of the query, and the encoder understands words that training texts did not have, it is searched for the
-known words nearest to them in meaning: ``Weihnachten`` finds texts and captions that say ``christmas``.
+Codes find items that share labels with a query, but do not know words that no training item had. Both rankings are
+joined by reciprocal rank: an item's score is :math:`\sum 1 / (60 + r)` over its ranks [1]_. If no item has a word of
+the query, the known words nearest in meaning are searched, if the encoder knows them.
+
+:func:`expand_query` is pseudo-relevance feedback [2]_: it moves the query's posterior :math:`q` towards the posteriors
+:math:`p_t` of the best stored texts :math:`t` by BM25 that contain all its words. Texts that name the words early count
+more. The code is not changed.
+
+.. math:: q' = \frac{q + \beta \sum_t w_t p_t}{1 + \beta}, \qquad w_t \propto 1 / (1 + \text{words before in } t)
 
 References
 ----------
 .. [1] G. V. Cormack, C. L. A. Clarke, S. Büttcher: Reciprocal rank fusion outperforms Condorcet and individual rank
-   learning methods. SIGIR 2009.
+  learning methods. SIGIR 2009.
+.. [2] J. J. Rocchio: Relevance feedback in information retrieval. In: The SMART Retrieval System, 1971.
 """
 
 from __future__ import annotations
@@ -29,17 +35,17 @@ if TYPE_CHECKING:
 
 
 RANK_OFFSET = 60
-"""The constant of the paper, which says how slowly the weight of a rank falls."""
+"""Constant of reciprocal rank fusion: the larger it is, the slower the weight of a rank falls."""
 IN_PICTURE = "text in the picture"
-"""What hits are found by that have words of the query in the picture, and nowhere else."""
+"""The ``found_by`` of hits that have query words only in the picture's text."""
 _LEAST_STEM = 3
-"""Letters of the shortest word that others may begin with and be alike."""
+"""Number of letters from which a word matches longer words that start with it."""
 
 
 def match_words(
     text: str, code: Codes, where: Filter | None, want: Sequence[str] | None, store: Store, *, limit: int
 ) -> list[tuple[Record, int]]:
-    """Return the items that have words of the text, the best first, and the distances of their codes."""
+    """Return the items that contain words of the text, the best first, with their Hamming distances."""
     where = all_of(None if want is None else any_value("modality", want), where)
     numbers = store.words(text, where=where, limit=limit).tolist()
     records = store.records(numbers) if numbers else {}
@@ -52,9 +58,9 @@ def match_words(
 
 
 def join_both(by_picture: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
-    """Return the k best hits of a picture with words, by reciprocal rank; each is as certain as the less certain one.
+    """Return the k best hits of a picture with words by reciprocal rank, with the lower of both confidences.
 
-    An item that only one of the two found counts for the other as if it came after all that it found.
+    An item that only one ranking contains is ranked after the last hit of the other.
     """
     rankings = [
         {(hit.modality, hit.id): (place, hit) for place, hit in enumerate(hits, 1)} for hits in (by_picture, by_words)
@@ -75,7 +81,7 @@ def join_both(by_picture: Sequence[Hit], by_words: Sequence[Hit], k: int) -> lis
 
 
 def ways_found(hit: Hit, text: str, way: str) -> tuple[str, ...]:
-    """Return what found a hit that has words of a text: ``way``, and the picture for words that only its text has."""
+    """Return ``found_by`` of a hit that matches words: ``way``, and IN_PICTURE for words only in the picture."""
     if PICTURE_TEXT not in hit.extra:
         return (way,)
     words = set(_words(text))
@@ -90,19 +96,18 @@ def _words(text: str) -> list[str]:
 
 
 def _found(words: set[str], text: str) -> set[str]:
-    """Return the words that a text has."""
     own = set(_words(text))
     return {word for word in words if any(_are_alike(word, other) for other in own)}
 
 
 def _are_alike(one: str, other: str) -> bool:
-    """Return whether two words differ in their ending at most, as *boat* and *boats*, which the store finds alike."""
+    """Return whether two words differ in their ending at most, like *boat* and *boats*."""
     short, long = sorted((one, other), key=len)
     return one == other or (len(short) >= _LEAST_STEM and long.startswith(short))
 
 
 def reciprocal_rank_fusion(by_code: Sequence[Hit], by_words: Sequence[Hit], k: int) -> list[Hit]:
-    """Return the k best of two rankings, by reciprocal rank; between equals, what has the words comes first."""
+    """Return the k best of two rankings by reciprocal rank; word matches win ties."""
     scores: dict[tuple[str, str], float] = {}
     hits: dict[tuple[str, str], Hit] = {}
     found_by: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -112,36 +117,19 @@ def reciprocal_rank_fusion(by_code: Sequence[Hit], by_words: Sequence[Hit], k: i
             scores[key] = scores.get(key, 0.0) + 1 / (RANK_OFFSET + position)
             found_by[key] = (*hit.found_by, *found_by.get(key, ()))
             hits[key] = hit
-    best = sorted(scores, key=lambda key: -scores[key])  # stable: words were first
+    best = sorted(scores, key=lambda key: -scores[key])  # stable, so that word matches stay first
     return [hits[key].changed(found_by=found_by[key], rank=rank) for rank, key in enumerate(best[:k], 1)]
 
 
-# -- Feedback: the words of a query stand in texts of the engine, and what is known of these texts is known of the
-# query.
-#
-# A word alone says little to an encoder that learned from whole texts. But where stored texts have all words of a
-# query, their posteriors, which labels went into, tell what the words are about; by them the words find pictures too.
-# Before a search, the posterior :math:`q` of the query moves towards theirs, as Rocchio's feedback does [1]_:
-#
-# .. math:: q' = \frac{q + \beta \sum_t w_t p_t}{1 + \beta}, \qquad w_t \propto 1 / (1 + \text{words before in } t)
-#
-# over the best texts :math:`t` by BM25: what a text names first is what it is about, and a hot beverage that is also
-# called coffee counts for more than a colour that is. The code stays what it is: distances are those of the query
-# itself.
-#
-# References
-# ----------
-# .. [1] J. J. Rocchio: Relevance feedback in information retrieval. In: The SMART Retrieval System, 1971.
-
 WEIGHT, N_TEXTS = 1.0, 30
-"""β, and the texts that are taken at most: chosen on folds, benchmarks/quality/named_things.py."""
+"""β, and the largest number of texts: chosen on folds, benchmarks/quality/named_things.py."""
 UNFOUND = 9
-"""Words before, where a text has the query's words in another form."""
+"""Words before, if a text has the query's words in another form."""
 _WORD = re.compile(r"[^\W_]+")
 
 
 def expand_query(request: SearchRequest, store: Store, n_posterior: int) -> SearchRequest:
-    """Return a request whose posterior, the first values of its vector, knows texts that have all its words."""
+    """Return a request whose posterior is moved towards those of texts with all its words."""
     if request.text is None or request.vector is None or not request.options.hybrid or not n_posterior:
         return request
     own = Comparison("modality", "=", str(request.modality))
@@ -161,6 +149,6 @@ def expand_query(request: SearchRequest, store: Store, n_posterior: int) -> Sear
 
 
 def _words_before(asked: set[str], text: str | None) -> int:
-    """Return how many words stand before the first that is asked for."""
+    """Return the number of words before the first one in ``asked``."""
     words = _WORD.findall((text or "").casefold())
     return next((place for place, word in enumerate(words) if word in asked), UNFOUND)

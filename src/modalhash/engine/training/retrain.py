@@ -20,6 +20,7 @@ from modalhash.core.progress import Callback, Reporter
 from modalhash.core.typing import Codes
 from modalhash.engine.items.item import Item, ItemFiles, OnProblem, Problem, ProblemCode
 from modalhash.engine.items.photos import searching_text
+from modalhash.engine.settings import RetrainOverrides
 from modalhash.engine.storage.feature_cache import FeatureCache
 from modalhash.engine.storage.folder import MEDIA, EngineError, EngineFiles, Generation
 from modalhash.engine.storage.ingest import ItemCoder
@@ -33,19 +34,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 """Times that changes are replayed before the write lock is taken."""
-
-
-@dataclass(frozen=True)
-class RetrainOverrides:
-    """What is to be otherwise than in the last training; None as it was."""
-
-    n_bits: int | str | None = None
-    method: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    encoders: Mapping[str, Any] = field(default_factory=dict)
-    labels: str | None = None
-    codes: str | None = None
-    download: bool = False
 
 
 @dataclass(frozen=True)

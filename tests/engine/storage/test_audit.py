@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from modalhash.engine.audit import MAX_IDS, AuditLog, command_line_user, ids_summary
+from modalhash.engine.storage.audit import MAX_IDS, AuditLog, command_line_user, ids_summary
 
 WHO = {"who": "alice"}
 
@@ -76,7 +76,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(log):
 
 
 def test_processes_do_not_cut_each_others_lines(log):
-    code = f"from modalhash.engine.audit import AuditLog\nfor n in range(100):\n with AuditLog({str(log.path)!r}).change('add', {{}}, ids=['x' * 500]): pass"
+    code = f"from modalhash.engine.storage.audit import AuditLog\nfor n in range(100):\n with AuditLog({str(log.path)!r}).change('add', {{}}, ids=['x' * 500]): pass"
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
     assert [one.wait(60) for one in running] == [0, 0, 0]
     lines = [json.loads(line) for line in log.path.read_text().splitlines() if line]

@@ -1,8 +1,8 @@
-"""The audit log: who changed an engine, what and when, one JSON object per line in a file beside it.
+"""The audit log: changes of an engine, with user and time, one JSON object per line in a file next to it.
 
-Before a change there is a line whose ``state`` is ``begun``, after it one with the same ``change`` whose state is
-``done`` or ``failed``. A change that cannot be noted is not made; where the second line is missing, the process was
-killed or the disk was full, and nothing is known of the end.
+A line with the ``state`` ``begun`` is written before a change, and one with the same ``change`` and the state ``done``
+or ``failed`` after it. A change that cannot be logged is not made. If the second line is missing, the process was
+killed or the disk was full.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from pathlib import Path
 from typing import Any
 
 MAX_IDS = 1000
-"""Ids that a line lists; ``n`` has their number."""
+"""Number of ids that a line lists; ``n`` is their total number."""
 _TAIL_BYTES = 2**20
 
 
 class AuditLog:
-    """Appends to an audit log; several processes may do so at once.
+    """An append-only log; several processes may write to it concurrently.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file, made where it is missing. It is opened for every line, so that it can be moved away to be archived.
+    ``path`` is created if it is missing. It is opened for every line, so that it can be moved away to be archived.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -36,7 +33,7 @@ class AuditLog:
 
     @classmethod
     def of_engine(cls, engine: str | Path) -> AuditLog:
-        """Return the log of an engine: ``<engine>.audit.jsonl`` beside its folder, which outlives a new training."""
+        """Return the log of an engine, ``<engine>.audit.jsonl`` next to its folder, which outlives a retraining."""
         folder = Path(engine).absolute()
         return cls(folder.with_name(f"{folder.name}.audit.jsonl"))
 
@@ -44,18 +41,14 @@ class AuditLog:
     def change(
         self, what: str, who: Mapping[str, Any], *, creates: bool = False, **details: Any
     ) -> Iterator[dict[str, Any]]:
-        """Note a change that the block makes; what the block puts into the dict is noted with its end.
+        """Log a change that the block makes; what the block puts into the dict is logged with its end.
 
         Parameters
         ----------
-        what : str
-            The kind of change, such as ``add``.
-        who : mapping
-            Who makes it: :func:`command_line_user`, or the client of a service.
-        creates : bool
-            Whether there is no engine yet: then there is one line, at the end, and none if none was made.
-        **details
-            What is changed.
+        what : the kind of change, such as ``add``
+        who : the user, by :func:`command_line_user`, or the client of a service
+        creates : whether the change creates the engine; then there is one line, at the end, if it succeeds
+        **details : what is changed
 
         Examples
         --------
@@ -79,15 +72,15 @@ class AuditLog:
             with suppress(OSError):
                 self._append({**fields, "state": "failed", "error": type(error).__name__, **result})
             raise
-        with suppress(OSError):  # the change is made: it must not be reported as one that was not
+        with suppress(OSError):  # the change was made and must not be reported as failed
             self._append({**fields, "state": "done", **result})
 
     def check(self) -> None:
-        """Raise an ``OSError`` if lines cannot be appended."""
+        """Raise ``OSError`` if lines cannot be appended."""
         os.close(self._open())
 
     def tail(self, n: int) -> list[dict[str, Any]]:
-        """Return the last lines, at most ``n``, oldest first; what is no JSON object is left out."""
+        """Return the last ``n`` lines, oldest first; lines that are not JSON objects are skipped."""
         try:
             with self.path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -100,7 +93,7 @@ class AuditLog:
                 break
             try:
                 value = json.loads(line)
-            except (ValueError, RecursionError):  # cut off by a full disk, where the tail begins, or of somebody else
+            except (ValueError, RecursionError):  # cut off by a full disk or by _TAIL_BYTES
                 continue
             if isinstance(value, dict):
                 found.append(value)
@@ -126,7 +119,7 @@ class AuditLog:
 
 
 def command_line_user() -> dict[str, Any]:
-    """Return who runs this process: the user by the system's account, not by variables that anybody can set."""
+    """Return the user of this process by the system's account, not by environment variables."""
     try:
         import pwd
 
