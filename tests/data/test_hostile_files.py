@@ -266,7 +266,7 @@ def test_a_bomb_needs_consent(tmp_path, name, write, monkeypatch):
     path = tmp_path / name
     write(path)
     assert path.stat().st_size < 60_000
-    monkeypatch.setattr("modalhash.data.read_limits.LEAST_MEMORY", 1_000_000)
+    monkeypatch.setattr("modalhash.data.formats.sandbox.LEAST_MEMORY", 1_000_000)
     with pytest.raises(ReadError, match=r"more than the limit of 1.0 MB .*--read-memory \d+MB, or MODALHASH_READ_M"):
         read(path)
     assert read(path, limits=ReadLimits(memory="10MB")).features["image"].shape == (N, ZEROS // N)

@@ -19,7 +19,7 @@ from modalhash.encoders import (
     get_encoder,
     load_encoder,
     save_encoder,
-    word_neighbours as word_senses,
+    semantic,
 )
 from modalhash.encoders.combined import CombinedTextEncoder
 from modalhash.encoders.semantic import MAX_CHARACTERS, RowCache, SentenceEncoder
@@ -246,7 +246,7 @@ def test_what_is_behind_the_first_thousands_of_letters_is_not_read():
 
 
 def test_words_are_written_as_they_mostly_are():
-    assert word_senses.surface_forms(["Das Boot", "ein Boot, das boot"]) == {"das": "Das", "boot": "Boot", "ein": "ein"}
+    assert semantic.surface_forms(["Das Boot", "ein Boot, das boot"]) == {"das": "Das", "boot": "Boot", "ein": "ein"}
 
 
 # -- the real ones

@@ -30,9 +30,9 @@ from typing import Any
 
 from modalhash.core.progress import Callback
 from modalhash.data.dataset import Dataset
+from modalhash.data.formats.npz import npz_path, write_arrays, write_npz
 from modalhash.data.read_error import ReadError
 from modalhash.data.reading import ARRAY_SUFFIXES, read
-from modalhash.data.write import npz_path, write_arrays, write_npz
 
 # -- The folder that holds the data sets.
 

@@ -21,11 +21,11 @@ from modalhash.data.dataset import Dataset, Split
 from modalhash.data.feature_tables import holds_features, read_table
 from modalhash.data.formats import sandbox as foreign
 from modalhash.data.formats.manifest import MANIFEST_SUFFIXES, is_manifest, read_manifest, read_rows
+from modalhash.data.formats.sandbox import ReadLimits, too_large
 from modalhash.data.formats.tables import TableFormat
 from modalhash.data.formats.variables import Variable, listing, text_array
 from modalhash.data.layouts import ALL, DATABASE, QUERY, TRAINING, Layout, guess, mapped, recognise
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits, too_large
 
 # -- Put the variables of a layout together to a data set: find the axis of the items, join parts, spread classes.
 

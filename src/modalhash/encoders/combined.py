@@ -1,7 +1,7 @@
 r"""Counted words and a sentence encoder together: words that training texts have weigh as counted, others by meaning.
 
 A row is :math:`[t, s\,v] / \sqrt{1 + s^2}`. :math:`t` is the row of :class:`TfidfEncoder`, in which every word that it
-does not know is read as the known words nearest in meaning (:mod:`modalhash.encoders.word_neighbours`): ``Weihnachten``
+does not know is read as the known words nearest in meaning (:mod:`modalhash.encoders.semantic`): ``Weihnachten``
 gets the rows of ``christmas`` and ``santa``. :math:`v` is the vector of the sentence encoder.
 
 The scale :math:`s` is chosen when an engine is trained, by cross-validation on the training texts with their labels:
@@ -24,15 +24,18 @@ from modalhash.encoders.encoder import EncoderBase, State, check_weights
 from modalhash.encoders.semantic import (
     UNDERSTOOD,
     MultilingualE5,
+    Neighbours,
     SentenceEncoder,
     UniversalSentenceEncoder,
+    WordNeighbours,
     known_shares,
     senses_arrays,
     senses_from,
+    surface_forms,
     words_read_as,
+    written_words,
 )
 from modalhash.encoders.text import TfidfEncoder, has_word
-from modalhash.encoders.word_neighbours import Neighbours, WordNeighbours, surface_forms, written_words
 
 SCALES = (0.5, 1.0, 2.0)
 """That are tried."""

@@ -91,7 +91,7 @@ ENCODERS = {
     "e5": "modalhash.encoders.semantic:MultilingualE5",
     "text+use": "modalhash.encoders.combined:TextAndUse",
     "text+e5": "modalhash.encoders.combined:TextAndE5",
-    "precomputed": "modalhash.encoders.precomputed:Precomputed",
+    "precomputed": "modalhash.encoders.encoder:Precomputed",
     "efficientnet-lite0": "modalhash.encoders.neural:EfficientNetLite0",
     "minilm": "modalhash.encoders.neural:MiniLM",
     "hf-image": "modalhash.encoders.huggingface:HuggingFaceImage",

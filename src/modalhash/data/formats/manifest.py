@@ -29,11 +29,11 @@ from modalhash.core.row_sources import Origin
 from modalhash.core.typing import Array
 from modalhash.data.checks import clean_ids, label_matrix, label_names, padded_bytes, parse_labels
 from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats.sandbox import ReadLimits
 from modalhash.data.formats.table_files import TABLE_FILES, check_names, open_table
 from modalhash.data.formats.tables import MARK, ON_ERROR, SEPARATORS, TableFormat, find_encoding, find_separator
 from modalhash.data.formats.variables import text_array
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 MAX_DEPTH = 100

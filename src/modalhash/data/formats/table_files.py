@@ -15,10 +15,9 @@ import numpy as np
 from modalhash.core.typing import Array
 from modalhash.data.formats.arrow import BYTES
 from modalhash.data.formats.excel import ERROR
-from modalhash.data.formats.sandbox import ForeignFile
+from modalhash.data.formats.sandbox import ForeignFile, ReadLimits
 from modalhash.data.formats.tables import TableFormat
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits
 
 TABLE_FILES = {
     ".xlsx": "excel", ".xlsm": "excel", ".parquet": "arrow", ".feather": "arrow", ".arrow": "arrow", ".ipc": "arrow",

@@ -33,9 +33,9 @@ from modalhash.core.typing import Array
 from modalhash.data.catalog import NamedDataset
 from modalhash.data.checks import label_matrix
 from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats.npz import write_npz
 from modalhash.data.picture_features import picture_features
 from modalhash.data.reading import read
-from modalhash.data.write import write_npz
 
 FEATURES_VERSION = 1
 """Raise it when the features change: it is part of the cache file's name."""
