@@ -1,7 +1,8 @@
-"""Tables that hold features: columns of numbers or of number lists, in a file or in memory, as a data set.
+"""Features in tables, in memory or in one file, and in folders of feature files.
 
-A modality's features are one column of number lists (an embedding), or several columns of numbers: those that are
-called ``image_0``, ``image_1`` … or that the caller names. Labels are a column of names, or several of 0 and 1.
+A modality's features are one column of number lists (an embedding), or several columns of numbers: those named
+``image_0``, ``image_1`` … or by the caller. Labels are a column of names, or several of 0 and 1.
+:func:`open_feature_files` opens a folder of files as one dask array, for fits that one machine could not read.
 """
 
 from __future__ import annotations
@@ -31,35 +32,35 @@ from modalhash.data.formats.variables import text_array
 from modalhash.data.read_error import ReadError
 
 CELLS = "cells"
-"""The kind of a column whose cells may be anything: of Excel, and of text tables."""
+"""Kind of a column with cells of any type, as in Excel and text tables."""
 _ENDINGS = re.compile(r"[_ .-](embeddings?|features?|vectors?|emb)$", re.I)
 _NUMBERED = re.compile(r"^(?P<stem>.*?)[_ .-]?(?P<number>\d+)$")
 
 CHUNK_BYTES = 32 * 2**20
-"""Rows of a file that are read at once. Files are cut into chunks of about this size."""
+"""Approximate size of the chunks that ``.npy`` files are read in, bytes."""
 FORMATS = ("npy", "parquet", "zarr")
 
 Part = tuple[Callable[..., Array], tuple[Any, ...], int]
-"""How some rows are read: a function, its arguments, and how many rows it returns."""
+"""Reader of a chunk of rows: a function, its arguments, and the number of rows it returns."""
 
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """The columns of a table, wherever it is."""
+    """The columns of a table in a file or in memory."""
 
     where: str
     kinds: Mapping[str, str]
     numbers: Callable[[str], Array]
     values: Callable[[str], list[Any]]
     lines: Array
-    """The number of each row, as its user counts."""
+    """The number of each row in the user's own counting."""
     unit: str
     path: Path | None = None
     first: int = 1
-    """The number of the first row, where ``unit`` is ``"row"``."""
+    """Number of the first row if ``unit`` is ``"row"``."""
 
     def error(self, reason: str, row: int | None = None) -> ReadError:
-        """Return an error that names a row as the user counts."""
+        """Return an error that names a row in the user's own counting."""
         if row is None:
             return ReadError(self.where, reason)
         number = int(self.lines[row])
@@ -69,21 +70,21 @@ class FeatureTable:
 
 
 def has_columns(source: Any) -> bool:
-    """Return whether a source is a table that may hold features: a file with columns, or one in memory."""
+    """Return whether a source is a table that may hold features: a file with columns, or a frame."""
     if is_frame(source):
         return True
     return isinstance(source, str | Path) and Path(source).suffix.lower() in (*SEPARATORS, *TABLE_FILES)
 
 
 def holds_features(source: Any, fields: Mapping[str, Any] | None = None, table: TableFormat | None = None) -> bool:
-    """Return whether a table holds features, by its columns or by ``fields``; else it names texts and files."""
+    """Return whether a table holds features, by its columns or by ``fields``, not texts and paths."""
     if not has_columns(source) or (not is_frame(source) and not Path(source).is_file()):
         return False
     return bool(feature_columns(column_kinds(source, table), fields or {}))
 
 
 def column_kinds(source: Any, table: TableFormat | None = None) -> dict[str, str]:
-    """Return the columns of a table and their kinds, without its rows."""
+    """Return the columns of a table and their kinds, without reading its rows."""
     if is_frame(source):
         return Frame(source, "the source").kinds
     path = Path(source)
@@ -95,14 +96,14 @@ def column_kinds(source: Any, table: TableFormat | None = None) -> dict[str, str
 
 
 def feature_columns(kinds: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the columns with the features of each modality; none where a table names texts and files.
+    """Return the feature columns of each modality; empty if the table lists texts and files.
 
     Parameters
     ----------
     kinds
         the columns of the table
     fields
-        what the caller says: a column of number lists, several columns, or a pattern such as ``"image_*"``
+        given by the caller: a column of number lists, several columns, or a pattern such as ``"image_*"``
     """
     given = {modality: value for modality, value in fields.items() if modality not in LINE_FIELDS}
     if given:
@@ -127,7 +128,7 @@ def feature_columns(kinds: Mapping[str, str], fields: Mapping[str, Any]) -> dict
 
 
 def named_columns(kinds: Mapping[str, str], value: Any, role: str) -> list[str]:
-    """Return the columns that a name, a list of names or a pattern with ``*`` stands for."""
+    """Return the columns that a name, a list of names or a pattern with ``*`` selects."""
     wanted = [value] if isinstance(value, str) else list(value)
     names: list[str] = []
     for one in wanted:
@@ -148,19 +149,9 @@ def read_table(
 ) -> Dataset:
     """Return the data set of a table that holds features.
 
-    Parameters
-    ----------
-    source
-        a CSV, TSV, Excel, Parquet or Arrow file, or a frame
-    name
-        of the data set
-    fields
-        which column is which: modalities as in :func:`feature_columns`, or with texts; ``labels`` (one column, or
-        several of 0 and 1), ``id``, ``split``
-    table
-        how the file is written, where that is not to be found
-    limits
-        what it may take
+    ``source`` is a CSV, TSV, Excel, Parquet or Arrow file, or a frame. ``fields`` maps modalities to columns of
+    features as in :func:`feature_columns` or of texts, and ``labels`` (one column, or several of 0 and 1), ``id`` and
+    ``split``.
     """
     fields, limits = dict(fields or {}), limits or ReadLimits()
     opened = _frame_table(source, name) if is_frame(source) else _file_table(Path(source), table, limits)
@@ -247,7 +238,7 @@ def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Fea
 
 
 def _parse_numbers(table: FeatureTable, name: str, *, decimal_comma: bool) -> Array:
-    """Return the cells of a column as numbers, with decimal commas where the separator is another; empty is NaN."""
+    """Return the cells of a column as numbers; empty is NaN. Decimal commas need another separator."""
     cells = table.values(name)
     commas = decimal_comma and any(isinstance(cell, str) and "," in cell for cell in cells)
     numbers = np.empty(len(cells))
@@ -350,17 +341,17 @@ def _split(table: FeatureTable, fields: Mapping[str, Any], ids: Array, modalitie
 
 
 def open_feature_files(folder: str | Path, *, columns: list[str] | None = None) -> Any:
-    """Return the rows of all files of a folder as one dask array, lazily, in the order of the files' names.
+    """Return the rows of all files of a folder as one lazy dask array, in the order of the files' names.
 
-    Every worker has to see the folder under the same path. Nothing but headers is read before the array is computed.
+    Every worker must see the folder under the same path. Only headers are read before the array is computed.
 
     Parameters
     ----------
     folder : str or Path
-        It holds ``.npy`` files, or ``.parquet`` files, or it is a Zarr array. A ``.npy`` file is a matrix. A Parquet
-        file has one column of lists of equal length, or columns of numbers.
+        contains ``.npy`` files, or ``.parquet`` files, or is a Zarr array. A ``.npy`` file is a matrix. A Parquet file
+        has one column of lists of equal length, or columns of numbers.
     columns : list of str, optional
-        The columns of Parquet files to take, in this order; all of them by default.
+        columns of Parquet files to take, in this order; all by default.
 
     Examples
     --------
@@ -420,7 +411,6 @@ def _npy_parts(file: Path) -> tuple[Path, int, np.dtype[Any], list[Part]]:
 
 
 def read_npy(file: str, start: int, stop: int) -> Array:
-    """Return these rows of a ``.npy`` file."""
     return np.array(np.load(file, mmap_mode="r", allow_pickle=False)[start:stop])
 
 
@@ -443,7 +433,7 @@ def _parquet_parts(file: Path, columns: list[str] | None) -> tuple[Path, int, np
 
 
 def read_parquet(file: str, group: int, columns: list[str]) -> Array:
-    """Return one row group of a Parquet file as a matrix: one column of lists, or columns of numbers."""
+    """Return one row group of a Parquet file as a matrix, from a column of lists or columns of numbers."""
     parquet = require("pyarrow.parquet", extra="dask", why="reading Parquet")
     with parquet.ParquetFile(file) as opened:
         table = opened.read_row_group(group, columns=columns).select(columns)
@@ -451,7 +441,7 @@ def read_parquet(file: str, group: int, columns: list[str]) -> Array:
 
 
 def _column(column: Any, name: str, file: str) -> Array:
-    """A column as a matrix: its lists, or its numbers below each other."""
+    """Return a column of lists or of numbers as a matrix."""
     types = require("pyarrow", extra="dask", why="reading Parquet").types
     compute = require("pyarrow.compute", extra="dask", why="reading Parquet")
     nested = any(is_kind(column.type) for is_kind in (types.is_fixed_size_list, types.is_list, types.is_large_list))

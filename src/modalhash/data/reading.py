@@ -1,4 +1,4 @@
-"""Read anyone's files: the first bytes tell the format, names and shapes tell the layout."""
+"""Read data sets from files: the first bytes determine the format, names and shapes the layout."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ from modalhash.data.formats.variables import Variable, listing, text_array
 from modalhash.data.layouts import ALL, DATABASE, QUERY, TRAINING, Layout, guess, mapped, recognise
 from modalhash.data.read_error import ReadError
 
-# -- Put the variables of a layout together to a data set: find the axis of the items, join parts, spread classes.
-
 _PART_ORDER = (ALL, TRAINING, DATABASE, QUERY)
 
 
 def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits: ReadLimits) -> Dataset:
-    """Load the variables of a layout and return them as a data set; what does not fit together is a ValueError."""
+    """Load the variables of a layout as a data set; raise ``ValueError`` if they do not fit together."""
     shared = set(layout.labels) <= {""}
     if not layout.modalities and not layout.raw:
         raise ValueError("no features are named; expected e.g. image='XAll', text='YAll'")
@@ -87,7 +85,7 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
 
 
 def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mapping[str, Array]) -> dict[str, Origin]:
-    """Return where the items of each modality stand: in which variable, and there in which row."""
+    """Return the variable and row of each item, by modality."""
     found = {}
     for modality, parts in rows.items():
         variables = layout.modalities.get(modality, layout.raw.get(modality, {}))
@@ -98,7 +96,7 @@ def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mappi
 
 
 def _check_dense(labels: Iterable[Variable], limits: ReadLimits) -> None:
-    """Refuse sparse labels that would take too much as the dense matrix that they become."""
+    """Refuse sparse labels that would take too much memory as a dense matrix."""
     for variable in labels:
         if variable.kind == "sparse":
             limits.check(prod(variable.shape), variable.file, f"the labels {variable.name!r} as a dense matrix")
@@ -134,7 +132,7 @@ def _count(matrices: list[Variable], texts: list[Variable]) -> int:
             f"row counts differ: no size is shared by {listing(matrices + texts)}. "
             "Features and labels need as many items; map other variables or repair the file"
         )
-    # Where two sizes fit (all variables are n×m), the first axis of most counts the items; then the larger.
+    # If two sizes fit (all variables are n×m), take the most common first axis, then the larger size.
     first = [variable.shape[0] for variable in matrices]
     return max(shared, key=lambda size: (first.count(size), size))
 
@@ -184,7 +182,7 @@ def _one_hot(
     names = [str(value) for value in classes.tolist()]
     if class_names and not are_names and classes[-1] - classes[0] < len(class_names):
         start = 0 if classes[0] == 0 else 1
-        if classes[-1] - start < len(class_names):  # numbers that no item has keep their column
+        if classes[-1] - start < len(class_names):  # unused class numbers keep their column
             classes, names = np.arange(start, start + len(class_names)), class_names
     check(sum(len(values) for values in columns.values()) * len(classes))
     return {modality: values[:, None] == classes for modality, values in columns.items()}, names
@@ -224,7 +222,7 @@ def _split(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mapping
 
 Paths = str | Path | Sequence[str | Path]
 STORED = ("provenance", "split", "split_sizes", "components", "name")
-"""Variables that ``write_npz`` stores next to the arrays."""
+"""Variables that ``write_npz`` stores in addition to the arrays."""
 ARRAY_SUFFIXES = (".mat", ".npz", ".npy", ".h5", ".hdf5", ".h5py")
 _HOW_TO_MAP = 'Say which is which, e.g. read(path, image="XAll", text="YAll", labels="LAll")'
 
@@ -237,36 +235,35 @@ def read(
     table: TableFormat | None = None,
     **mapping: Any,
 ) -> Dataset:
-    """Read a data set from a file, a folder of files that belong together, a list of them, or a frame.
+    """Read a data set from a file, a folder, a list of files that belong together, or a frame.
 
     Recognised: MATLAB v5 and v7.3, HDF5, ``.npz``, ``.npy``, scipy's sparse ``.npz``; manifests (``.jsonl``, ``.csv``,
     ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``, ``.arrow``) with ``id``, ``path`` or ``text``, ``labels``,
     ``modality`` of each item; such tables with features, as columns of number lists or as ``image_0``, ``image_1`` …;
     and the same in memory: pandas and polars frames, Arrow tables and Hugging Face's ``datasets.Dataset``.
-    Files with a training and a test part come with that split. A file may be damaged, or made to do harm: binary
-    formats are read in a process of their own, with a limit on memory and time, and HDF5 files that name other files
-    are refused.
+    Files with a training and a test part come with that split. Files are not trusted: binary formats are read in a
+    separate process with limits on memory and time, and HDF5 files that refer to other files are refused.
 
     Parameters
     ----------
     path
-        of the file, the folder, or several files whose variables are taken together; or a frame
+        of the file, the folder, or several files whose variables are combined; or a frame
     name
         of the data set; the file's by default
     limits
-        how much memory and time a file may take; see :class:`modalhash.data.ReadLimits` for what is usual
+        memory and time that a file may take; see :class:`modalhash.data.ReadLimits` for the defaults
     table
-        the encoding, separator or sheet of a table, where that is not to be found: ``TableFormat(encoding="latin-1")``
+        the encoding, separator or sheet of a table if detection fails: ``TableFormat(encoding="latin-1")``
     **mapping
-        which variable is which, where the layout is not recognised or another is wanted: ``image="XAll"`` makes the
-        variable ``XAll`` the modality ``image`` (any name will do); ``image="I"`` takes ``I_tr`` and ``I_te``.
-        Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``. In a table, a column
-        or several: ``image=["x", "y"]``, ``image="x_*"``; ``labels``, ``id`` and ``split``
+        the role of each variable if the layout is not recognised or another is wanted: ``image="XAll"`` makes the
+        variable ``XAll`` the modality ``image`` (any name is valid); ``image="I"`` takes ``I_tr`` and ``I_te``.
+        Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``. In a table, one or
+        several columns: ``image=["x", "y"]``, ``image="x_*"``; ``labels``, ``id`` and ``split``
 
     Raises
     ------
     ReadError
-        for whatever cannot be read, with the file, the line or variable, and the reason
+        if a file cannot be read, with the file, the line or variable, and the reason
 
     Examples
     --------
@@ -289,7 +286,7 @@ def read(
         return _read_arrays(files, label, mapping, limits, keep_name=name is not None)
     except ReadError:
         raise
-    except (ValueError, TypeError) as error:  # what the files hold is no data set
+    except (ValueError, TypeError) as error:  # the content is not a data set
         raise ReadError(where, str(error)) from error
     except MemoryError:
         raise too_large(files[0], "what it holds", None, limits.memory_for(files[0].stat().st_size)) from None
@@ -326,15 +323,15 @@ def _read_arrays(
 
 
 def read_arrays(path: Path, names: Iterable[str], *, limits: ReadLimits | None = None) -> dict[str, Any]:
-    """Return the variables of a file that have these names: arrays, CSR matrices, or texts as object arrays."""
+    """Return the named variables that a file has: arrays, CSR matrices, or texts as object arrays."""
     variables = _variables([path], limits or ReadLimits())
     return {name: variables[name].load() for name in names if name in variables}
 
 
 def guess_mapping(path: Paths, *, limits: ReadLimits | None = None) -> dict[str, str]:
-    """Guess which variable of a file of arrays is which, as keywords of :func:`read`; empty where nothing fits.
+    """Guess the keywords of :func:`read` for a file of arrays; empty if nothing fits.
 
-    The guess goes by shapes and names, for a person to look at before it is used.
+    The guess is based on shapes and names; check it before you use it.
     """
     files = _files(path)
     if any(is_manifest(file) for file in files):
@@ -376,7 +373,7 @@ def _variables(files: Sequence[Path], limits: ReadLimits) -> dict[str, Variable]
 
 
 def _variables_of(file: Path, limits: ReadLimits) -> list[Variable]:
-    """List the variables of one file; the first bytes tell the format, whatever the name says."""
+    """List the variables of one file; its first bytes determine the format, not its suffix."""
     with file.open("rb") as stream:
         head = stream.read(520)
     if not head:
@@ -409,7 +406,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], *, keep_name: bool) -> Dataset:
-    """Apply the name, provenance and split that ``write_npz`` stored beside the arrays."""
+    """Apply the name, provenance and split that ``write_npz`` stored with the arrays."""
     if "provenance" in variables and variables["provenance"].kind == "texts":
         try:
             stored = json.loads(str(variables["provenance"].load()))

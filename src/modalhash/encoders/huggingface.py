@@ -1,11 +1,11 @@
-"""Encoders that a user has, or fetches, from Hugging Face: the towers of CLIP and SigLIP, and DINOv2.
+"""Encoders from Hugging Face models on disk: the towers of CLIP and SigLIP, and DINOv2.
 
 ``hf-image:MODEL`` and ``hf-text:MODEL``, where MODEL is a folder, or an ID such as ``openai/clip-vit-base-patch32``,
-with ``@REVISION`` if it has to be a certain one. Needs the extra ``hf``; torchvision is not needed.
+optionally with ``@REVISION``. Needs the extra ``hf``; torchvision is not needed.
 
 Models are not trusted. Weights are read from safetensors, never from pickles; no code of a model is run, and only the
-kinds below are known; nothing is fetched without ``download=True``. The SHA-256 of the weights and of the files beside
-them is part of the state: a saved encoder does not open with another model under the same name.
+model types below are supported; nothing is fetched without ``download=True``. The SHA-256 of the weights and of the
+configuration files is part of the state, so a saved encoder does not open with another model under the same name.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from modalhash.encoders.encoder import EncoderBase, ItemError, State
 from modalhash.encoders.picture_files import read_whole_picture
 from modalhash.encoders.text import words_of
 
-# -- The package transformers, without what it prints.
-
 
 @contextmanager
 def quiet(transformers: Any) -> Iterator[None]:
-    """Keep transformers from drawing bars and from telling what it reads: progress goes through one callback."""
+    """Silence progress bars and messages of transformers."""
     log = transformers.utils.logging
     shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()
@@ -51,11 +49,11 @@ def quiet(transformers: Any) -> Iterator[None]:
 
 
 MODELS_VARIABLE = "MODALHASH_MODELS"
-"""Names a folder in which models are looked for that are not where they were, e.g. on another machine."""
+"""Environment variable with a folder that is searched for models that were moved."""
 AT_ONCE = 16
-"""Items in one pass of a network."""
+"""Items per pass of a network."""
 LONGEST = 100
-"""How many times its shorter side the longer side of a picture may be."""
+"""Maximum ratio of the longer to the shorter side of a picture."""
 CONFIG = "config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
@@ -63,15 +61,15 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 class _Family(NamedTuple):
-    """Models of one type: their class in transformers, and where their settings have the width of the vectors."""
+    """Models of one type: their class in transformers, and the settings with the width of the vectors."""
 
     kind: str
     image_width: str
     text_width: str | None = None
-    """None where a model reads no texts."""
+    """None if the model does not read texts."""
     padding: str = "longest"
     masked: bool = True
-    """Whether the network is told which tokens are padding."""
+    """Whether the network gets a mask of padding tokens."""
 
 
 FAMILIES = {
@@ -80,21 +78,23 @@ FAMILIES = {
         "SiglipModel",
         "vision_config.hidden_size",
         "text_config.projection_size",
-        padding="max_length",  # as in training, where the padding was seen too
+        padding="max_length",  # as in training, which did not mask the padding
         masked=False,
     ),
     "dinov2": _Family("Dinov2Model", "hidden_size"),
     "dinov2_with_registers": _Family("Dinov2WithRegistersModel", "hidden_size"),
 }
-"""By what ``config.json`` calls ``model_type``. DINOv3 is not one: its pictures are not scaled without torchvision."""
+"""By ``model_type`` in ``config.json``. Without DINOv3, which needs torchvision to scale pictures."""
 
 
 class _HuggingFace(EncoderBase):
     """One tower of a model."""
 
-    limits = frozenset({"model", "revision", "max_pixels"})  # where a model lies changes no feature: its digests tell
+    limits = frozenset(
+        {"model", "revision", "max_pixels"}
+    )  # the path does not change features; the digests identify the model
     _settings: ClassVar[tuple[str, ...]]
-    """Files beside the weights that decide the features; those that are there."""
+    """Optional files, in addition to the weights, that determine the features."""
 
     def __init__(self, model: str | os.PathLike[str], *, revision: str | None = None, download: bool = False) -> None:
         from safetensors import SafetensorError
@@ -129,16 +129,14 @@ class _HuggingFace(EncoderBase):
 
     @abstractmethod
     def _load(self, folder: Path) -> None:
-        """Read what prepares items for the network."""
+        """Load the preprocessing of items."""
 
     @property
     def dim(self) -> int:
-        """Return the width of the model's vectors."""
         return self._dim
 
     @property
     def state(self) -> State:
-        """Return where the model is, and the digests of its files."""
         return State(
             {
                 "model": self.model,
@@ -150,25 +148,25 @@ class _HuggingFace(EncoderBase):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder, if the model that is found has the same files. Nothing is downloaded."""
+        """Return the encoder if the model on disk has the same files. Nothing is downloaded."""
         config = dict(state.config)
         weights, settings = config.pop("weights"), config.pop("settings")
-        encoder = cls(**{**config, "download": False})  # whoever wrote the file cannot consent for the reader
+        encoder = cls(**{**config, "download": False})  # the author of the file cannot consent for the reader
         if encoder._sha256 != weights or encoder._settings_sha256 != settings:
             what = "weights" if encoder._sha256 != weights else "settings (config.json and the files beside it)"
             raise ValueError(f"the {what} of {encoder.model} are not those the encoder was saved with; put them back")
         return encoder
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return itself: it learns nothing, and the network is large."""
+        """Return itself, because it learns nothing and the network is large."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go to other processes without the network, which each reads from the files."""
+        """Pickle without the network, which each process reads from the files."""
         return _restored, (type(self), dict(self.state.config))
 
     def _load_network(self, folder: Path) -> Any:
-        """Return the network, if the file has all of its weights: transformers would draw the others at random."""
+        """Return the network; raise if weights are missing, which transformers would draw at random."""
         network, report = getattr(self._transformers, self._family.kind).from_pretrained(
             folder,
             use_safetensors=True,
@@ -187,23 +185,23 @@ class _HuggingFace(EncoderBase):
     def _unit_vectors(self, **inputs: Any) -> Array:
         ask = self._network if self.space is None else getattr(self._network, f"get_{self.reads}_features")
         with self._torch.inference_mode():
-            vectors = ask(**inputs).pooler_output  # in the shared space; of DINO, the CLS token
+            vectors = ask(**inputs).pooler_output  # in the shared space; for DINO, the CLS token
             return np.asarray(self._torch.nn.functional.normalize(vectors).numpy())
 
 
 class HuggingFaceImage(_HuggingFace):
     """Vectors of pictures, of length 1, by the image tower of CLIP or SigLIP, or by DINOv2.
 
-    A picture is scaled and cut as the model's own files say: CLIP and DINOv2 see the square in its middle.
+    A picture is scaled and cropped as the model's files specify; CLIP and DINOv2 use the central square.
 
     Parameters
     ----------
     model
-        folder of the model, or its ID, perhaps with ``@REVISION``
+        folder of the model, or its ID, optionally with ``@REVISION``
     revision
-        of an ID: a commit, a branch or a tag; by default the one that is on disk, or the newest where ``download``
+        commit, branch or tag of an ID; by default the one on disk, or the newest with ``download``
     download
-        fetch an ID that is not on disk, or not whole
+        fetch an ID that is not on disk, or incomplete
     max_pixels
         width × height above which a picture is refused before it is decoded
     """
@@ -224,7 +222,7 @@ class HuggingFaceImage(_HuggingFace):
         super().__init__(model, revision=revision, download=download)
 
     def text_encoder(self) -> Any:
-        """Return the text tower of the model, if it has one."""
+        """Return the text tower of the model, or None."""
         return None if self.space is None else HuggingFaceText(self.model, revision=self.revision)
 
     def _load(self, folder: Path) -> None:
@@ -235,11 +233,9 @@ class HuggingFaceImage(_HuggingFace):
 
     @property
     def state(self) -> State:
-        """Return where the model is, the digests of its files, and the limit."""
         return State({**super().state.config, "max_pixels": self.max_pixels})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return vectors of paths or bytes of pictures."""
         out = np.empty((len(batch), self.dim), dtype=np.float32)
         for rows in row_slices(len(batch), AT_ONCE):
             pictures = [self._read(source) for source in batch[rows]]
@@ -248,7 +244,7 @@ class HuggingFaceImage(_HuggingFace):
         return out
 
     def _read(self, source: Any) -> Any:
-        """Return a picture that may be scaled: of a line, scaling its shorter side up makes millions of pixels."""
+        """Return a picture; refuse extreme aspect ratios, which would scale to millions of pixels."""
         picture = read_whole_picture(source, at_least=2 * self._seen, max_pixels=self.max_pixels)
         if max(picture.size) > LONGEST * min(picture.size):
             sides = " × ".join(map(str, picture.size))
@@ -257,16 +253,16 @@ class HuggingFaceImage(_HuggingFace):
 
 
 class HuggingFaceText(_HuggingFace):
-    """Vectors of texts, of length 1, by the text tower of CLIP or SigLIP; what is beyond the model's length is cut off.
+    """Vectors of texts, of length 1, by the text tower of CLIP or SigLIP; longer texts are truncated.
 
     Parameters
     ----------
     model
-        folder of the model, or its ID, perhaps with ``@REVISION``
+        folder of the model, or its ID, optionally with ``@REVISION``
     revision
-        of an ID: a commit, a branch or a tag; by default the one that is on disk, or the newest where ``download``
+        commit, branch or tag of an ID; by default the one on disk, or the newest with ``download``
     download
-        fetch an ID that is not on disk, or not whole
+        fetch an ID that is not on disk, or incomplete
     """
 
     name = "hf-text"
@@ -282,7 +278,7 @@ class HuggingFaceText(_HuggingFace):
     )
 
     def _load(self, folder: Path) -> None:
-        # The class that tokenizer_config.json names depends on which packages are installed; the file does not.
+        # The class named in tokenizer_config.json depends on the installed packages; tokenizer.json does not.
         has_file = (folder / "tokenizer.json").is_file()
         kinds = self._transformers
         self._tokenizer = (kinds.PreTrainedTokenizerFast if has_file else kinds.AutoTokenizer).from_pretrained(
@@ -290,7 +286,7 @@ class HuggingFaceText(_HuggingFace):
         )
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return vectors of texts; one without a word is an error as with the other text encoders."""
+        """Return vectors of texts; a text without a word is an error."""
         for text in batch:
             words_of(text)
         out = np.empty((len(batch), self.dim), dtype=np.float32)
@@ -311,11 +307,8 @@ def _restored(kind: type[_HuggingFace], config: dict[str, Any]) -> _HuggingFace:
     return kind.restore(State(config))
 
 
-# -- where a model is, and what it is
-
-
 def _find(model: str, revision: str | None, download: bool) -> tuple[str, str | None, Path]:
-    """Return the absolute path or the ID of a model, its revision, and the folder where it lies on disk."""
+    """Return the absolute path or the ID of a model, its revision, and its folder on disk."""
     path = Path(model).expanduser()
     if path.is_dir():
         return str(path.resolve()), None, path.resolve()
@@ -327,7 +320,7 @@ def _find(model: str, revision: str | None, download: bool) -> tuple[str, str | 
 
 
 def _moved(path: Path) -> Path:
-    """Return where a model lies now that is not where it was."""
+    """Return the current folder of a model that was moved."""
     models = os.environ.get(MODELS_VARIABLE)
     if models and (found := Path(models).expanduser() / path.name).is_dir():
         return found
@@ -338,7 +331,7 @@ def _moved(path: Path) -> Path:
 
 
 def _in_cache(name: str, revision: str | None, download: bool) -> Path:
-    """Return the folder of an ID in the cache of Hugging Face, after a download if that is wished."""
+    """Return the folder of an ID in the cache of Hugging Face, after a download if requested."""
     hub = require("huggingface_hub", extra="hf", why="a model by its ID")
     wanted = ["*.json", "*.txt", "*.model", "model*.safetensors"]
     try:
@@ -358,7 +351,7 @@ def _in_cache(name: str, revision: str | None, download: bool) -> Path:
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """Return the names of the files with weights; only safetensors."""
+    """Return the names of the safetensors files."""
     if (folder / _ADAPTER).exists():
         raise ValueError(
             f"{folder} has an adapter ({_ADAPTER}); merge it into the model first, with merge_and_unload()"
@@ -399,7 +392,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _digest(paths: list[Path]) -> str:
-    """Return the SHA-256 over names and contents of files; of one file with weights, over its content as usual."""
+    """Return the SHA-256 of names and contents of files; of a single file, of its content."""
     if len(paths) == 1:
         return _sha256(paths[0])
     return hashlib.sha256(json.dumps([(path.name, _sha256(path)) for path in paths]).encode()).hexdigest()
@@ -411,6 +404,6 @@ def _sha256(path: Path) -> str:
 
 
 def _numbers(size: Any) -> list[int]:
-    """Return the sides that an image processor scales to, whichever way it names them."""
+    """Return the sides that an image processor scales to."""
     values = size.values() if hasattr(size, "values") else vars(size).values()
     return [int(value) for value in values if isinstance(value, int)]

@@ -1,7 +1,7 @@
-"""Excel files (``.xlsx``), read by openpyxl in a process of their own.
+"""Read Excel files (``.xlsx``) with openpyxl, inside the sandbox.
 
-What a sheet declares of its size is not believed: rows are read as they come. The first row with anything in it names
-the columns. Of formulas the value is taken that Excel saved with them.
+The declared size of a sheet is ignored; rows are read until they end. The first row that is not empty has the names of
+the columns. Formulas are read as the values that Excel saved with them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ WHAT = "an Excel file"
 EXTRA = "tables"
 MAX_ROWS = 1_048_576
 ERROR = "$error"
-"""The key of a cell that shows an error, such as #N/A."""
+"""Key of a cell that shows an error, such as #N/A."""
 _ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#SPILL!", "#CALC!"})
 _OLE = b"\xd0\xcf\x11\xe0"
 
 
 def prepare() -> None:
-    """Import what reading needs."""
     require("openpyxl", extra=EXTRA, why="reading Excel files")
 
 
 def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool = False) -> list[Found]:
-    """Return the sheets' names, the row of column names, and the rows with their numbers; with ``head`` no rows."""
+    """Return sheet names, column names, and rows with their numbers; with ``head``, no rows."""
     openpyxl = require("openpyxl", extra=EXTRA, why="reading Excel files")
     with path.open("rb") as file:
         if file.read(4) == _OLE:
@@ -52,7 +51,7 @@ def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool =
         if not sheets:
             raise ReadError(path, "no sheet with cells")
         chosen = book.worksheets[sheets.index(sheet) if sheet is not None else 0]
-        chosen.reset_dimensions()  # a sheet may declare more, or less, than it has
+        chosen.reset_dimensions()  # the declared size may be wrong
         names: list[Any] = []
         lines: list[int] = []
         rows: list[str] = []
@@ -78,7 +77,7 @@ def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool =
 
 
 def load(path: Path, name: str, budget: Budget, **options: Any) -> Value:
-    """Everything is listed with its value."""
+    """Raise, because :func:`variables` lists everything with its value."""
     raise ReadError(path, "no such part of the sheet", variable=name)
 
 
@@ -91,7 +90,7 @@ def _name(cell: Any) -> str:
 
 
 def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
-    """Yield rows that have anything in them, without the empty cells at their ends."""
+    """Yield rows that are not empty, without the empty cells at their ends."""
     for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
         if number > MAX_ROWS:
             raise ReadError(path, f"more than {MAX_ROWS:,} rows, which no sheet has: it is damaged")
@@ -103,7 +102,7 @@ def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as JSON has it; Excel has no integers, and no difference between empty and nothing."""
+    """Return a cell as a JSON value; Excel has no integers, and empty texts equal missing cells."""
     if isinstance(cell, str):
         text = cell.strip()
         return {ERROR: text} if text in _ERRORS else cell if text else None

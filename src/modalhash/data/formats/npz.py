@@ -1,6 +1,7 @@
-"""NumPy files: ``.npz``, ``.npy`` and scipy's sparse ``.npz``. Never with pickle.
+"""NumPy files: read ``.npz``, ``.npy`` and scipy's sparse ``.npz``; write data sets as ``.npz``. Never with pickle.
 
-Headers are read first, so that an array is known by shape, and its size checked, before any of it is in memory.
+Headers are read first, so that the shape of an array is known and its size checked before it is loaded. Reading runs in
+the sandbox; :func:`write_npz` writes what :func:`modalhash.data.read` reads back.
 """
 
 from __future__ import annotations
@@ -25,31 +26,31 @@ if TYPE_CHECKING:
 
 WHAT = "a NumPy file"
 VALUES = ("data", "counts")
-"""Names for the values of a sparse matrix."""
+"""Suffixes of the values of a sparse matrix."""
 LENGTHS = "_lengths"
-"""Of texts that are stored as one array of UTF-8 bytes: how many bytes each has."""
+"""Suffix of the byte lengths of texts that are stored as one array of UTF-8 bytes."""
 MAX_PADDING = 64 * 10**6
-"""Bytes that may be spent on padding texts to one width, which every version reads."""
+"""Bytes that may be spent on padding texts to equal width, a form that every version reads."""
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class Member(NamedTuple):
-    """An array of an archive, by its header."""
+    """The header of an array in an archive."""
 
     shape: tuple[int, ...]
     dtype: Any
     n_bytes: int
-    """Of its values, as the archive says."""
+    """Size of its values as declared by the archive, bytes."""
 
 
 def prepare() -> None:
-    """Import what reading needs; numpy is here."""
+    """Do nothing; NumPy is already imported."""
 
 
 def variables(path: Path, budget: Budget) -> list[Found]:
     """List the arrays of the file; ``T_indptr``, ``T_indices`` and ``T_shape`` are one sparse matrix ``T``.
 
-    Its values are ``T_data`` or ``T_counts``, or 1 where the file has neither.
+    Its values are ``T_data`` or ``T_counts``, or 1 if the file has neither.
     """
     with _members(path) as (members, read):
         if {"format.npy", "shape.npy", "data.npy"} <= members.keys():
@@ -67,7 +68,6 @@ def variables(path: Path, budget: Budget) -> list[Found]:
 
 
 def load(path: Path, name: str, budget: Budget) -> Value:
-    """Return the values of a variable."""
     with _members(path) as (members, read):
         if {"format.npy", "shape.npy", "data.npy"} <= members.keys():
             return _scipy_matrix(path, members, read, budget)
@@ -80,7 +80,7 @@ def load(path: Path, name: str, budget: Budget) -> Value:
 
 @contextmanager
 def _members(path: Path) -> Iterator[tuple[dict[str, Member], Any]]:
-    """Yield the headers of the arrays by file name, and a function that reads one."""
+    """Yield the headers of the arrays by file name, and a function that reads one array."""
     with path.open("rb") as file:
         if file.read(6) == b"\x93NUMPY":
             file.seek(0)
@@ -108,7 +108,7 @@ def _members(path: Path) -> Iterator[tuple[dict[str, Member], Any]]:
 
 def _header(stream: IO[bytes], size: int) -> Member:
     version = np.lib.format.read_magic(stream)
-    if version not in _HEADERS:  # 3.0 has field names of records that are not Latin
+    if version not in _HEADERS:  # version 3.0 is for records with non-Latin field names
         return Member((), np.dtype("V1"), 0)
     shape, _, dtype = _HEADERS[version](stream)
     return Member(shape, dtype, size - stream.tell())
@@ -187,7 +187,7 @@ def _scipy_matrix(path: Path, members: dict[str, Member], read: Any, budget: Bud
 
 
 def npz_path(path: str | Path) -> Path:
-    """Return the path if :func:`write_npz` can write to it; call it before hours of work."""
+    """Return the path if :func:`write_npz` can write to it; call it before a long computation."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"{path}: expected a name that ends in .npz")
@@ -195,7 +195,7 @@ def npz_path(path: str | Path) -> Path:
 
 
 def write_npz(dataset: Dataset, path: str | Path) -> Path:
-    """Write features, labels, ids, raw items, split and provenance; a failure leaves no file behind."""
+    """Write features, labels, ids, raw items, split and provenance atomically."""
     path = npz_path(path)
     if bad := [name for name in dataset.modalities if "__" in name or name in ("labels", "ids", "name")]:
         raise ValueError(f"the modality {bad[0]!r} cannot be stored under this name; rename it")
@@ -221,7 +221,7 @@ def write_npz(dataset: Dataset, path: str | Path) -> Path:
 
 
 def write_arrays(arrays: Mapping[str, Any], path: str | Path) -> Path:
-    """Write arrays and CSR matrices under their names, without pickle; a failure leaves no file behind."""
+    """Write named arrays and CSR matrices atomically."""
     from scipy import sparse
 
     path, plain = npz_path(path), {}
@@ -236,7 +236,7 @@ def write_arrays(arrays: Mapping[str, Any], path: str | Path) -> Path:
 
 
 def _texts(name: str, texts: list[str]) -> dict[str, Any]:
-    """Return texts as one padded array, or, where one text would widen all others, as bytes and lengths."""
+    """Return texts as one padded array, or as bytes and lengths if padding would waste memory."""
     longest, total = max(map(len, texts), default=0), sum(map(len, texts))
     if 4 * longest * len(texts) <= MAX_PADDING + 16 * total:
         return {name: np.array(texts, dtype=str)}

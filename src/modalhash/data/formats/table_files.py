@@ -1,4 +1,4 @@
-"""Tables in files of foreign formats: Excel, Parquet and Arrow, whose libraries run in a process of their own."""
+"""Tables in Excel, Parquet and Arrow files, whose libraries run in the sandbox."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from modalhash.data.read_error import ReadError
 TABLE_FILES = {
     ".xlsx": "excel", ".xlsm": "excel", ".parquet": "arrow", ".feather": "arrow", ".arrow": "arrow", ".ipc": "arrow",
 }  # fmt: skip
-"""Suffixes, and the module that reads such files."""
+"""The module that reads a file, by suffix."""
 _REFUSED = {".xls": "an old Excel file", ".xlsb": "a binary Excel file", ".ods": "an OpenDocument file"}
 TABLE_FILES |= dict.fromkeys(_REFUSED, "none")
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table: its columns and their kinds, and functions that read its rows, or a column of numbers."""
+    """The columns of a table and their kinds, and functions that read its rows or a column of numbers."""
 
     path: Path
     columns: Mapping[str, str]
-    """The kind of each, as :mod:`modalhash.data.formats.arrow` names them; ``"cells"`` where cells may be anything."""
+    """Kinds as in :mod:`modalhash.data.formats.arrow`; ``"cells"`` if a column may have any values."""
     sheet: str | None
     rows: Callable[..., Iterator[tuple[int, dict[str, Any]]]]
-    """Yields the number and the fields of each row; takes a function for what is wrong with some."""
+    """Yields the number and the fields of each row; takes a callback for invalid rows."""
     numbers: Callable[[str], Array] | None
     n_rows: int | None
 
@@ -44,9 +44,9 @@ class TableFile:
 def open_table(
     path: Path, given: TableFormat, *, warn: bool = False, head: bool = False, limits: ReadLimits | None = None
 ) -> TableFile:
-    """Return the table in an Excel, Parquet or Arrow file; ``head`` is enough where no rows are wanted.
+    """Return the table in an Excel, Parquet or Arrow file; ``head`` reads no rows.
 
-    Of an Excel file with several sheets the first is taken, or the one that is ``given``; ``warn`` says so.
+    The sheet of an Excel file is ``given.sheet`` or the first one; ``warn`` warns if there are others.
     """
     suffix = path.suffix.lower()
     if what := _REFUSED.get(suffix):
@@ -70,7 +70,7 @@ def open_table(
 
 
 def check_names(path: Path, names: list[str], line: int | None) -> list[str]:
-    """Return the names of columns; ReadError if two have the same, or one has none."""
+    """Return the names of columns; raise ReadError if one is missing or occurs twice."""
     for number, name in enumerate(names):
         if not name:
             raise ReadError(path, f"column {number + 1} has no name, and later ones have; name it", line=line)
@@ -122,7 +122,7 @@ def _arrow(path: Path, file: ForeignFile, parts: Mapping[str, Any], kinds: Mappi
             for text in portion.load().tolist():
                 number += 1
                 yield number, {name: _cell(value) for name, value in json.loads(text).items()}
-            file.taken.pop(portion.name, None)  # what it took is given back
+            file.taken.pop(portion.name, None)  # its memory is free again
 
     def numbers(name: str) -> Array:
         return np.asarray(parts[f"column {name}"].load())
@@ -137,5 +137,5 @@ def _cell(value: Any) -> Any:
 
 
 def column_list(names: Sequence[str], limit: int = 20) -> str:
-    """Write names of columns for an error."""
+    """Format names of columns for an error message."""
     return ", ".join(names[:limit]) + (f", … ({len(names):,})" if len(names) > limit else "")

