@@ -93,8 +93,8 @@ REFUSED = {
     "pickled": (pickled, "cannot be read as a matrix"),
     "one dimension": (lambda folder, rows: np.save(folder / "a.npy", rows[0]), r"shape \(6,\); expected"),
     "broken": (lambda folder, rows: (folder / "a.parquet").write_bytes(b"PAR1"), "cannot be read as Parquet"),
-    "uneven lists": (uneven, "lists of several lengths"),
-    "texts": (texts, "where numbers are expected"),
+    "uneven lists": (uneven, "lists of different lengths"),
+    "texts": (texts, "values; expected numbers"),
 }
 
 

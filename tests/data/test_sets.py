@@ -184,7 +184,7 @@ def test_refuses(tmp_path):
         convert("coco", tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         convert("wiki", tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"raw_features\.mat is not there"):
+    with pytest.raises(FileNotFoundError, match=r"raw_features\.mat does not exist"):
         convert("wiki", tmp_path)
     with pytest.raises(ValueError, match=r"ends in \.npz"):
         convert("wiki", tmp_path, tmp_path / "out.mat")

@@ -318,7 +318,7 @@ _IAPR = "https://www.imageclef.org/photodata and https://www.imageclef.org/SIAPR
 _NUSWIDE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
 _NUSWIDE_FILES = "Groundtruth, ConceptsList, ImageList, NUS_WID_Tags and NUS_WID_Low_Level_Features"
 _WIKI = "http://www.svcl.ucsd.edu/projects/crossmodal/"
-_SHARED_FILES = "any .mat that the field shares: I_tr, T_tr, L_tr …, XAll, YAll, LAll"
+_SHARED_FILES = "any shared .mat: I_tr, T_tr, L_tr …, XAll, YAll, LAll"
 NAMED: dict[str, NamedDataset] = {
     entry.name: entry
     for entry in (
@@ -331,12 +331,12 @@ NAMED: dict[str, NamedDataset] = {
             files=("wiki.npz", "wiki-v73.mat", "wiki.mat", "WIKI.mat", "wikiData.mat"),
             module="modalhash.data.sets.wiki",
             has_converter=True,
-            items="2,866 articles: 2,173 to learn from, 693 queries",
+            items="2,866 articles: 2,173 training items, 693 queries",
             modalities="image (128: SIFT words), text (10: LDA topics); paired",
             classes="10, one for each item",
             where=_WIKI,
-            layout="a .mat or .npz with I_tr, I_te, T_tr, T_te, L_tr, L_te, or what `modalhash datasets convert` "
-            "writes",
+            layout="a .mat or .npz with I_tr, I_te, T_tr, T_te, L_tr, L_te, or a file that "
+            "`modalhash datasets convert` wrote",
         ),
         NamedDataset(
             name="mfeat",
@@ -366,7 +366,7 @@ NAMED: dict[str, NamedDataset] = {
                 "de": Variant("German words", needs=("features.npz",)),
                 "en": Variant("English words without those of the labels", needs=("features.npz",)),
             },
-            items="19,626 photographs with captions: 17,664 to learn from, 1,962 queries",
+            items="19,626 photographs with captions: 17,664 training items, 1,962 queries",
             modalities="image (737: gradients and colours), text (2,912 words); paired",
             classes="291 keywords of the captions, several for each item",
             where="https://www.imageclef.org/photodata",
@@ -400,7 +400,7 @@ NAMED: dict[str, NamedDataset] = {
             modalities="image (512: GIST), text (bag of words); paired",
             classes="255 region labels, several for each item",
             where=_IAPR,
-            layout=f"features.npz, as `modalhash datasets convert` writes it, or {_SHARED_FILES}",
+            layout=f"features.npz from `modalhash datasets convert`, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="mirflickr25k",
@@ -440,7 +440,7 @@ NAMED: dict[str, NamedDataset] = {
             modalities="image (150: edge histogram), text (500: principal components of 1,386 tags); paired",
             classes="24, several for each item",
             where=_MIRFLICKR,
-            layout=f"features.npz, as `modalhash datasets convert` writes it, or {_SHARED_FILES}",
+            layout=f"features.npz from `modalhash datasets convert`, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="nuswide10",
@@ -458,7 +458,7 @@ NAMED: dict[str, NamedDataset] = {
             modalities="image (500: words), text (1,000 tags); paired",
             classes="10, several for each item",
             where=_NUSWIDE,
-            layout=f"what `modalhash datasets convert` writes, or {_SHARED_FILES}",
+            layout=f"a file that `modalhash datasets convert` wrote, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="nuswide21",
@@ -475,7 +475,7 @@ NAMED: dict[str, NamedDataset] = {
             modalities="image (500: words), text (1,000 tags); paired",
             classes="21, several for each item",
             where=_NUSWIDE,
-            layout=f"what `modalhash datasets convert` writes, or {_SHARED_FILES}",
+            layout=f"a file that `modalhash datasets convert` wrote, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="openmoji",

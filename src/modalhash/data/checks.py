@@ -79,7 +79,7 @@ def clean_labels(values: Any, where: str) -> Array:
     if len(labels) and not labels.any():
         raise ValueError(
             f"{where}: none of the {len(labels)} items has a label (shape {values.shape}); expected "
-            "at least one 1. Leave the labels out if there are none"
+            "at least one 1. Leave the labels out if there are no labels"
         )
     return labels
 

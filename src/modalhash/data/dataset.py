@@ -156,11 +156,13 @@ class Dataset:
         }
         if labels and set(labels) != set(sizes):
             raise ValueError(
-                f"{where}: {what} for {shown(labels)}, but the modalities are {shown(sizes)}; all, or none"
+                f"{where}: {what} for {shown(labels)}, but the modalities are {shown(sizes)}; expected all or none"
             )
         for name, values in labels.items():
             if len(values) != sizes[name]:
-                raise ValueError(f"{where}, {name!r}: {len(values)} rows of {what} for {sizes[name]} items; one each")
+                raise ValueError(
+                    f"{where}, {name!r}: {len(values)} rows of {what} for {sizes[name]} items; expected one each"
+                )
         if len({values.shape[1] for values in labels.values()}) > 1:
             counts = ", ".join(f"{name!r}: {values.shape[1]}" for name, values in labels.items())
             raise ValueError(f"{where}: {what} have different numbers of classes ({counts}); all share the columns")
@@ -170,7 +172,9 @@ class Dataset:
         where = f"data set {self.name!r}"
         given = check_mapping(self.ids, "ids")
         if given and set(given) != set(sizes):
-            raise ValueError(f"{where}: ids for {shown(given)}, but the modalities are {shown(sizes)}; all, or none")
+            raise ValueError(
+                f"{where}: ids for {shown(given)}, but the modalities are {shown(sizes)}; expected all or none"
+            )
         ids = {}
         for name, n in sizes.items():
             ids[name] = clean_ids(given[name], f"{where}, {name!r}") if given else np.arange(n)
@@ -355,7 +359,7 @@ class Split:
             if len(both):
                 raise ValueError(
                     f"{name!r}: {len(both)} of {len(ids)} queries are also in the database, "
-                    f"e.g. {shown(both)}: a query would find itself. Take them out of one side, "
+                    f"e.g. {shown(both)}, so a query would find itself. Remove them from one side, "
                     "or pass disjoint=False"
                 )
 
@@ -395,7 +399,7 @@ class Split:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             return cls.from_json(content, disjoint=disjoint)
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ReadError(path, f"not a JSON file ({error}); expected what Split.save wrote") from error
+            raise ReadError(path, f"not a JSON file ({error}); expected a file that Split.save wrote") from error
         except (ValueError, TypeError) as error:
             raise ReadError(path, str(error)) from error
 
@@ -403,7 +407,7 @@ class Split:
     def from_json(cls, content: Any, *, disjoint: bool = True) -> Split:
         """Return the split that :meth:`to_json` described."""
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise ValueError(f"not a split: expected the field format={_FORMAT!r}")
+            raise ValueError(f"not a split; expected the field format={_FORMAT!r}")
         if content.get("version") != _VERSION:
             raise ValueError(f"a split of version {content.get('version')!r}; this modalhash reads version {_VERSION}")
         if missing := [part for part in ("training", "query") if part not in content]:
@@ -466,7 +470,7 @@ def with_split(dataset: Dataset, *, seed: int, share: float | None = None) -> Da
     n_training = sizes.get("training", len(ids) - n_query)
     if not 0 < n_training <= len(ids) - n_query:
         raise ValueError(
-            f"data set {dataset.name!r}: {n_query} queries and {max(n_training, 1)} training items are asked for; "
+            f"data set {dataset.name!r}: {n_query} queries and {max(n_training, 1)} training items are requested; "
             f"it has {len(ids)} items. Pass a share of queries, or give the data set a split"
         )
     drawn = np.random.default_rng([seed, *dataset.name.encode()]).permutation(ids)

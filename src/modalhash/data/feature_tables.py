@@ -330,7 +330,7 @@ def _split(table: FeatureTable, fields: Mapping[str, Any], ids: Array, modalitie
             raise table.error(str(error), row) from None
     present = set(parts)
     if "" in present and present != {""}:
-        raise table.error("a row without a split, and others have one; expected all or none", parts.index(""))
+        raise table.error("the row has no split but others do; expected all or none", parts.index(""))
     if not {"training", "query"} <= present:
         return None
 
@@ -383,7 +383,8 @@ def open_feature_files(folder: str | Path, *, columns: list[str] | None = None) 
     for file, other_width, other_dtype, _ in forms:
         if (other_width, other_dtype) != (width, dtype):
             raise ReadError(
-                file, f"{other_width} columns of {other_dtype}; {first.name} has {width} of {dtype}. Make them alike"
+                file,
+                f"{other_width} columns of {other_dtype}; {first.name} has {width} of {dtype}. All files must agree",
             )
     dask_array = require("dask.array", extra="dask", why="reading shards")
     delayed = require("dask", extra="dask", why="reading shards").delayed
@@ -448,8 +449,10 @@ def _column(column: Any, name: str, file: str) -> Array:
     lengths = compute.list_value_length(column).unique() if nested else [1]
     values = compute.list_flatten(column) if nested else column
     if len(lengths) != 1 or column.null_count or values.null_count:
-        raise ReadError(file, "has lists of several lengths, or nothing in some rows", variable=name)
+        raise ReadError(file, "has lists of different lengths, or missing values", variable=name)
     numbers = values.to_numpy()
     if numbers.dtype.kind not in "biuf":
-        raise ReadError(file, f"has {values.type} where numbers are expected; name others by columns=", variable=name)
+        raise ReadError(
+            file, f"has {values.type} values; expected numbers. Select other columns with columns=", variable=name
+        )
     return np.asarray(numbers.reshape(len(column), -1))

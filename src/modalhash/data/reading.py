@@ -130,7 +130,7 @@ def _count(matrices: list[Variable], texts: list[Variable]) -> int:
     if not shared:
         raise ValueError(
             f"row counts differ: no size is shared by {listing(matrices + texts)}. "
-            "Features and labels need as many items; map other variables or repair the file"
+            "Features and labels need equal numbers of items; map other variables or repair the file"
         )
     # If two sizes fit (all variables are n×m), take the most common first axis, then the larger size.
     first = [variable.shape[0] for variable in matrices]
@@ -176,7 +176,7 @@ def _one_hot(
         if not np.array_equal(classes, np.round(classes)) or classes[0] < 0:
             raise ValueError(
                 f"a single label column with values from {classes[0]} to {classes[-1]}; "
-                "expected class numbers (whole, from 0 or 1)"
+                "expected class numbers (integers from 0 or 1)"
             )
         classes = classes.astype(np.int64)
     names = [str(value) for value in classes.tolist()]
@@ -279,7 +279,7 @@ def read(
     try:
         if any(is_manifest(file) for file in files):
             if len(files) > 1:
-                raise ValueError(f"{len(files)} files; a manifest is read alone. Name the one file")
+                raise ValueError(f"{len(files)} files; a manifest must be read alone. Pass one file")
             if holds_features(files[0], mapping, table):
                 return read_table(files[0], name=label, fields=mapping, limits=limits, table=table)
             return read_manifest(files[0], name=label, fields=mapping, limits=limits, table=table)

@@ -168,7 +168,7 @@ def _by_id(dataset: Dataset, rows: Mapping[str, Array]) -> dict[str, Array]:
     if not all(np.array_equal(first, ids) for ids in others):
         raise ValueError(
             f"data set {dataset.name!r}: the modalities have training items of different ids, so labels cannot be "
-            "changed alike; leave shared out, or take `paired` first"
+            "changed equally; omit shared, or apply `paired` first"
         )
     return ordered
 

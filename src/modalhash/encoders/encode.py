@@ -100,7 +100,7 @@ def encode_items(
         check_sparse(items, "items")
     n = items.shape[0] if hasattr(items, "shape") else len(items)
     if where is not None and len(where) != n:
-        raise ValueError(f"{n} items and {len(where)} entries in where; expected as many")
+        raise ValueError(f"{n} items and {len(where)} entries in where; expected equal numbers")
     check_int(batch_size, "batch_size", at_least=1)
     dim = encoder.dim  # raises here, not once per item, if the encoder is not fitted
     if workers is None:

@@ -195,7 +195,7 @@ def check_weights(name: str, installed: str, expected: str) -> None:
     if installed != expected:
         raise ValueError(
             f"the weights of {name!r} are not those it was saved with: their SHA-256 starts with "
-            f"{installed[:12]}, expected {str(expected)[:12]}. Install the package version of that time"
+            f"{installed[:12]}, expected {str(expected)[:12]}. Install the package version it was saved with"
         )
 
 
@@ -259,7 +259,7 @@ class Precomputed(EncoderBase):
             try:
                 rows = values = np.array(batch, dtype=np.float32)
             except (TypeError, ValueError) as error:
-                raise ItemError(f"no rows of equally many numbers ({error})") from error
+                raise ItemError(f"rows must have equal numbers of values ({error})") from error
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ItemError(f"shape {rows.shape}; expected (items, {self.dim})")
         if not np.isfinite(values).all():

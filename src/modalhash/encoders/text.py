@@ -118,7 +118,7 @@ class TfidfEncoder(EncoderBase):
             columns.append({terms[i]: column for column, i in enumerate(chosen)})
             weights.append((np.log((1 + len(texts)) / (1 + frequency[chosen])) + 1).astype(np.float32))
         if not any(columns):
-            raise ValueError(f"no word or piece stands in {self.min_df} of {len(texts)} texts; take min_df=1")
+            raise ValueError(f"no word or piece occurs in {self.min_df} of {len(texts)} texts; take min_df=1")
         self._columns, self._idf = columns, weights
         if self.context:
             step = -(-len(texts) // CONTEXT_TEXTS)
@@ -224,7 +224,7 @@ class TfidfEncoder(EncoderBase):
             sizes = [len(terms) for terms in vocabulary]
             idf = state.arrays["idf"]
             if len(idf) != sum(sizes) or len(sizes) != (2 if encoder.pieces else 1):
-                raise ValueError(f"'tfidf': {len(idf)} weights for a vocabulary of {sizes}; the state is not whole")
+                raise ValueError(f"'tfidf': {len(idf)} weights for a vocabulary of {sizes}; the state is incomplete")
             encoder._columns = [{term: column for column, term in enumerate(terms)} for terms in vocabulary]
             encoder._idf = np.split(idf, np.cumsum(sizes)[:-1])
             if encoder.context:

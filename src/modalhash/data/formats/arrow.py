@@ -47,7 +47,9 @@ def variables(path: Path, budget: Budget, **options: Any) -> list[Found]:
     """List the columns with their kinds, the portions of rows, and the columns that load as numbers."""
     with _opened(path) as file:
         if CODES in (file.schema.metadata or {}):
-            raise ReadError(path, "codes that `modalhash encode` wrote; only `modalhash add` takes them, by themselves")
+            raise ReadError(
+                path, "codes that `modalhash encode` wrote; only `modalhash add` accepts them, without other files"
+            )
         kinds = {field.name: kind_of(field.type) for field in file.schema if not _is_index(field.name)}
         names = [field.name for field in file.schema if not _is_index(field.name)]
         if len(names) != len(kinds):
@@ -120,7 +122,7 @@ def numbers(column: Any, path: Path | str, name: str, budget: Budget) -> Array:
     width = int(lengths[0]) if len(lengths) else 0
     if (other := np.flatnonzero(lengths != width)).size:
         row = int(other[0])
-        reason = f"row {row + 1}, column {name!r} has {lengths[row]} numbers, row 1 has {width}; expected as many"
+        reason = f"row {row + 1}, column {name!r} has {lengths[row]} numbers, row 1 has {width}; expected equal numbers"
         raise ReadError(path, reason)
     values = column.flatten()
     budget.take((len(column), width), 4 if values.type == "float" else 8, name)
@@ -229,7 +231,7 @@ def _opened(path: Path) -> Iterator[_ArrowFile]:
             )
         return
     if head.startswith(b"FEA1"):
-        raise ReadError(path, "a Feather file of version 1; write it anew, e.g. pandas.read_feather(…).to_feather(…)")
+        raise ReadError(path, "a Feather file of version 1; convert it, e.g. pandas.read_feather(…).to_feather(…)")
     ipc = require("pyarrow.ipc", extra=EXTRA, why=WHY)
     with pyarrow.OSFile(str(path)) as source:
         if head == b"ARROW1":

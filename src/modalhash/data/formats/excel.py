@@ -93,7 +93,7 @@ def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
     """Yield rows that are not empty, without the empty cells at their ends."""
     for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
         if number > MAX_ROWS:
-            raise ReadError(path, f"more than {MAX_ROWS:,} rows, which no sheet has: it is damaged")
+            raise ReadError(path, f"more than {MAX_ROWS:,} rows, which Excel does not allow; the file is damaged")
         plain = [_plain(cell) for cell in cells]
         while plain and plain[-1] is None:
             plain.pop()

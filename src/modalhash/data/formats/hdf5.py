@@ -96,7 +96,7 @@ class _HDF5File:
             raise self._refused(name, f"a soft link, to {link.path!r}")
         item = group.get(key) if link is not None else None
         if item is None:
-            raise ReadError(self.path, "the link leads nowhere; the file is truncated or corrupt", variable=name)
+            raise ReadError(self.path, "the link is broken; the file is truncated or corrupt", variable=name)
         return self._own(item, name)
 
     def _own(self, item: Any, name: str) -> Any:
@@ -109,7 +109,7 @@ class _HDF5File:
         return item
 
     def _refused(self, name: str, what: str) -> ReadError:
-        reason = f"{what}: never followed, because it may read any file of this machine. Copy the values into the file"
+        reason = f"{what}, never followed because it could read any file of this machine. Copy the values into the file"
         return ReadError(self.path, reason, variable=name)
 
     def _new_members(self, group: Any, prefix: str) -> list[str]:
@@ -119,7 +119,7 @@ class _HDF5File:
             return []
         self.groups.add((info.fileno, info.addr))
         if prefix.count("/") > MAX_DEPTH:
-            raise ReadError(self.path, f"more than {MAX_DEPTH} groups within each other", variable=prefix[:80])
+            raise ReadError(self.path, f"more than {MAX_DEPTH} nested groups", variable=prefix[:80])
         return [key for key in group if not key.startswith("#")]  # "#refs#": the targets of references
 
     def dense(self, item: Any, name: str) -> Array:

@@ -37,7 +37,7 @@ from modalhash.data.read_error import ReadError
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 MAX_DEPTH = 100
 """Nesting depth of lists and objects in the fields of a line, as in a store."""
-TOO_DEEP = f"more than {MAX_DEPTH} lists and objects within each other; expected plain values"
+TOO_DEEP = f"more than {MAX_DEPTH} nested lists and objects; expected plain values"
 MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, *TABLE_FILES)
 
 _PARTS = {
@@ -403,7 +403,7 @@ def _split(ids: Mapping[str, Array], parts: Mapping[str, list[str]], path: Path 
     if present == {""}:
         return None
     if "" in present:
-        raise ReadError(path, "some lines have a split and some have none; expected all or none")
+        raise ReadError(path, "some lines have a split and others do not; expected all or none")
 
     def of(part: str) -> dict[str, Array]:
         return {name: values[np.array(parts[name]) == part] for name, values in ids.items()}

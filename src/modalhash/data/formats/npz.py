@@ -119,7 +119,7 @@ def _array(stream: IO[bytes], member: Member, name: str, budget: Budget) -> Arra
         raise ValueError(f"holds {kind_of(member.dtype)}; expected numbers or texts")
     declared = prod(member.shape) * member.dtype.itemsize
     if declared > member.n_bytes:
-        raise ValueError(f"{declared:,} bytes are declared and {member.n_bytes:,} are there")
+        raise ValueError(f"{declared:,} bytes are declared and {member.n_bytes:,} are present")
     budget.take(member.shape, member.dtype.itemsize, name)
     values: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return values

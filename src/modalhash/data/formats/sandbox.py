@@ -118,7 +118,7 @@ def too_slow(file: Path, seconds: float, variable: str | None = None) -> ReadErr
     """Return the error for a file that takes too long, with the ways to allow it."""
     return ReadError(
         file,
-        f"not read in {seconds:g} s: it is damaged, or large. If you trust it, allow more: "
+        f"not read in {seconds:g} s, because it is damaged or large. If you trust it, allow more time: "
         f"read(…, limits=ReadLimits(seconds={10 * seconds:g})), --read-seconds {10 * seconds:g}, "
         f"or {SECONDS_VARIABLE}={10 * seconds:g}",
         variable=variable,
@@ -201,7 +201,7 @@ class ForeignFile:
                     raise too_slow(self.path, seconds, name) from None
                 raise ReadError(self.path, worker.death(), variable=name) from None
             except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-                reason = f"the process that reads it sent nonsense ({type(error).__name__}: {error})"
+                reason = f"the process that reads it sent an invalid reply ({type(error).__name__}: {error})"
                 raise ReadError(self.path, reason, variable=name) from error
         self.taken[name or ""] = reply.received
         return result
@@ -390,7 +390,7 @@ class _ReaderProcess:
             how = f"ended with exit code {code}"
         else:
             how = f"crashed ({signal.Signals(-code).name})" if -code in set(signal.Signals) else f"crashed ({code})"
-        return f"the process that reads it {how}: the file is damaged, or made to do so. Get the file again"
+        return f"the process that reads it {how}; the file is damaged or malicious. Get the file again"
 
     def _end_in_time(self) -> None:
         self.timed_out = True

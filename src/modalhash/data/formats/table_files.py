@@ -50,7 +50,7 @@ def open_table(
     """
     suffix = path.suffix.lower()
     if what := _REFUSED.get(suffix):
-        raise ReadError(path, f"{what}, which is not read; save it as .xlsx or .csv")
+        raise ReadError(path, f"{what}, which is not supported; save it as .xlsx or .csv")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.stat().st_size:
@@ -73,7 +73,7 @@ def check_names(path: Path, names: list[str], line: int | None) -> list[str]:
     """Return the names of columns; raise ReadError if one is missing or occurs twice."""
     for number, name in enumerate(names):
         if not name:
-            raise ReadError(path, f"column {number + 1} has no name, and later ones have; name it", line=line)
+            raise ReadError(path, f"column {number + 1} has no name, but later ones do; name it", line=line)
         if name in names[:number]:
             both = f"{names.index(name) + 1} and {number + 1}"
             raise ReadError(path, f"two columns are called {name!r} ({both}); rename one", line=line)
@@ -88,7 +88,7 @@ def _excel(path: Path, parts: Mapping[str, Any], names: list[str], given: TableF
     check_names(path, names, lines[0])
     if warn and given.sheet is None and len(sheets) > 1:
         warnings.warn(
-            f"{path}: read the first sheet, {sheets[0]!r}; others: {', '.join(sheets[1:])}. To take one of these, "
+            f"{path}: read the first sheet, {sheets[0]!r}; others: {', '.join(sheets[1:])}. To read another, "
             "name it: --sheet (table=TableFormat(sheet=…))",
             UserWarning,
             stacklevel=4,
@@ -99,7 +99,7 @@ def _excel(path: Path, parts: Mapping[str, Any], names: list[str], given: TableF
             cells = json.loads(text)
             wrong = None
             if any(cell is not None for cell in cells[len(names) :]):
-                wrong = f"something in column {len(cells)}, which has no name in row {lines[0]}"
+                wrong = f"a value in column {len(cells)}, which has no name in row {lines[0]}"
             for name, cell in zip(names, cells, strict=False):
                 if isinstance(cell, dict):
                     wrong = f"column {name!r} is the error {cell.get(ERROR)}; repair the formula, or clear the cell"

@@ -188,7 +188,7 @@ def _eight_bits(path: Path) -> TableFormat:
     if not reading.is_western and invalid > valid:
         raise ReadError(
             path,
-            f"neither UTF-8 nor a Western European encoding: as {WESTERN} it would read {reading.example()!r}. Name "
+            f"neither UTF-8 nor a Western European encoding; as {WESTERN} it would read {reading.example()!r}. Name "
             "its encoding, e.g. --encoding cp1251 (Cyrillic), cp1250 (Central European), shift_jis, gbk, mac-roman or "
             "cp850 (table=TableFormat(encoding=…)), or save it as UTF-8",
             line=first_line,
@@ -317,6 +317,6 @@ def _choose(path: Path, columns: dict[str, _Columns]) -> str:
     options = " or ".join(f"--separator {shown.get(one.separator, repr(one.separator))}" for one in several)
     raise ReadError(
         path,
-        f"the columns may be separated by {ways}. Say which: {options} (table=TableFormat(separator=…))",
+        f"the columns may be separated by {ways}. Choose one: {options} (table=TableFormat(separator=…))",
         line=1,
     )

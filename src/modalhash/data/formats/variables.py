@@ -94,7 +94,7 @@ def text_array(texts: list[str], shape: tuple[int, ...] | None = None) -> Array:
 def damaged(path: Path, what: str, error: BaseException, variable: str | None = None) -> ReadError:
     """Return the error for a damaged file."""
     detail = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:300]
-    reason = f"cannot be read as {what} ({detail}). It is truncated or corrupt: get the file again"
+    reason = f"cannot be read as {what} ({detail}). It is truncated or corrupt; get the file again"
     return ReadError(path, reason, variable=variable)
 
 

@@ -67,7 +67,7 @@ class FileTree:
         """Return the first path with one of these names, or raise FileNotFoundError."""
         path = self.find(*names)
         if path is None:
-            raise FileNotFoundError(f"{self.root}: {' or '.join(names)} is not there, at any depth")
+            raise FileNotFoundError(f"{self.root}: {' or '.join(names)} does not exist at any depth")
         return path
 
     def __str__(self) -> str:

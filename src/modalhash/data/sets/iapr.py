@@ -23,7 +23,7 @@ from modalhash.data.reading import read
 
 FEATURES_NOTES = (
     "labels are caption keywords: not comparable with figures published on the 255 region labels",
-    "image: gradient histograms and colour moments, stored as float16, handed on as float32",
+    "image: gradient histograms and colour moments, stored as float16, returned as float32",
 )
 
 

@@ -102,7 +102,7 @@ def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]
         provenance["original_features"] = ["ehd"]
         notes.append("edge histograms are those of MIRFLICKR-1M, joined as image k = file k−1 (unverified)")
     if not features:
-        raise FileNotFoundError(f"{source}: neither {picture_name(int(ids[0]))} nor features_edgehistogram is there")
+        raise FileNotFoundError(f"{source}: neither {picture_name(int(ids[0]))} nor features_edgehistogram exists")
     provenance["notes"] = [note for note in notes if note]
     return {
         "image_id": ids,

@@ -82,7 +82,7 @@ def load(folder: Path, entry: NamedDataset, *, language: str = "en", cache: bool
         try:
             return read(path)
         except ValueError as error:
-            warnings.warn(f"the cached features are computed anew: {error}", UserWarning, stacklevel=3)
+            warnings.warn(f"the cached features are recomputed: {error}", UserWarning, stacklevel=3)
     dataset = _build(entry.name, language)
     if cache:
         try:
@@ -211,7 +211,7 @@ def _build(name: str, language: str) -> Dataset:
             "sha256": _digest(language),
             "licence": openmoji.LICENSE,
             "attribution": openmoji.ATTRIBUTION,
-            "notes": [f"language {language}", "the vocabulary is that of the training items"],
+            "notes": [f"language {language}", "the vocabulary is from the training items"],
         },
         raw={"image": np.array([f"{key}.svg" for key in ids]), "text": np.array(texts)},
         split=split,
