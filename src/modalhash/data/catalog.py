@@ -49,10 +49,8 @@ class Variant:
     """One form of a data set."""
 
     about: str
-    needs: tuple[str, ...] = ()
-    """Files that must be in the folder for this variant."""
-    how: str = ""
-    """How to get them, in addition to ``NamedDataset.how``."""
+    needs: tuple[str, ...] = ()  # files that must be in the folder for this variant
+    how: str = ""  # how to get them, in addition to ``NamedDataset.how``
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,6 @@ class NamedDataset:
     """Fixed options of the converter."""
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """Return a function of the data set's module, or None."""
         return getattr(import_module(self.module), name, None) if self.module else None
 
     def folder(self, root: str | Path | None = None, needs: tuple[str, ...] = ()) -> Path | None:
@@ -194,7 +191,6 @@ def _absent(name: str, root: str | Path | None) -> FileNotFoundError:
 
 
 def how_to_get(name: str, root: str | Path | None = None) -> str:
-    """Return instructions to get the files of a named data set and its variant."""
     entry, options = lookup(name)
     variant = entry.variants.get(options.get(entry.variant, ""))
     lines = [entry.how, variant.how] if variant and variant.how else [entry.how]
@@ -214,7 +210,6 @@ def found_at(name: str, root: str | Path | None = None) -> Path | None:
 
 
 def is_present(name: str, root: str | Path | None = None) -> bool:
-    """Return whether the files or packages of a named data set exist."""
     entry, options = lookup(name)
     if entry.packages:
         return all(find_spec(package) is not None for package in entry.packages)

@@ -56,7 +56,6 @@ def clean_features(values: Any, where: str) -> Matrix:
 
 
 def clean_labels(values: Any, where: str) -> Array:
-    """Return 0/1 labels as a boolean array (items, classes)."""
     if sparse.issparse(values):
         check_sparse(values, f"{where}, labels")
         values = values.toarray()
@@ -145,7 +144,6 @@ def rows_of(ids: Array, wanted: Any, where: str) -> Array:
 
 
 def check_mapping(value: Any, argument: str) -> dict[str, Any]:
-    """Return a copy of a mapping whose keys are modality names."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{argument} is {type(value).__name__}; expected a dict by modality name")
     for name in value:
@@ -155,7 +153,6 @@ def check_mapping(value: Any, argument: str) -> dict[str, Any]:
 
 
 def shown(values: Iterable[Any], limit: int = 3) -> str:
-    """Format the first few values for an error message."""
     values = list(values)
     some = ", ".join(repr(value.item() if isinstance(value, np.generic) else value) for value in values[:limit])
     return some + (", …" if len(values) > limit else "")

@@ -37,8 +37,7 @@ class PrincipalComponents:
     """
 
     mean: Array
-    axes: Array
-    """``(features, components)``."""
+    axes: Array  # ``(features, components)``
 
     @classmethod
     def fit(cls, X: Matrix, n_components: int, where: str = "features") -> PrincipalComponents:
@@ -66,8 +65,7 @@ class PrincipalComponents:
 
 KINDS = ("original", "recomputed features", "substitute", "twin", "generated")
 """Values of ``provenance["kind"]``: how a data set relates to the one that publications report on."""
-TEST_SHARE = 0.2
-"""Fraction of the items drawn as queries if a data set has neither a split nor split sizes."""
+TEST_SHARE = 0.2  # fraction of the items drawn as queries if a data set has neither a split nor split sizes
 _FORMAT, _VERSION = "modalhash-split", 1
 
 
@@ -197,7 +195,6 @@ class Dataset:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of items by modality."""
         return {name: len(ids) for name, ids in self.ids.items()}
 
     @property
@@ -353,7 +350,6 @@ class Split:
         return self.database is self.training
 
     def check_disjoint(self) -> None:
-        """Raise if a query is also in the database of its modality."""
         for name, ids in self.query.items():
             both = np.intersect1d(ids, self.database[name]) if len(ids) and len(self.database[name]) else ids[:0]
             if len(both):
@@ -380,7 +376,6 @@ class Split:
         return Split(training, query, None if self.database_is_training else database, disjoint=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the ids to a JSON file."""
         write_atomically(path, json.dumps(self.to_json(), ensure_ascii=False).encode())
 
     def to_json(self) -> dict[str, Any]:
@@ -394,7 +389,6 @@ class Split:
 
     @classmethod
     def load(cls, path: str | Path, *, disjoint: bool = True) -> Split:
-        """Read a split that :meth:`save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             return cls.from_json(content, disjoint=disjoint)
@@ -431,7 +425,6 @@ def _clean_part(part: Any, name: str) -> dict[str, Array]:
 
 
 def _reduced(parts: SplitData, dataset: Dataset) -> SplitData:
-    """Fit principal components on the training part and replace the features of all parts."""
     fitted = {}
     for name, n in dataset.components.items():
         where = f"data set {dataset.name!r}, {name!r}"

@@ -31,13 +31,11 @@ from modalhash.data.formats.tables import SEPARATORS, TableFormat
 from modalhash.data.formats.variables import text_array
 from modalhash.data.read_error import ReadError
 
-CELLS = "cells"
-"""Kind of a column with cells of any type, as in Excel and text tables."""
+CELLS = "cells"  # kind of a column with cells of any type, as in Excel and text tables
 _ENDINGS = re.compile(r"[_ .-](embeddings?|features?|vectors?|emb)$", re.I)
 _NUMBERED = re.compile(r"^(?P<stem>.*?)[_ .-]?(?P<number>\d+)$")
 
-CHUNK_BYTES = 32 * 2**20
-"""Approximate size of the chunks that ``.npy`` files are read in, bytes."""
+CHUNK_BYTES = 32 * 2**20  # approximate size of the chunks that ``.npy`` files are read in, bytes
 FORMATS = ("npy", "parquet", "zarr")
 
 Part = tuple[Callable[..., Array], tuple[Any, ...], int]
@@ -52,15 +50,12 @@ class FeatureTable:
     kinds: Mapping[str, str]
     numbers: Callable[[str], Array]
     values: Callable[[str], list[Any]]
-    lines: Array
-    """The number of each row in the user's own counting."""
+    lines: Array  # the number of each row in the user's own counting
     unit: str
     path: Path | None = None
-    first: int = 1
-    """Number of the first row if ``unit`` is ``"row"``."""
+    first: int = 1  # number of the first row if ``unit`` is ``"row"``
 
     def error(self, reason: str, row: int | None = None) -> ReadError:
-        """Return an error that names a row in the user's own counting."""
         if row is None:
             return ReadError(self.where, reason)
         number = int(self.lines[row])
@@ -442,7 +437,6 @@ def read_parquet(file: str, group: int, columns: list[str]) -> Array:
 
 
 def _column(column: Any, name: str, file: str) -> Array:
-    """Return a column of lists or of numbers as a matrix."""
     types = require("pyarrow", extra="dask", why="reading Parquet").types
     compute = require("pyarrow.compute", extra="dask", why="reading Parquet")
     nested = any(is_kind(column.type) for is_kind in (types.is_fixed_size_list, types.is_list, types.is_large_list))

@@ -80,7 +80,6 @@ def by_stem(variables: Iterable[Variable]) -> dict[str, ByPart]:
 
 
 def recognise(variables: Mapping[str, Variable]) -> Layout | None:
-    """Return the layout of a file, or None if it is not recognised."""
     layout = _several_views(variables) or _by_role(variables)
     if layout is None or not (layout.modalities or layout.raw):
         return None
@@ -270,7 +269,6 @@ def _add(modalities: dict[str, ByPart], role: str, stem: str, parts: ByPart) -> 
 
 
 def _first(groups: Mapping[str, ByPart], stems: tuple[str, ...], *, texts: bool = False) -> ByPart | None:
-    """Return the first group with one of the stems and the right kind of values."""
     lower = {stem.lower(): parts for stem, parts in groups.items()}
     for stem in stems:
         parts = lower.get(stem)

@@ -85,7 +85,6 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
 
 
 def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mapping[str, Array]) -> dict[str, Origin]:
-    """Return the variable and row of each item, by modality."""
     found = {}
     for modality, parts in rows.items():
         variables = layout.modalities.get(modality, layout.raw.get(modality, {}))
@@ -96,7 +95,6 @@ def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mappi
 
 
 def _check_dense(labels: Iterable[Variable], limits: ReadLimits) -> None:
-    """Refuse sparse labels that would take too much memory as a dense matrix."""
     for variable in labels:
         if variable.kind == "sparse":
             limits.check(prod(variable.shape), variable.file, f"the labels {variable.name!r} as a dense matrix")
@@ -406,7 +404,6 @@ def _lines(file: Path) -> list[str]:
 
 
 def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], *, keep_name: bool) -> Dataset:
-    """Apply the name, provenance and split that ``write_npz`` stored with the arrays."""
     if "provenance" in variables and variables["provenance"].kind == "texts":
         try:
             stored = json.loads(str(variables["provenance"].load()))

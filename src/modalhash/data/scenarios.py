@@ -143,7 +143,6 @@ def _with_training(dataset: Dataset, chosen: Mapping[str, Array], old: Mapping[s
 
 
 def _add_database(dataset: Dataset, order: dict[str, Array], database: Mapping[str, Array]) -> None:
-    """Add the dropped training items that the database still contains to the rows."""
     for name, rows in order.items():
         needed = dataset.rows_of(name, database[name])
         order[name] = np.concatenate([rows, np.setdiff1d(needed, rows)])

@@ -38,7 +38,6 @@ class Generated:
     queries: tuple[dict[str, Array], dict[str, Array]]
 
     def dataset(self) -> Dataset:
-        """Return the data as a :class:`Dataset` with its split."""
         features, labels = self.queries
         n = {name: (len(self.X[name]), len(features[name])) for name in self.X}
         return Dataset(
@@ -117,16 +116,12 @@ class Recipe:
     n_training: int
     image: int
     text: int
-    frequencies: dict[str, float]
-    """Class name → fraction of the items that have it."""
-    tags: float | None
-    """Mean number of words per item in binary texts; None if the texts are dense."""
+    frequencies: dict[str, float]  # class name → fraction of the items that have it
+    tags: float | None  # mean number of words per item in binary texts; None if the texts are dense
     untagged: float = 0.0
-    labels: str = ""
-    """File with the real labels, relative to the folder of the data sets."""
+    labels: str = ""  # file with the real labels, relative to the folder of the data sets
 
     def labels_file(self, root: str | Path | None = None) -> Path | None:
-        """Return the file with the real labels if it exists."""
         path = data_root(root) / self.labels
         return path if self.labels and path.is_file() else None
 
@@ -201,7 +196,6 @@ def twin(name: str, *, seed: int = 0, scale: float = 1.0, root: str | Path | Non
 
 
 def _real_labels(path: Path, n_classes: int, n: int, rng: np.random.Generator) -> tuple[list[str], Array]:
-    """Return the most frequent classes, and the labels of ``n`` random items that have one of them."""
     with np.load(path, allow_pickle=False) as file:
         if missing := {"labels", "concepts"} - set(file.files):
             raise ReadError(path, f"no variable {', '.join(sorted(missing))}")
@@ -285,7 +279,6 @@ def _binary(labels: Array, width: int, mean: float, untagged: float, rng: np.ran
 
 
 def _any_label(labels: Array, items: Array, rng: np.random.Generator) -> Array:
-    """Draw one label of each item in ``items``."""
     counts = labels.sum(axis=1)
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     columns = np.nonzero(labels)[1]

@@ -38,17 +38,13 @@ from modalhash.encoders.semantic import (
 from modalhash.encoders.text import TfidfEncoder, has_word
 
 SCALES = (0.5, 1.0, 2.0)
-DEFAULT_SCALE = 1.0
-"""Scale if there are too few labels to choose one."""
-RIDGES = (0.1, 1.0)
-"""Regularisation of the regression; the better one counts."""
+DEFAULT_SCALE = 1.0  # scale if there are too few labels to choose one
+RIDGES = (0.1, 1.0)  # regularisation of the regression; the better one counts
 UNKNOWN_WEIGHT = 0.5
 """Weight of an unknown word, relative to 1 for a known one; chosen on folds, benchmarks/quality/semantic.py."""
 N_FOLDS = 3
-MAX_TEXTS = 600
-"""Maximum number of labelled texts that the scale is chosen on."""
-MIN_TEXTS = 30
-"""Minimum number of labelled texts to choose the scale on."""
+MAX_TEXTS = 600  # maximum number of labelled texts that the scale is chosen on
+MIN_TEXTS = 30  # minimum number of labelled texts to choose the scale on
 
 
 class CombinedTextEncoder(EncoderBase):
@@ -77,7 +73,6 @@ class CombinedTextEncoder(EncoderBase):
 
     @property
     def learned_scale(self) -> float:
-        """The scale of the sentence vectors in rows."""
         return self._scale
 
     def fit(self, items: Sequence[Any]) -> Self:
@@ -217,12 +212,9 @@ class _Fold(NamedTuple):
 
     learned: Array
     held_out: Array
-    single_words: list[str]
-    """One word of each held-out text."""
-    own: Array
-    """Inner products of the training texts."""
-    near: Array
-    """Inner products of held-out texts, then of single words, with the training texts."""
+    single_words: list[str]  # one word of each held-out text
+    own: Array  # inner products of the training texts
+    near: Array  # inner products of held-out texts, then of single words, with the training texts
 
 
 class TextAndUse(CombinedTextEncoder):
@@ -289,7 +281,6 @@ def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Neigh
 
 
 def _from_entries(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> sparse.csr_array:
-    """Return the sparse matrix with these entries; duplicates are added."""
     if not entries:
         return sparse.csr_array(shape, dtype=np.float64)
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
@@ -297,7 +288,6 @@ def _from_entries(entries: list[tuple[int, int, float]], shape: tuple[int, int])
 
 
 def _told(K: Array, Q: Array, labels: Array, ridge: float) -> Array:
-    """Return the labels of queries that a kernel ridge regression predicts."""
     targets = labels / np.sqrt(np.maximum(labels.sum(axis=1, keepdims=True), 1))
     mean = targets.mean(axis=0)
     weights = np.linalg.solve(K + ridge * np.eye(len(K)), targets - mean)
@@ -305,6 +295,5 @@ def _told(K: Array, Q: Array, labels: Array, ridge: float) -> Array:
 
 
 def _agreement(told: Array, labels: Array) -> float:
-    """Return the mean cosine of predicted and true labels."""
     norms = np.linalg.norm(told, axis=1) * np.linalg.norm(labels, axis=1)
     return float(np.mean(np.einsum("ij,ij->i", told, labels) / np.where(norms > 0, norms, 1)))

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from modalhash.data import Dataset
 
 SHOWN = 80
-PROCESSES_FROM = 2000
-"""Number of items from which processes are used instead of threads."""
-IDLE_SECONDS = 10
-"""Idle time after which worker processes end."""
+PROCESSES_FROM = 2000  # number of items from which processes are used instead of threads
+IDLE_SECONDS = 10  # idle time after which worker processes end
 THREAD_GAIN, PROCESS_GAIN, PROCESS_START = 0.3, 0.9, 1.0
 """Speed-up per core beyond the first, and start-up seconds of processes, as measured."""
 
@@ -225,7 +223,6 @@ def _batches(
     workers: int,
     n: int,
 ) -> Generator[Done, None, None]:
-    """Yield encoded batches in the order of the items."""
     stopped = False
 
     def tasks() -> Iterator[tuple[Any, ...]]:
@@ -305,7 +302,6 @@ def _name(item: Any, row: int) -> str:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

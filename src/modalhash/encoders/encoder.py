@@ -129,12 +129,10 @@ class EncoderBase(ABC):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder with this state."""
         return cls(**state.config)
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of name, version and state, in hexadecimal."""
         return digest_of(self.name, self.version, self.state, without=self.limits)
 
     @property
@@ -164,7 +162,6 @@ def fit_encoder(encoder: Any, items: Sequence[Any], labels: Array | None = None)
 
 
 def digest_of(name: str, version: int, state: State, *, without: frozenset[str] = frozenset()) -> str:
-    """Return the SHA-256 of everything that determines the features."""
     config = {key: value for key, value in state.config.items() if key not in without}
     total = hashlib.sha256(json.dumps([name, version, config], sort_keys=True).encode())
     for key in sorted(state.arrays):
@@ -177,8 +174,7 @@ def digest_of(name: str, version: int, state: State, *, without: frozenset[str] 
 class WeightsEncoder(EncoderBase):
     """An encoder with the weights of another package; their digest is part of the state."""
 
-    _sha256: str
-    """Digest of the weights, set by the constructor and stored in the state as ``weights``."""
+    _sha256: str  # digest of the weights, set by the constructor and stored in the state as ``weights``
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -191,7 +187,6 @@ class WeightsEncoder(EncoderBase):
 
 
 def check_weights(name: str, installed: str, expected: str) -> None:
-    """Raise ``ValueError`` if the installed weights are not those an encoder was saved with."""
     if installed != expected:
         raise ValueError(
             f"the weights of {name!r} are not those it was saved with: their SHA-256 starts with "
@@ -226,7 +221,6 @@ class Precomputed(EncoderBase):
         self.source = source
 
     def fit(self, items: Sequence[Any] | Matrix) -> Self:
-        """Learn or check the number of features."""
         if sparse.issparse(items):
             check_sparse(items, "features")
         first: Matrix = items[:1]

@@ -50,10 +50,8 @@ def quiet(transformers: Any) -> Iterator[None]:
 
 MODELS_VARIABLE = "MODALHASH_MODELS"
 """Environment variable with a folder that is searched for models that were moved."""
-AT_ONCE = 16
-"""Items per pass of a network."""
-LONGEST = 100
-"""Maximum ratio of the longer to the shorter side of a picture."""
+AT_ONCE = 16  # items per pass of a network
+LONGEST = 100  # maximum ratio of the longer to the shorter side of a picture
 CONFIG = "config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
@@ -65,11 +63,9 @@ class _Family(NamedTuple):
 
     kind: str
     image_width: str
-    text_width: str | None = None
-    """None if the model does not read texts."""
+    text_width: str | None = None  # None if the model does not read texts
     padding: str = "longest"
-    masked: bool = True
-    """Whether the network gets a mask of padding tokens."""
+    masked: bool = True  # whether the network gets a mask of padding tokens
 
 
 FAMILIES = {
@@ -128,8 +124,7 @@ class _HuggingFace(EncoderBase):
         self._dim = int(attrgetter(str(width))(self._network.config))
 
     @abstractmethod
-    def _load(self, folder: Path) -> None:
-        """Load the preprocessing of items."""
+    def _load(self, folder: Path) -> None: ...
 
     @property
     def dim(self) -> int:
@@ -286,7 +281,6 @@ class HuggingFaceText(_HuggingFace):
         )
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return vectors of texts; a text without a word is an error."""
         for text in batch:
             words_of(text)
         out = np.empty((len(batch), self.dim), dtype=np.float32)
@@ -308,7 +302,6 @@ def _restored(kind: type[_HuggingFace], config: dict[str, Any]) -> _HuggingFace:
 
 
 def _find(model: str, revision: str | None, download: bool) -> tuple[str, str | None, Path]:
-    """Return the absolute path or the ID of a model, its revision, and its folder on disk."""
     path = Path(model).expanduser()
     if path.is_dir():
         return str(path.resolve()), None, path.resolve()
@@ -320,7 +313,6 @@ def _find(model: str, revision: str | None, download: bool) -> tuple[str, str | 
 
 
 def _moved(path: Path) -> Path:
-    """Return the current folder of a model that was moved."""
     models = os.environ.get(MODELS_VARIABLE)
     if models and (found := Path(models).expanduser() / path.name).is_dir():
         return found
@@ -351,7 +343,6 @@ def _in_cache(name: str, revision: str | None, download: bool) -> Path:
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """Return the names of the safetensors files."""
     if (folder / _ADAPTER).exists():
         raise ValueError(
             f"{folder} has an adapter ({_ADAPTER}); merge it into the model first, with merge_and_unload()"

@@ -98,7 +98,6 @@ class ImageEncoder(EncoderBase):
 
 
 def features_of(pixels: Array, parts: Sequence[str] = DEFAULT_PARTS) -> Array:
-    """Return the features of uint8 ``(128, 128, 3)``."""
     values = pixels.astype(np.float32, order="C") / np.float32(255)
     grey = values @ LUMINANCE
 

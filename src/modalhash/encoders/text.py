@@ -34,18 +34,12 @@ WORD = re.compile(
     r"[^\s\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u200b\u200e-\u206f\u3000-\u3004\u3008-\u3020\u30fb]+"
 )
 SHOWN = 40
-BLOCK = 4096
-"""Texts per block in which ``fit`` counts pieces."""
-CONTEXT_TERMS = 64
-"""Words and pieces with the largest weights that are kept of a word's context."""
-CONTEXT_TEXTS = 50_000
-"""Maximum number of texts that contexts are learned from, taken evenly from all."""
-CONTEXT_BLOCK = 256
-"""Words per block in which contexts are summed."""
-CONTEXT_DECIMALS = 4
-"""Contexts are rounded so that they do not depend on the order of the texts."""
-FEW_TEXTS = 4
-"""Number of texts up to which rows are computed one by one, which is then faster than matrices."""
+BLOCK = 4096  # texts per block in which ``fit`` counts pieces
+CONTEXT_TERMS = 64  # words and pieces with the largest weights that are kept of a word's context
+CONTEXT_TEXTS = 50_000  # maximum number of texts that contexts are learned from, taken evenly from all
+CONTEXT_BLOCK = 256  # words per block in which contexts are summed
+CONTEXT_DECIMALS = 4  # contexts are rounded so that they do not depend on the order of the texts
+FEW_TEXTS = 4  # number of texts up to which rows are computed one by one, which is then faster than matrices
 
 
 class TfidfEncoder(EncoderBase):
@@ -132,12 +126,10 @@ class TfidfEncoder(EncoderBase):
 
     @property
     def words(self) -> list[str]:
-        """The known words in the order of their columns."""
         return list(self.columns)
 
     @property
     def word_weights(self) -> Array:
-        """The inverse document frequency of each known word."""
         self._fitted()
         return self._idf[0]
 
@@ -200,7 +192,6 @@ class TfidfEncoder(EncoderBase):
 
     @property
     def state(self) -> State:
-        """Return parameters and vocabulary as JSON, weights as arrays."""
         config = {
             "pieces": None if self.pieces is None else list(self.pieces),
             "min_df": self.min_df,
@@ -417,7 +408,6 @@ def _unit_rows(rows: sparse.csr_array) -> sparse.csr_array:
 
 
 def _dampened(counts: sparse.csr_array) -> sparse.csr_array:
-    """Replace counts c by 1 + log c."""
     counts.data = _dampen(counts.data)
     return counts
 
@@ -471,7 +461,6 @@ def _mixed_row(row: _Row, n_words: int, contexts: sparse.csr_array, share: float
 
 
 def _context_of(words: list[int], weights: list[float], contexts: sparse.csr_array) -> _Row:
-    """Return the weighted sum of the contexts of words, scaled to length 1."""
     starts, columns, values = contexts.indptr, contexts.indices, contexts.data
     spans = [slice(starts[word], starts[word + 1]) for word in words]
     if not spans:
@@ -493,7 +482,6 @@ def _sorted_row(row: _Row) -> _Row:
 
 
 def _unit(values: Array) -> Array:
-    """Scale values to length 1 in place, as :func:`_unit_rows` does."""
     values /= _length(values)
     return values
 

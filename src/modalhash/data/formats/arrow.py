@@ -25,10 +25,8 @@ from modalhash.data.read_error import ReadError
 WHAT = "a Parquet or Arrow file"
 EXTRA = "tables"
 WHY = "reading Parquet and Arrow files"
-BYTES = "$bytes"
-"""Key of a cell of bytes, in base64."""
-CODES = b"modalhash"
-"""Metadata key of files that hold codes; see :mod:`modalhash.engine.storage.code_files`."""
+BYTES = "$bytes"  # key of a cell of bytes, in base64
+CODES = b"modalhash"  # metadata key of files that hold codes; see :mod:`modalhash.engine.storage.code_files`
 NUMBER, VECTOR, TEXT, NAMES, BINARY, PICTURE, OTHER = "number", "vector", "text", "names", "bytes", "picture", "other"
 """Kinds of columns: numbers, lists of numbers, texts, lists of texts, bytes, bytes or a path, anything else."""
 
@@ -165,7 +163,6 @@ def class_names(metadata: Any) -> dict[str, list[str]]:
 
 
 def _named(cell: Any, names: list[str] | None) -> Any:
-    """Return the names of class numbers."""
     if names is None or cell is None:
         return cell
     numbers = cell if isinstance(cell, list) else [cell]
@@ -173,7 +170,6 @@ def _named(cell: Any, names: list[str] | None) -> Any:
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as a JSON value."""
     if isinstance(cell, bytes):
         return {BYTES: base64.b64encode(cell).decode("ascii")}
     if isinstance(cell, float):
@@ -192,7 +188,6 @@ def _plain(cell: Any) -> Any:
 
 
 def _is_index(name: str) -> bool:
-    """Return whether a column is an index that pandas stored."""
     return name.startswith("__index_level_")
 
 

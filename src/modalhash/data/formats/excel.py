@@ -23,8 +23,7 @@ from modalhash.data.read_error import ReadError
 WHAT = "an Excel file"
 EXTRA = "tables"
 MAX_ROWS = 1_048_576
-ERROR = "$error"
-"""Key of a cell that shows an error, such as #N/A."""
+ERROR = "$error"  # key of a cell that shows an error, such as #N/A
 _ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#SPILL!", "#CALC!"})
 _OLE = b"\xd0\xcf\x11\xe0"
 

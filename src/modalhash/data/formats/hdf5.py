@@ -23,10 +23,8 @@ from modalhash.data.formats.variables import Budget, Found, SparseParts, Value, 
 from modalhash.data.read_error import ReadError
 
 WHAT = "an HDF5 or MATLAB v7.3 file"
-MAX_DEPTH = 32
-"""Nesting depth of groups."""
-_TEXT_BYTES = 64
-"""Minimum memory of a text or a reference while it is read, bytes."""
+MAX_DEPTH = 32  # nesting depth of groups
+_TEXT_BYTES = 64  # minimum memory of a text or a reference while it is read, bytes
 
 
 def prepare() -> None:
@@ -123,7 +121,6 @@ class _HDF5File:
         return [key for key in group if not key.startswith("#")]  # "#refs#": the targets of references
 
     def dense(self, item: Any, name: str) -> Array:
-        """Return numbers with MATLAB's axes."""
         if not isinstance(item, self.h5py.Dataset):
             raise ValueError("a group; expected numbers")
         self._take(item, name)

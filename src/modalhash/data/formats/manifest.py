@@ -35,8 +35,7 @@ from modalhash.data.formats.variables import text_array
 from modalhash.data.read_error import ReadError
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-MAX_DEPTH = 100
-"""Nesting depth of lists and objects in the fields of a line, as in a store."""
+MAX_DEPTH = 100  # nesting depth of lists and objects in the fields of a line, as in a store
 TOO_DEEP = f"more than {MAX_DEPTH} nested lists and objects; expected plain values"
 MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, *TABLE_FILES)
 
@@ -47,11 +46,9 @@ _PARTS = {
     "query": "query",
     "database": "database",
 }
-LINE_FIELDS = ("id", "labels", "split", "modality")
-"""Fields of a line that are not the content of an item."""
+LINE_FIELDS = ("id", "labels", "split", "modality")  # fields of a line that are not the content of an item
 
-OnProblem = Callable[[int, str], None]
-"""Called with the line number and the reason if a line cannot be used."""
+OnProblem = Callable[[int, str], None]  # called with the line number and the reason if a line cannot be used
 
 
 def is_manifest(path: str | Path) -> bool:
@@ -278,7 +275,6 @@ def _json_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[t
 
 
 def _is_deep(value: Any) -> bool:
-    """Return whether a value is nested more than MAX_DEPTH levels."""
     waiting = [(value, 0)]
     while waiting:
         one, depth = waiting.pop()

@@ -84,7 +84,6 @@ def cell_variables(name: str, cells: Array) -> list[Found]:
 
 
 def _text(item: Value) -> str | None:
-    """Return the text of a cell, or None if it has other content."""
     if isinstance(item, np.ndarray) and (item.dtype.kind == "U" or item.size == 0):
         return "".join(map(str, item.ravel().tolist()))
     return None

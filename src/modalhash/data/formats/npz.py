@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from modalhash.data.dataset import Dataset
 
 WHAT = "a NumPy file"
-VALUES = ("data", "counts")
-"""Suffixes of the values of a sparse matrix."""
-LENGTHS = "_lengths"
-"""Suffix of the byte lengths of texts that are stored as one array of UTF-8 bytes."""
+VALUES = ("data", "counts")  # suffixes of the values of a sparse matrix
+LENGTHS = "_lengths"  # suffix of the byte lengths of texts that are stored as one array of UTF-8 bytes
 MAX_PADDING = 64 * 10**6
 """Bytes that may be spent on padding texts to equal width, a form that every version reads."""
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -39,8 +37,7 @@ class Member(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: Any
-    n_bytes: int
-    """Size of its values as declared by the archive, bytes."""
+    n_bytes: int  # size of its values as declared by the archive, bytes
 
 
 def prepare() -> None:

@@ -75,13 +75,11 @@ class ReadLimits:
             check_number(self.seconds, "seconds", positive=True)
 
     def memory_for(self, file_bytes: int) -> int:
-        """Return the bytes that the values of a file of this size may take."""
         given = self.memory if self.memory is not None else os.environ.get(MEMORY_VARIABLE) or None
         limit = check_memory(given, "memory" if self.memory is not None else MEMORY_VARIABLE)
         return limit if limit is not None else max(LEAST_MEMORY, MEMORY_PER_BYTE * file_bytes)
 
     def seconds_for(self, file_bytes: int) -> float:
-        """Return the seconds that one variable of a file of this size may take."""
         if self.seconds is not None:
             return float(self.seconds)
         if text := os.environ.get(SECONDS_VARIABLE):
@@ -92,7 +90,6 @@ class ReadLimits:
         return LEAST_SECONDS + file_bytes / BYTES_PER_SECOND
 
     def check(self, n_bytes: int, file: Path, what: str, *, line: int | None = None) -> None:
-        """Raise ReadError if ``n_bytes`` exceeds the limit of the file."""
         size = file.stat().st_size
         if n_bytes > (limit := self.memory_for(size)):
             raise too_large(file, what, n_bytes, limit, line=line)
@@ -115,7 +112,6 @@ def too_large(
 
 
 def too_slow(file: Path, seconds: float, variable: str | None = None) -> ReadError:
-    """Return the error for a file that takes too long, with the ways to allow it."""
     return ReadError(
         file,
         f"not read in {seconds:g} s, because it is damaged or large. If you trust it, allow more time: "
@@ -149,8 +145,7 @@ class ForeignFile:
     """A file and the memory that its variables have used."""
 
     absolute: Path
-    path: Path
-    """The path as given by the caller, for messages."""
+    path: Path  # the path as given by the caller, for messages
     format: str
     limits: ReadLimits
     taken: dict[str, int] = field(default_factory=dict)
@@ -241,7 +236,6 @@ class _Reply:
         self.content: dict[str, Any] = json.loads(line)
 
     def value(self, described: dict[str, Any], name: str) -> Any:
-        """Receive the arrays of one value."""
         if "sparse" in described:
             return self._sparse(described, name)
         if "texts" in described:
@@ -380,7 +374,6 @@ class _ReaderProcess:
             target = target[n:]
 
     def death(self) -> str:
-        """Return how the process ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
         code = self._process.returncode
@@ -397,7 +390,6 @@ class _ReaderProcess:
         self._kill()
 
     def _kill(self) -> None:
-        """Kill the process and its fork."""
         with suppress(OSError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -405,7 +397,6 @@ class _ReaderProcess:
                 self._process.kill()
 
     def stop(self) -> None:
-        """Kill the process and wait until it has ended."""
         if self._process.poll() is None:
             self._kill()
         self._process.wait()

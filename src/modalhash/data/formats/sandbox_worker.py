@@ -24,12 +24,9 @@ from modalhash.core.typing import Array
 from modalhash.data.formats.variables import Budget, SparseParts, TooLargeError, Value, damaged
 from modalhash.data.read_error import ReadError
 
-IDLE_SECONDS = 20
-"""Idle time after which the process ends."""
-TAKEN = b"taken\n"
-"""Sent when a request has arrived and its libraries are loaded; its time limit starts here."""
-SIGNALLED = 128
-"""Exit codes above it are this plus the signal that ended the fork, as in a shell."""
+IDLE_SECONDS = 20  # idle time after which the process ends
+TAKEN = b"taken\n"  # sent when a request has arrived and its libraries are loaded; its time limit starts here
+SIGNALLED = 128  # exit codes above it are this plus the signal that ended the fork, as in a shell
 SPARE_MEMORY, WORKING_COPIES = 256 * 2**20, 3
 """Memory of the libraries in bytes, and copies of a variable that exist while it is read."""
 
@@ -93,7 +90,6 @@ def _limit(request: dict[str, Any]) -> None:
 
 
 def answer(request: dict[str, Any], replies: IO[bytes]) -> None:
-    """Read the requested variable, or list all, and write the reply."""
     path, name, budget = Path(request["path"]), request["variable"], Budget(request["memory"])
     what, arrays, options = "a file of arrays", list[Array](), request.get("options", {})
     reply: dict[str, Any]
@@ -113,7 +109,6 @@ def answer(request: dict[str, Any], replies: IO[bytes]) -> None:
 
 
 def _failure(error: Exception, path: Path, what: str, name: str | None) -> dict[str, Any]:
-    """Return the reply for a file that cannot be read."""
     if isinstance(error, TooLargeError):
         return {"too large": error.n_bytes, "variable": error.variable}
     if isinstance(error, MemoryError):

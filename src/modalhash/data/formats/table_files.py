@@ -137,5 +137,4 @@ def _cell(value: Any) -> Any:
 
 
 def column_list(names: Sequence[str], limit: int = 20) -> str:
-    """Format names of columns for an error message."""
     return ", ".join(names[:limit]) + (f", … ({len(names):,})" if len(names) > limit else "")

@@ -17,8 +17,7 @@ from typing import Any
 
 from modalhash.data.read_error import ReadError
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-"""Default separator of a table with a single column, by suffix."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}  # default separator of a table with a single column, by suffix
 _CANDIDATES = (",", ";", "\t", "|")
 _NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _KNOWN_COLUMNS = frozenset({"id", "path", "text", "label", "labels", "split", "modality"})
@@ -27,17 +26,13 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
 """Byte order marks, the longer ones first."""
-WESTERN = "windows-1252"
-"""A superset of Latin-1, except for control characters that do not occur in texts."""
+WESTERN = "windows-1252"  # a superset of Latin-1, except for control characters that do not occur in texts
 _BETWEEN_LETTERS = frozenset("’‘´·-‐‑–—…/\xad\xa0")
 _CHUNK, _SAMPLE = 2**20, 2**18
 _SAMPLE_ROWS = 1000
-_CLEAR = 10
-"""Required ratio of the evidence for an encoding to the evidence against it."""
-_FEW = 100
-"""Up to one line in this many may be damaged; such lines are skipped without a change of encoding."""
-MARK = "\udc80"
-"""Replaces bytes that are not in the encoding: a lone surrogate, which no text contains."""
+_CLEAR = 10  # required ratio of the evidence for an encoding to the evidence against it
+_FEW = 100  # up to one line in this many may be damaged; such lines are skipped without a change of encoding
+MARK = "\udc80"  # replaces bytes that are not in the encoding: a lone surrogate, which no text contains
 ON_ERROR = "modalhash.mark"
 codecs.register_error(ON_ERROR, lambda error: (MARK, getattr(error, "end", 0)))
 
@@ -166,7 +161,6 @@ def _is_utf8(path: Path) -> bool:
 
 
 def _eight_bits(path: Path) -> TableFormat:
-    """Return the encoding of a text that is not all UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     valid = invalid = lines = bad_lines = 0
     first_line = None
@@ -283,7 +277,6 @@ class _Columns:
 
     @property
     def known(self) -> bool:
-        """Whether a column has one of the usual names."""
         return any(name.lower() in _KNOWN_COLUMNS for name in self.names)
 
     @property

@@ -19,18 +19,14 @@ OBJECTS = "object array (never loaded)"
 class SparseParts(NamedTuple):
     """The arrays of a sparse matrix as stored in the file; the indices are not checked."""
 
-    layout: str
-    """``"csr"`` or ``"csc"`` with pointers, ``"coo"`` with row and column indices."""
+    layout: str  # ``"csr"`` or ``"csc"`` with pointers, ``"coo"`` with row and column indices
     shape: tuple[int, ...]
     data: Array
-    indices: Array
-    """Column indices (CSR, COO) or row indices (CSC)."""
-    pointers: Array
-    """Row pointers (CSR), column pointers (CSC) or row indices (COO)."""
+    indices: Array  # column indices (CSR, COO) or row indices (CSC)
+    pointers: Array  # row pointers (CSR), column pointers (CSC) or row indices (COO)
 
 
-Value = Array | SparseParts
-"""Numbers, texts as an object array of str, or a sparse matrix."""
+Value = Array | SparseParts  # numbers, texts as an object array of str, or a sparse matrix
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,6 @@ class Budget:
 
 
 def found(name: str, value: Any) -> Found:
-    """Return a variable whose value is already loaded."""
     if isinstance(value, SparseParts):
         return Found(name, value.shape, "sparse", value)
     if value.dtype.kind == "O":
@@ -92,7 +87,6 @@ def text_array(texts: list[str], shape: tuple[int, ...] | None = None) -> Array:
 
 
 def damaged(path: Path, what: str, error: BaseException, variable: str | None = None) -> ReadError:
-    """Return the error for a damaged file."""
     detail = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:300]
     reason = f"cannot be read as {what} ({detail}). It is truncated or corrupt; get the file again"
     return ReadError(path, reason, variable=variable)
@@ -104,8 +98,7 @@ class Variable:
 
     name: str
     shape: tuple[int, ...]
-    kind: str
-    """``"numbers"``, ``"sparse"``, ``"texts"``, or an unusable kind."""
+    kind: str  # ``"numbers"``, ``"sparse"``, ``"texts"``, or an unusable kind
     load: Callable[[], Any]
     file: Path
 
@@ -120,5 +113,4 @@ class Variable:
 
 
 def listing(variables: Iterable[Variable]) -> str:
-    """Format names and shapes for an error message."""
     return "; ".join(str(variable) for variable in variables) or "nothing"

@@ -60,7 +60,6 @@ class FileTree:
         return sorted(self._paths.get(name, []), key=lambda path: (len(path.parts), path))
 
     def find(self, *names: str) -> Path | None:
-        """Return the first path with one of these names, or None."""
         return next((path for name in names for path in self.all(name)), None)
 
     def need(self, *names: str) -> Path:
@@ -139,12 +138,9 @@ FEATURES, CNN = "features.npz", "cnn.npz"
 class FeaturesLayout:
     """The features and items of ``features.npz`` that make up a data set."""
 
-    image: str
-    """``"ehd"``, ``"gist"`` or ``"cnn"``."""
-    text: str
-    """``"text"`` or ``"tags"``."""
-    min_words: int
-    """Minimum number of different words of an item; it must also have a label."""
+    image: str  # ``"ehd"``, ``"gist"`` or ``"cnn"``
+    text: str  # ``"text"`` or ``"tags"``
+    min_words: int  # minimum number of different words of an item; it must also have a label
     split_sizes: Mapping[str, int]
     components: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -153,7 +149,6 @@ class FeaturesLayout:
 def load_layout(
     folder: Path, entry: NamedDataset, layout: FeaturesLayout, picture_name: Callable[[int], str]
 ) -> Dataset:
-    """Read the features of a layout from the files in a folder."""
     path, cnn = folder / FEATURES, folder / CNN if layout.image == "cnn" else None
     arrays = read_arrays(path, ["image_id", layout.image, layout.text, "labels", "label_names", "provenance"])
     try:

@@ -57,7 +57,6 @@ def load(folder: Path, entry: NamedDataset, *, text: str = "de") -> Dataset:
 
 
 def _captions_and_pictures(path: Path, ids: Array, text: str) -> dict[str, Array]:
-    """Return the captions and picture names of the items; empty if the file does not exist."""
     if not path.is_file():
         return {}
     wanted = ("id", "image", f"caption_{text}")

@@ -37,8 +37,7 @@ from modalhash.data.sets._official import (
 )
 
 IMAGES, CAPTIONS, CLASSES = 20000, 19999, 255
-MIN_COUNT = 2
-"""Minimum number of descriptions that contain a word."""
+MIN_COUNT = 2  # minimum number of descriptions that contain a word
 STOP_WORDS = frozenset(
     re.findall(
         "[a-z]+",

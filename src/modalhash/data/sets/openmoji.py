@@ -37,15 +37,11 @@ from modalhash.data.formats.npz import write_npz
 from modalhash.data.picture_features import picture_features
 from modalhash.data.reading import read
 
-FEATURES_VERSION = 1
-"""Part of the cache file's name; increase it when the features change."""
-FEATURES_SIZE = 72
-"""Side of the pictures that features are computed from, pixels."""
-WRITTEN_SIZE = 144
-"""Side of the pictures that :func:`write_openmoji` writes, pixels."""
+FEATURES_VERSION = 1  # part of the cache file's name; increase it when the features change
+FEATURES_SIZE = 72  # side of the pictures that features are computed from, pixels
+WRITTEN_SIZE = 144  # side of the pictures that :func:`write_openmoji` writes, pixels
 MANIFEST, PICTURES = "items.jsonl", "pictures"
-WORD = re.compile(r"[^\W\d_]{2,}")
-"""A word of a keyword: at least two letters."""
+WORD = re.compile(r"[^\W\d_]{2,}")  # a word of a keyword: at least two letters
 FUNCTION_WORDS = {"an", "and", "as", "at", "by", "for", "from", "in", "no", "not", "of", "on", "or", "the", "with"}
 _WHY = "the data set 'openmoji'"
 _SKIN_TONES = {f"{code:X}" for code in range(0x1F3FB, 0x1F400)}
@@ -55,8 +51,7 @@ _SKIN_TONES = {f"{code:X}" for code in range(0x1F3FB, 0x1F400)}
 class Emoji:
     """An emoji without a skin tone."""
 
-    id: str
-    """Code points, e.g. ``1F636-200D-1F32B-FE0F``."""
+    id: str  # code points, e.g. ``1F636-200D-1F32B-FE0F``
     character: str
     name: str
     group: str
@@ -129,7 +124,6 @@ def svg(id: str) -> str:
 
 
 def png(id: str, *, size: int = FEATURES_SIZE) -> bytes:
-    """Return the picture of an emoji as PNG on white."""
     resvg = require("resvg_py", extra="demo", why=_WHY)
     picture = resvg.svg_to_bytes(
         svg_string=svg(id), width=size, height=size, background="#ffffff", skip_system_fonts=True
