@@ -24,7 +24,7 @@ from modalhash.core.row_sources import Origin
 from modalhash.core.typing import Array
 from modalhash.data.checks import label_matrix, label_names, parse_labels
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.formats.manifest import LINE_FIELDS, manifest_lines, parse_part, table_format
+from modalhash.data.formats.manifest import LINE_FIELDS, manifest_columns, manifest_lines, parse_part, table_format
 from modalhash.data.formats.sandbox import ReadLimits
 from modalhash.data.formats.table_files import TABLE_FILES, column_list, open_table
 from modalhash.data.formats.tables import SEPARATORS, TableFormat
@@ -52,7 +52,6 @@ class FeatureTable:
     values: Callable[[str], list[Any]]
     lines: Array  # the number of each row in the user's own counting
     unit: str
-    path: Path | None = None
     first: int = 1  # number of the first row if ``unit`` is ``"row"``
 
     def error(self, reason: str, row: int | None = None) -> ReadError:
@@ -85,8 +84,6 @@ def column_kinds(source: Any, table: TableFormat | None = None) -> dict[str, str
     path = Path(source)
     if path.suffix.lower() in TABLE_FILES:
         return dict(open_table(path, table or TableFormat(), head=True).columns)
-    from modalhash.data.formats.manifest import manifest_columns
-
     return dict.fromkeys(manifest_columns(path, table=table) or (), CELLS)
 
 
@@ -149,7 +146,15 @@ def read_table(
     ``split``.
     """
     fields, limits = dict(fields or {}), limits or ReadLimits()
-    opened = _frame_table(source, name) if is_frame(source) else _file_table(Path(source), table, limits)
+    if is_frame(source):
+        frame, where = Frame(source, f"data set {name!r}"), f"the table {name!r}"
+        opened = FeatureTable(where, frame.kinds, frame.numbers, frame.values, np.arange(len(frame)), "row", first=0)
+        provenance: dict[str, Any] = {"source": where}
+    else:
+        path = Path(source)
+        opened = _file_table(path, table, limits)
+        digest = sha256_of([path])
+        provenance = {"source": "table", "files": [path.name], "sha256": digest, "base": str(path.parent)}
     columns = feature_columns(opened.kinds, fields)
     raw = {
         modality: str(value)
@@ -173,7 +178,7 @@ def read_table(
         dict.fromkeys(modalities, ids),
         class_names=class_names,
         name=name,
-        provenance=_provenance(opened),
+        provenance=provenance,
         raw={modality: _raw(opened, column) for modality, column in raw.items()},
         split=_split(opened, fields, ids, modalities),
         origins={
@@ -182,20 +187,6 @@ def read_table(
             )
             for modality in modalities
         },
-    )
-
-
-def _provenance(table: FeatureTable) -> dict[str, Any]:
-    if table.path is None:
-        return {"source": table.where}
-    digest = sha256_of([table.path])
-    return {"source": "table", "files": [table.path.name], "sha256": digest, "base": str(table.path.parent)}
-
-
-def _frame_table(native: Any, name: str) -> FeatureTable:
-    frame = Frame(native, f"data set {name!r}")
-    return FeatureTable(
-        f"the table {name!r}", frame.kinds, frame.numbers, frame.values, np.arange(len(frame)), "row", first=0
     )
 
 
@@ -211,7 +202,7 @@ def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Fea
                 return [row[name] for row in rows]
 
             lines = np.arange(1, (opened.n_rows or 0) + 1)
-            return FeatureTable(str(path), opened.columns, load, values, lines, "row", path)
+            return FeatureTable(str(path), opened.columns, load, values, lines, "row")
         numbered, comma = list(opened.rows()), False
     else:
         found = table_format(path, form)
@@ -228,7 +219,7 @@ def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Fea
 
     if not numbered:
         raise ReadError(path, "no rows below the names of the columns; expected one for each item")
-    table = FeatureTable(str(path), kinds, numbers, cells, lines, "line", path)
+    table = FeatureTable(str(path), kinds, numbers, cells, lines, "line")
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -56,7 +56,9 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
             texts = [layout.raw[m][part] for m in members if m in layout.raw]
             counts[part] = _count(matrices + ([label_parts[part]] if label_parts else []), texts)
         ends = np.cumsum([counts[part] for part in parts])
-        _check_dense(label_parts.values(), limits)
+        for variable in label_parts.values():
+            if variable.kind == "sparse":
+                limits.check(prod(variable.shape), variable.file, f"the labels {variable.name!r} as a dense matrix")
         joined = _join(label_parts, counts) if label_parts else None
         for modality in members:
             if modality in layout.modalities:
@@ -69,7 +71,7 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
             if joined is not None:
                 labels[modality] = joined
     class_names = layout.class_names.load().ravel().tolist() if layout.class_names else None
-    labels, class_names = _one_hot(labels, class_names, _label_check(layout, limits))
+    labels, class_names = _one_hot(labels, class_names, layout, limits)
     ids = _ids(layout, rows, limits)
     return Dataset(
         {modality: features[modality] for modality in layout.modalities},
@@ -92,21 +94,6 @@ def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mappi
         ends = np.cumsum([len(some) for some in parts.values()]).tolist()
         found[modality] = Origin(ids[modality], pieces, tuple(ends))
     return found
-
-
-def _check_dense(labels: Iterable[Variable], limits: ReadLimits) -> None:
-    for variable in labels:
-        if variable.kind == "sparse":
-            limits.check(prod(variable.shape), variable.file, f"the labels {variable.name!r} as a dense matrix")
-
-
-def _label_check(layout: Layout, limits: ReadLimits) -> Callable[[int], None]:
-    variables = [variable for parts in layout.labels.values() for variable in parts.values()]
-
-    def check(n_bytes: int) -> None:
-        limits.check(n_bytes, variables[0].file, f"one column per class of {variables[0].name!r}")
-
-    return check
 
 
 def _parts(groups: Iterable[Mapping[str, Variable]]) -> list[str]:
@@ -142,8 +129,7 @@ def _join(parts: Mapping[str, Variable], counts: Mapping[str, int]) -> Any:
     if any(sparse.issparse(piece) for piece in pieces):
         return sparse.csr_array(sparse.vstack([sparse.csr_array(piece) for piece in pieces]))
     if len({piece.shape[1:] for piece in pieces}) > 1:
-        shapes = ", ".join(f"{variable}" for variable in parts.values())
-        raise ValueError(f"the parts have different widths: {shapes}")
+        raise ValueError(f"the parts have different widths: {', '.join(map(str, parts.values()))}")
     return np.concatenate(pieces)
 
 
@@ -162,7 +148,7 @@ def _items_first(values: Any, n: int) -> Any:
 
 
 def _one_hot(
-    labels: dict[str, Any], class_names: list[str] | None, check: Callable[[int], None]
+    labels: dict[str, Any], class_names: list[str] | None, layout: Layout, limits: ReadLimits
 ) -> tuple[dict[str, Any], list[str] | None]:
     """Turn a column of class numbers or names into one column per class that occurs in any modality."""
     if not labels or any(values.shape[1] != 1 for values in labels.values()):
@@ -182,7 +168,9 @@ def _one_hot(
         start = 0 if classes[0] == 0 else 1
         if classes[-1] - start < len(class_names):  # unused class numbers keep their column
             classes, names = np.arange(start, start + len(class_names)), class_names
-    check(sum(len(values) for values in columns.values()) * len(classes))
+    variable = next(variable for parts in layout.labels.values() for variable in parts.values())
+    n_bytes = sum(len(values) for values in columns.values()) * len(classes)
+    limits.check(n_bytes, variable.file, f"one column per class of {variable.name!r}")
     return {modality: values[:, None] == classes for modality, values in columns.items()}, names
 
 
@@ -269,7 +257,11 @@ def read(
     Dataset('mirflickr25k': image 16738×150, text 16738×500, 24 classes, split)
     """
     if is_frame(path):
-        return _read_frame(path, name or "frame", mapping, limits)
+        label = name or "frame"
+        if holds_features(path, mapping):
+            return read_table(path, name=label, fields=mapping, limits=limits)
+        rows = Frame(path, f"data set {label!r}")
+        return read_rows(list(enumerate(rows.rows())), rows.kinds, name=label, fields=mapping, limits=limits)
     files = _files(path)
     label = name or (Path(path).stem if isinstance(path, str | Path) else files[0].stem)
     where = ", ".join(str(file) for file in files)
@@ -288,13 +280,6 @@ def read(
         raise ReadError(where, str(error)) from error
     except MemoryError:
         raise too_large(files[0], "what it holds", None, limits.memory_for(files[0].stat().st_size)) from None
-
-
-def _read_frame(frame: Any, name: str, mapping: Mapping[str, Any], limits: ReadLimits | None) -> Dataset:
-    if holds_features(frame, mapping):
-        return read_table(frame, name=name, fields=mapping, limits=limits)
-    rows = Frame(frame, f"data set {name!r}")
-    return read_rows(list(enumerate(rows.rows())), rows.kinds, name=name, fields=mapping, limits=limits)
 
 
 def _read_arrays(
@@ -404,29 +389,23 @@ def _lines(file: Path) -> list[str]:
 
 
 def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], *, keep_name: bool) -> Dataset:
-    if "provenance" in variables and variables["provenance"].kind == "texts":
-        try:
-            stored = json.loads(str(variables["provenance"].load()))
-            split, sizes, components = (
-                json.loads(str(variables[name].load())) if name in variables else None
-                for name in ("split", "split_sizes", "components")
-            )
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"'provenance', 'split' or its sizes are not JSON ({error})") from error
-        if not isinstance(stored, dict):
-            raise ValueError(f"'provenance' is a {type(stored).__name__}; expected a JSON object")
-        provenance = {
-            **stored,
-            "sha256": dataset.provenance["sha256"],
-            "read_from": dataset.provenance["files"],
-        }
-        name = str(variables["name"].load()) if "name" in variables and not keep_name else dataset.name
-        dataset = replace(
-            dataset,
-            name=name,
-            provenance=provenance,
-            split=Split.from_json(split, disjoint=False) if split else dataset.split,
-            split_sizes=sizes or {},
-            components=components or {},
+    if "provenance" not in variables or variables["provenance"].kind != "texts":
+        return dataset
+    try:
+        stored = json.loads(str(variables["provenance"].load()))
+        split, sizes, components = (
+            json.loads(str(variables[name].load())) if name in variables else None
+            for name in ("split", "split_sizes", "components")
         )
-    return dataset
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"'provenance', 'split' or its sizes are not JSON ({error})") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"'provenance' is a {type(stored).__name__}; expected a JSON object")
+    return replace(
+        dataset,
+        name=str(variables["name"].load()) if "name" in variables and not keep_name else dataset.name,
+        provenance={**stored, "sha256": dataset.provenance["sha256"], "read_from": dataset.provenance["files"]},
+        split=Split.from_json(split, disjoint=False) if split else dataset.split,
+        split_sizes=sizes or {},
+        components=components or {},
+    )

@@ -133,19 +133,11 @@ def _with_training(dataset: Dataset, chosen: Mapping[str, Array], old: Mapping[s
         order[name] = np.concatenate([chosen[name], np.flatnonzero(rest)])
     if split is not None:
         training = {name: dataset.ids[name][rows] for name, rows in chosen.items()}
-        if split.database_is_training:
-            database = None
-        else:
-            database = split.database
-            _add_database(dataset, order, database)
+        database = None if split.database_is_training else split.database
+        for name, ids in (database or {}).items():  # it may still contain dropped training items
+            order[name] = np.concatenate([order[name], np.setdiff1d(dataset.rows_of(name, ids), order[name])])
         split = Split(training, split.query, database, disjoint=False)
     return replace(dataset.select(order), split=split)
-
-
-def _add_database(dataset: Dataset, order: dict[str, Array], database: Mapping[str, Array]) -> None:
-    for name, rows in order.items():
-        needed = dataset.rows_of(name, database[name])
-        order[name] = np.concatenate([rows, np.setdiff1d(needed, rows)])
 
 
 def _with_labels(dataset: Dataset, change: _Change, seed: int, what: str, *, shared: bool) -> Dataset:

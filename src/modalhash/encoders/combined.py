@@ -184,8 +184,8 @@ class CombinedTextEncoder(EncoderBase):
             own = vectors[fold.learned] @ vectors[fold.learned].T
             for number, scale in enumerate(SCALES):
                 K, Q = fold.own + scale**2 * own, fold.near + scale**2 * near
-                told = [_told(K, Q, labels[fold.learned], ridge * (1 + scale**2)) for ridge in RIDGES]
-                scores[number] += max(_agreement(values, np.vstack([wanted, wanted])) for values in told)
+                predicted = [_predicted(K, Q, labels[fold.learned], ridge * (1 + scale**2)) for ridge in RIDGES]
+                scores[number] += max(_agreement(values, np.vstack([wanted, wanted])) for values in predicted)
         return SCALES[int(np.argmax(scores))]
 
     def _folds(self, texts: list[str]) -> Iterator[_Fold]:
@@ -287,13 +287,13 @@ def _from_entries(entries: list[tuple[int, int, float]], shape: tuple[int, int])
     return sparse.csr_array((value, (row, column)), shape=shape)
 
 
-def _told(K: Array, Q: Array, labels: Array, ridge: float) -> Array:
+def _predicted(K: Array, Q: Array, labels: Array, ridge: float) -> Array:
     targets = labels / np.sqrt(np.maximum(labels.sum(axis=1, keepdims=True), 1))
     mean = targets.mean(axis=0)
     weights = np.linalg.solve(K + ridge * np.eye(len(K)), targets - mean)
     return np.asarray(Q @ weights + mean)
 
 
-def _agreement(told: Array, labels: Array) -> float:
-    norms = np.linalg.norm(told, axis=1) * np.linalg.norm(labels, axis=1)
-    return float(np.mean(np.einsum("ij,ij->i", told, labels) / np.where(norms > 0, norms, 1)))
+def _agreement(predicted: Array, labels: Array) -> float:
+    norms = np.linalg.norm(predicted, axis=1) * np.linalg.norm(labels, axis=1)
+    return float(np.mean(np.einsum("ij,ij->i", predicted, labels) / np.where(norms > 0, norms, 1)))

@@ -102,24 +102,25 @@ class _HuggingFace(EncoderBase):
         self.model, self.revision, folder = _find(str(model), revision, download)
         files = _weight_files(folder)
         config = _read_json(folder / CONFIG)
-        self._family = _family_of(config, folder)
+        if (kind := config.get("model_type")) not in FAMILIES:
+            raise ValueError(f"{folder} is a model of type {kind!r}; expected one of {', '.join(FAMILIES)}")
+        self._family = FAMILIES[kind]
         if self.reads == "text" and self._family.text_width is None:
             raise ValueError(
-                f"{self.model} is a model of type {config['model_type']!r}, which reads pictures only and has no "
+                f"{self.model} is a model of type {kind!r}, which reads pictures only and has no "
                 f"text tower. Take CLIP or SigLIP, or another encoder for texts, e.g. 'tfidf'"
             )
         self._sha256 = _digest([folder / name for name in files])
-        self._settings_sha256 = _digest(
-            [folder / name for name in (CONFIG, *self._settings) if (folder / name).is_file()]
-        )
+        settings = [folder / name for name in (CONFIG, *self._settings)]
+        self._settings_sha256 = _digest([path for path in settings if path.is_file()])
         if self._family.text_width is not None:
-            self.space = f"{config['model_type']} {self._sha256}"
+            self.space = f"{kind} {self._sha256}"
         try:
             with quiet(self._transformers):
                 self._load(folder)
                 self._network = self._load_network(folder)
         except (SafetensorError, ImportError, OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ValueError(f"{folder} cannot be read as a model of type {config['model_type']!r}: {error}") from error
+            raise ValueError(f"{folder} cannot be read as a model of type {kind!r}: {error}") from error
         width = self._family.image_width if self.reads == "image" else self._family.text_width
         self._dim = int(attrgetter(str(width))(self._network.config))
 
@@ -132,14 +133,8 @@ class _HuggingFace(EncoderBase):
 
     @property
     def state(self) -> State:
-        return State(
-            {
-                "model": self.model,
-                "revision": self.revision,
-                "weights": self._sha256,
-                "settings": self._settings_sha256,
-            }
-        )
+        files = {"weights": self._sha256, "settings": self._settings_sha256}
+        return State({"model": self.model, "revision": self.revision, **files})
 
     @classmethod
     def restore(cls, state: State) -> Self:
@@ -170,9 +165,8 @@ class _HuggingFace(EncoderBase):
             dtype=self._torch.float32,
             output_loading_info=True,
         )
-        lacking = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
-        if lacking:
-            raise ValueError(f"{len(lacking)} tensors are missing in the weights, e.g. {lacking[0]}")
+        if missing := sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"])):
+            raise ValueError(f"{len(missing)} tensors are missing in the weights, e.g. {missing[0]}")
         if self.space is not None:
             setattr(network, "text_model" if self.reads == "image" else "vision_model", None)  # not needed here
         return network.eval()
@@ -350,9 +344,8 @@ def _weight_files(folder: Path) -> list[str]:
     if (folder / WEIGHTS).is_file():
         return [WEIGHTS]
     if not (folder / WEIGHTS_INDEX).is_file():
-        others = sorted(
-            path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".h5", ".msgpack")
-        )
+        pickled = (".bin", ".pt", ".pth", ".h5", ".msgpack")
+        others = sorted(path.name for path in folder.iterdir() if path.suffix in pickled)
         also = f"; {', '.join(others)} is not read, because such files can run code" if others else ""
         raise ValueError(
             f"{folder} has no {WEIGHTS}{also}. Take a model in safetensors, or save it again with save_pretrained()"
@@ -361,13 +354,6 @@ def _weight_files(folder: Path) -> list[str]:
     if not names or any(name != Path(name).name or not (folder / name).is_file() for name in names):
         raise ValueError(f"{folder} is incomplete; files that {WEIGHTS_INDEX} names are missing")
     return names
-
-
-def _family_of(config: dict[str, Any], folder: Path) -> _Family:
-    kind = config.get("model_type")
-    if kind not in FAMILIES:
-        raise ValueError(f"{folder} is a model of type {kind!r}; expected one of {', '.join(FAMILIES)}")
-    return FAMILIES[kind]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -183,9 +183,9 @@ def names_module(name: str | Path) -> bool:
 def encoder_class(name: str) -> type[Any]:
     kind = import_class(ENCODERS.get(name, name), f"encoder {name!r}")
     known = {*dir(kind), *(key for base in kind.__mro__ for key in inspect.get_annotations(base))}
-    if lacking := [part for part in NEEDED if part not in known]:
+    if missing := [part for part in NEEDED if part not in known]:
         raise TypeError(
-            f"encoder {name!r}: the class lacks {', '.join(lacking)}; see modalhash.encoders.Encoder, "
+            f"encoder {name!r}: the class lacks {', '.join(missing)}; see modalhash.encoders.Encoder, "
             "or derive it from modalhash.encoders.EncoderBase"
         )
     return kind

@@ -236,16 +236,14 @@ class _Graph:
     def block(self, inputs: str, at: str, *, kernel: int, step: int) -> str:
         """Add a mobile inverted bottleneck: expand, depthwise convolution, project, residual."""
         here = inputs
-        if f"{at}_expand_conv.weight" in self._weights:
+        expand = self._weights.get(f"{at}_expand_conv.weight")  # (out, in, 1, 1)
+        if expand is not None:
             here = self.convolution(here, f"{at}_expand_conv", f"{at}_bn0")
         here = self.convolution(here, f"{at}_depthwise_conv", f"{at}_bn1", kernel=kernel, step=step, by_channel=True)
         here = self.convolution(here, f"{at}_project_conv", f"{at}_bn2", bounded=False)
-        return self._add("Add", [here, inputs]) if step == 1 and self._keeps_channels(at) else here
-
-    def _keeps_channels(self, at: str) -> bool:
-        expand = self._weights.get(f"{at}_expand_conv.weight")  # (out, in, 1, 1)
         channels = len(self._weights[f"{at}_depthwise_conv.weight"]) if expand is None else expand.shape[1]
-        return bool(channels == len(self._weights[f"{at}_project_conv.weight"]))
+        same = step == 1 and channels == len(self._weights[f"{at}_project_conv.weight"])
+        return self._add("Add", [here, inputs]) if same else here
 
     def convolution(
         self,

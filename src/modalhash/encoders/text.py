@@ -163,7 +163,9 @@ class TfidfEncoder(EncoderBase):
             values = _dampen(np.fromiter(reversed(table.values()), np.float32, len(table)))
             values *= weights[own]
             parts.append(_Row(own + np.int32(start), _unit(values) / root))
-        row = _sorted_row(_Row(*map(np.concatenate, zip(*parts, strict=True))))
+        row = _Row(*map(np.concatenate, zip(*parts, strict=True)))
+        order = np.argsort(row.columns)
+        row = _Row(row.columns[order], row.values[order])
         return row if self._contexts is None else _mixed_row(row, len(tables[0]), self._contexts, self.context)
 
     def _weighed(self, batch: Sequence[Any]) -> sparse.csr_array:
@@ -474,11 +476,6 @@ def _context_of(words: list[int], weights: list[float], contexts: sparse.csr_arr
         total[own] += values[span] * np.float32(weight)
     newest_first = np.argsort(-first)
     return _Row(kept[newest_first], _unit(total[newest_first]))
-
-
-def _sorted_row(row: _Row) -> _Row:
-    order = np.argsort(row.columns)
-    return _Row(row.columns[order], row.values[order])
 
 
 def _unit(values: Array) -> Array:

@@ -87,22 +87,17 @@ def kind_of(arrow: Any) -> str:
     types = require("pyarrow.types", extra=EXTRA, why=WHY)
     if types.is_dictionary(arrow):
         return kind_of(arrow.value_type)
-    if _is_number(types, arrow) or types.is_decimal(arrow):
+    if types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow) or types.is_decimal(arrow):
         return NUMBER
     if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
         return TEXT
     if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_fixed_size_binary(arrow):
         return BINARY
-    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
-        inner = kind_of(arrow.value_type)
-        return {TEXT: NAMES, NUMBER: VECTOR}.get(inner, OTHER)
+    if _is_list(types, arrow):
+        return {TEXT: NAMES, NUMBER: VECTOR}.get(kind_of(arrow.value_type), OTHER)
     if types.is_struct(arrow) and {field.name for field in arrow} == {"bytes", "path"}:
         return PICTURE
     return OTHER
-
-
-def _is_number(types: Any, arrow: Any) -> bool:
-    return types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow)
 
 
 def numbers(column: Any, path: Path | str, name: str, budget: Budget) -> Array:
@@ -120,8 +115,8 @@ def numbers(column: Any, path: Path | str, name: str, budget: Budget) -> Array:
     width = int(lengths[0]) if len(lengths) else 0
     if (other := np.flatnonzero(lengths != width)).size:
         row = int(other[0])
-        reason = f"row {row + 1}, column {name!r} has {lengths[row]} numbers, row 1 has {width}; expected equal numbers"
-        raise ReadError(path, reason)
+        found = f"row {row + 1}, column {name!r} has {lengths[row]} numbers, row 1 has {width}"
+        raise ReadError(path, f"{found}; expected equal numbers")
     values = column.flatten()
     budget.take((len(column), width), 4 if values.type == "float" else 8, name)
     return _as_array(types, values).reshape(len(column), width)
@@ -203,10 +198,8 @@ class _ArrowFile:
         return self._read(number, columns)
 
     def column(self, name: str, budget: Budget) -> Any:
-        pyarrow = require("pyarrow", extra=EXTRA, why=WHY)
-        field = self.schema.field(name)
         chunks = [chunk for n in range(len(self.sizes)) for chunk in self._read(n, [name]).column(name).chunks]
-        return pyarrow.chunked_array(chunks, field.type)
+        return require("pyarrow", extra=EXTRA, why=WHY).chunked_array(chunks, self.schema.field(name).type)
 
 
 @contextmanager

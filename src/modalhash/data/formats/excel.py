@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from modalhash.core.imports import require
-from modalhash.data.formats.variables import Budget, Found, TooLargeError, Value, text_array
+from modalhash.data.formats.variables import Budget, Found, TooLargeError, text_array
 from modalhash.data.read_error import ReadError
 
 WHAT = "an Excel file"
@@ -37,8 +37,7 @@ def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool =
     openpyxl = require("openpyxl", extra=EXTRA, why="reading Excel files")
     with path.open("rb") as file:
         if file.read(4) == _OLE:
-            reason = "encrypted, or an old .xls file; save it as .xlsx, without a password"
-            raise ReadError(path, reason)
+            raise ReadError(path, "encrypted, or an old .xls file; save it as .xlsx, without a password")
     with zipfile.ZipFile(path) as archive:
         size = sum(info.file_size for info in archive.infolist())
     if size > budget.n_bytes:
@@ -69,23 +68,14 @@ def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool =
             rows.append(text)
     return [
         _texts("sheets", [chosen.title, *(one for one in sheets if one != chosen.title)]),
-        _texts("columns", [json.dumps([_name(cell), "cells"]) for cell in names]),
+        _texts("columns", [json.dumps(["" if cell is None else str(cell), "cells"]) for cell in names]),
         Found("lines", (len(lines),), "numbers", np.array(lines, dtype=np.int64)),
         _texts("rows", rows),
     ]
 
 
-def load(path: Path, name: str, budget: Budget, **options: Any) -> Value:
-    """Raise, because :func:`variables` lists everything with its value."""
-    raise ReadError(path, "no such part of the sheet", variable=name)
-
-
 def _texts(name: str, texts: list[str]) -> Found:
     return Found(name, (len(texts),), "texts", text_array(texts))
-
-
-def _name(cell: Any) -> str:
-    return "" if cell is None else str(cell)
 
 
 def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:

@@ -52,7 +52,10 @@ def variables(path: Path, budget: Budget) -> list[Found]:
     with _members(path) as (members, read):
         if {"format.npy", "shape.npy", "data.npy"} <= members.keys():
             return [Found(path.stem, tuple(read("shape", budget).tolist()), "sparse")]
-        listed = {name.removesuffix(".npy"): _listed(name, member) for name, member in members.items()}
+        listed = {}
+        for file_name, member in members.items():
+            name = file_name.removesuffix(".npy")
+            listed[name] = Found(name, member.shape, kind_of(member.dtype))
         for stem in [name.removesuffix("_indptr") for name in listed if name.endswith("_indptr")]:
             if f"{stem}_indices" in listed and f"{stem}_shape" in listed:
                 listed[stem] = Found(stem, tuple(read(f"{stem}_shape", budget).tolist()), "sparse")
@@ -72,7 +75,10 @@ def load(path: Path, name: str, budget: Budget) -> Value:
             return _triple(name, members, read, budget)
         if f"{name}{LENGTHS}.npy" in members:
             return _split_texts(read(name, budget), read(f"{name}{LENGTHS}", budget))
-        return _texts_or_numbers(read(name, budget))
+        values: Array = read(name, budget)
+        if values.dtype.kind == "S":
+            return text_array([one.decode("utf-8") for one in values.ravel().tolist()], values.shape)
+        return values.astype(object) if values.dtype.kind == "U" else values
 
 
 @contextmanager
@@ -120,16 +126,6 @@ def _array(stream: IO[bytes], member: Member, name: str, budget: Budget) -> Arra
     budget.take(member.shape, member.dtype.itemsize, name)
     values: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return values
-
-
-def _listed(name: str, member: Member) -> Found:
-    return Found(name.removesuffix(".npy"), member.shape, kind_of(member.dtype))
-
-
-def _texts_or_numbers(values: Array) -> Array:
-    if values.dtype.kind == "S":
-        return text_array([one.decode("utf-8") for one in values.ravel().tolist()], values.shape)
-    return values.astype(object) if values.dtype.kind == "U" else values
 
 
 def _split_texts(content: Array, lengths: Array) -> Array:

@@ -62,8 +62,8 @@ def _captions_and_pictures(path: Path, ids: Array, text: str) -> dict[str, Array
     wanted = ("id", "image", f"caption_{text}")
     items: dict[Any, dict[str, Any]] = {}
     for number, line in manifest_lines(path):
-        if lacking := [key for key in wanted if not isinstance(line.get(key), str | int)]:
-            raise ReadError(path, f"no {lacking[0]!r}; the fields are {', '.join(line)}", line=number)
+        if absent := [key for key in wanted if not isinstance(line.get(key), str | int)]:
+            raise ReadError(path, f"no {absent[0]!r}; the fields are {', '.join(line)}", line=number)
         items[line["id"]] = line
     if missing := [key for key in ids.tolist() if key not in items]:
         raise ReadError(path, f"{len(missing)} items of features.npz are missing, e.g. {missing[0]!r}")

@@ -95,7 +95,9 @@ def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]
         compare_count("items with a tag and a label", len(rows), SELECTED),
     ]
     ids = np.array(numbers)[rows]
-    features = _picture_features(tree, ids, progress)
+    features: dict[str, Array] = {}
+    if (first := tree.find(picture_name(int(ids[0])))) is not None:
+        features = features_of_files([first.parent / picture_name(int(number)) for number in ids], progress)
     provenance: dict[str, Any] = {"source": "MIRFlickr-25K, official distribution"}
     if (edges := tree.find("features_edgehistogram")) is not None:
         features["ehd"] = np.stack([_edge_row(edges, int(number) - 1) for number in ids])
@@ -151,13 +153,6 @@ def _tags(tree: FileTree, numbers: list[int]) -> tuple[list[str], sparse.csr_arr
         own = {column[tag] for tag in filled_lines_of(folder / f"tags{number}.txt") if tag in column}
         columns.append(np.array(sorted(own), dtype=np.int32))
     return names, binary_matrix(columns, len(names))
-
-
-def _picture_features(tree: FileTree, ids: Array, progress: Callback | None) -> dict[str, Array]:
-    first = tree.find(picture_name(int(ids[0])))
-    if first is None:
-        return {}
-    return features_of_files([first.parent / picture_name(int(number)) for number in ids], progress)
 
 
 def _edge_row(folder: Path, number: int) -> Array:

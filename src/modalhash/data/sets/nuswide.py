@@ -27,11 +27,7 @@ ONES = {10: 332189, 21: 411438}
 N_TAGS = 1000
 
 
-def convert(
-    source: Path,
-    *,
-    n_concepts: int = 10,
-) -> Dataset:
+def convert(source: Path, *, n_concepts: int = 10) -> Dataset:
     """Convert the official files.
 
     ``source`` has ``Groundtruth``, ``ImageList``, ``ConceptsList``, ``NUS_WID_Tags`` and the low-level features. The

