@@ -1,19 +1,15 @@
 """The catalogue of named data sets: folders and files, statistics, and how to get them.
 
-To add a data set, write **one module and one row**. The module, in ``sets/`` or anywhere importable, may have
+To add a data set, write a row in :data:`NAMED` and, if needed, a module with one or both of
 
 ``load(folder, entry, **options)``
-    return the data set in ``folder``, e.g. ``<root>/<name>`` (``entry`` is the row). Without it, the first existing
-    file of the row's ``files`` is read by :func:`modalhash.data.read`.
+    return the data set in ``folder``. Without it, the first existing file of the row's ``files`` is read.
 ``convert(source, **options)``
-    return the data set made from the official files, unpacked in ``source``; the row says ``has_converter=True``. It
-    may return the arrays of the file that ``load`` reads instead; then ``from_arrays(arrays, entry)`` makes the data
-    set. An option ``progress`` is a callback.
+    return the data set made from the official files in ``source``; the row says ``has_converter=True``. It may return
+    the arrays of the file that ``load`` reads instead; then ``from_arrays(arrays, entry)`` makes the data set.
 
-Options are keyword-only parameters. One of them may be part of the name, after a colon: ``mirflickr25k:full``; the row
-names it in ``variant``. The row is a :class:`NamedDataset` in :data:`NAMED`, by which :func:`load_dataset`,
-:func:`convert` and the commands ``modalhash datasets list``, ``info``, ``convert`` and ``encode`` find the data set. A
-data set whose files need neither function is a row without a module.
+Options are keyword-only parameters; ``progress`` is a callback. The option that the row names in ``variant`` may be
+part of the data set's name, after a colon: ``mirflickr25k:full``.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Synthetic data: small modalities that share only labels, and twins of the paper's data sets.
 
-:func:`generate` draws small data for examples and tests. :func:`twin` draws a data set with the counts, widths, label
-frequencies and sparsity of a real one, to measure time and memory at the paper's sizes and to try things without the
-real files. The features depend on the labels, but quality measured on a twin says nothing about the real data.
-
-Counts and widths of the twins are those of Table I of the paper, which gives no label frequencies. The twin of NUS-WIDE
-has the real labels if ``nuswide/labels.npz`` (``labels`` of all images, ``concepts``) is in the folder of the data
-sets; else its labels are drawn with the frequencies of that file. MIRFlickr's frequencies are class counts of all
-25,000 images from memory; their sum (92,889) is within 0.1 % of the known number of labels (92,902). For IAPR TC-12 a
-Zipf law with 4.2 labels per item is an assumption. NUS-WIDE's 5.8 tags per item and 2.8 % untagged items follow from
-published totals; IAPR's 20 words per item are an assumption.
+A twin has the counts, widths, label frequencies and sparsity of a real data set, to measure time and memory; quality on
+a twin says nothing about the real data. Counts and widths are those of Table I of the paper. NUS-WIDE's labels are real
+if ``nuswide/labels.npz`` exists, else drawn with its frequencies. MIRFlickr's frequencies are class counts from memory,
+whose sum (92,889) is within 0.1 % of the known 92,902 labels. IAPR's Zipf law with 4.2 labels and its 20 words per item
+are assumptions; NUS-WIDE's 5.8 tags per item and 2.8 % untagged items follow from published totals.
 """
 
 from __future__ import annotations

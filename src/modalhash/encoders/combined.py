@@ -1,12 +1,9 @@
 r"""Combine counted words with a sentence encoder: known words are counted, others contribute by meaning.
 
 A row is :math:`[t, s\,v] / \sqrt{1 + s^2}`. :math:`t` is the row of :class:`TfidfEncoder`, in which every unknown word
-is read as the known words nearest in meaning (:mod:`modalhash.encoders.semantic`): ``Weihnachten`` gets the rows of
-``christmas`` and ``santa``. :math:`v` is the vector of the sentence encoder.
-
-Training chooses the scale :math:`s` by cross-validation on the labelled training texts: the scale with which a kernel
-ridge regression best predicts the labels of held-out texts, and of single words of them. The labels of a word are those
-of its text. :math:`s = 0` omits sentence vectors and is used only if it is given.
+is read as the known words nearest in meaning (:mod:`modalhash.encoders.semantic`), and :math:`v` the sentence vector.
+The scale :math:`s` is the one with which a kernel ridge regression best predicts the labels of held-out training texts,
+and of single words of them. :math:`s = 0` omits sentence vectors and is used only if it is given.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Encoders from Hugging Face models on disk: the towers of CLIP and SigLIP, and DINOv2.
+"""Encoders from Hugging Face models: the towers of CLIP and SigLIP, and DINOv2.
 
 ``hf-image:MODEL`` and ``hf-text:MODEL``, where MODEL is a folder, or an ID such as ``openai/clip-vit-base-patch32``,
-optionally with ``@REVISION``. Needs the extra ``hf``; torchvision is not needed.
-
-Models are not trusted. Weights are read from safetensors, never from pickles; no code of a model is run, and only the
-model types below are supported; nothing is fetched without ``download=True``. The SHA-256 of the weights and of the
-configuration files is part of the state, so a saved encoder does not open with another model under the same name.
+optionally with ``@REVISION``. Models are not trusted: weights are read from safetensors, never from pickles, no code of
+a model is run, and nothing is fetched without ``download=True``. The SHA-256 of the weights and configuration files is
+part of the state, so a saved encoder does not open with another model under the same name.
 """
 
 from __future__ import annotations
@@ -246,12 +244,8 @@ class HuggingFaceText(_HuggingFace):
 
     Parameters
     ----------
-    model
-        folder of the model, or its ID, optionally with ``@REVISION``
-    revision
-        commit, branch or tag of an ID; by default the one on disk, or the newest with ``download``
-    download
-        fetch an ID that is not on disk, or incomplete
+    model, revision, download
+        see :class:`HuggingFaceImage`
     """
 
     name = "hf-text"

@@ -1,12 +1,9 @@
 """Encode pictures without learned weights: gradients, structure, colour and edges.
 
-The structure is GIST, the amount of structure by scale, direction and position (A. Oliva, A. Torralba. Modeling the
-Shape of the Scene: A Holistic Representation of the Spatial Envelope. International Journal of Computer Vision 42,
-2001). The picture, with local contrast normalised, passes a bank of Gabor filters (4 scales × 8 directions) in the
-Fourier domain; the mean response in each field of a 4×4 grid is a feature. A coarse filter passes only low frequencies,
-so its response is computed on a coarser grid from the centre of the spectrum, without loss. Pictures are smaller, and
-cropped differently, than for the GIST of published data sets, which :func:`modalhash.data.picture_features.gist`
-follows.
+The structure is GIST (A. Oliva, A. Torralba. International Journal of Computer Vision 42, 2001): mean responses of 4 ×
+8 Gabor filters in a 4×4 grid, after local contrast normalisation. A coarse filter passes only low frequencies, so its
+response is computed on a coarser grid from the centre of the spectrum, without loss. Pictures are smaller, and cropped
+differently, than for published data sets, whose GIST is :func:`modalhash.data.picture_features.gist`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Compiled kernels for pictures: gradients, colours, and the responses of a bank of filters.
 
-A picture's spectrum times each filter goes through an inverse Fourier transform, and only the mean strength of the
-result in each field is used. Eight filters are the eight lanes of a vector: their transforms take the same steps, so
-every addition is one instruction (or two, with shorter registers), rows and columns need no transposition, and the mean
-is taken while a row is in the cache. The transform is Stockham's, with radices 5, 4 and 2, for the lengths 80, 40 and
-20 of GIST. Gradients and colours equal those of :mod:`modalhash.data.picture_features`. Importing this module loads
-numba.
+Eight filters are the eight lanes of a vector: their inverse Fourier transforms take the same steps, so every addition
+is one instruction (or two, with shorter registers), rows and columns need no transposition, and means are taken while a
+row is in the cache. The transform is Stockham's, with radices 5, 4 and 2, for the lengths 80, 40 and 20 of GIST.
+Gradients and colours equal those of :mod:`modalhash.data.picture_features`. Importing this module loads numba.
 """
 
 from __future__ import annotations

@@ -1,20 +1,15 @@
 r"""The space of names: photos and words as comparable vectors, without any labels.
 
-A network trained on ImageNet gives a photo a probability for each of 1,000 classes, and a sentence encoder encodes the
-names of these classes, in many languages. The mean of the names' vectors, weighted by the probabilities, places the
-photo among words (ConSE):
+A network trained on ImageNet gives a photo a probability for each of 1,000 classes, whose names a sentence encoder
+encodes. The mean of their vectors, weighted by the probabilities, places the photo among words (ConSE):
 
 .. math:: v(x) = \sum_c \max(0, p_c(x) - p_{(101)}(x))\, e_c, \qquad p(x) = \operatorname{softmax}(z(x) / T)
 
-with z the logits of the network, :math:`p_{(101)}` the 101st largest probability and :math:`e_c` the vector of a name.
-Only the likeliest classes count, because 118 of them are dogs, whose sum would make a dog of any uncertain photo. Both
-sides are projected on the 200 leading principal directions of the names, each divided by the root of its singular
-value, so that a few directions, such as *animal or thing*, do not dominate.
+with z the logits, :math:`p_{(101)}` the 101st largest probability and :math:`e_c` the vector of a name. Only the
+likeliest classes count, because 118 are dogs, whose sum would make a dog of any uncertain photo. Both sides use the 200
+leading principal directions of the names, each divided by the root of its singular value, so that a few directions do
+not dominate. Things without an ImageNet class are rarely found: people, sky, plants, feelings, colours.
 
-Things without an ImageNet class are rarely found: people, sky, plants, feelings, colours.
-
-References
-----------
 M. Norouzi et al. Zero-Shot Learning by Convex Combination of Semantic Embeddings. ICLR 2014.
 """
 

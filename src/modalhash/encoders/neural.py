@@ -1,18 +1,10 @@
 """Encoders with learned weights from packages of the extras ``photos`` and ``minilm``; nothing is downloaded.
 
-The weights of EfficientNet-Lite0 are Google's; the package that contains them is under Apache-2.0. It is a file that
-``torch.save`` wrote before version 1.6: five pickles (a magic number, a version, facts about the machine, the tensors,
-the keys of their storages), then each storage as its number of values in 8 bytes and the values. Unpickling would run
-any function that the file names, so the operations of the pickles are only parsed, by ``pickletools``: names of
-functions stay names, their calls stay tuples, and nothing is imported or called.
-
-The network becomes an ONNX graph up to the layer before the classes, with input ``pixels``, uint8 ``(n, 224, 224, 3)``,
-and output ``features``, float32 ``(n, 1280)`` of length 1. Lite0 omits squeeze-and-excitation and uses ReLU6 instead of
-swish. Batch normalisations are folded into the convolutions before them.
-
-References
-----------
-M. Tan, Q. V. Le. EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks. ICML 2019.
+The weights of EfficientNet-Lite0 (M. Tan, Q. V. Le. ICML 2019) are Google's, in a file that ``torch.save`` wrote before
+version 1.6: five pickles, then each storage as its number of values in 8 bytes and the values. Unpickling would run any
+function that the file names, so the pickles are only parsed, by ``pickletools``: calls stay tuples, and nothing is
+imported or called. The network becomes an ONNX graph from uint8 ``pixels`` ``(n, 224, 224, 3)`` to ``features``
+``(n, 1280)`` of length 1, with batch normalisations folded into the convolutions before them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Decode untrusted picture files to small RGB squares.
 
-The header is read first: a picture with too many pixels or too long a side is refused before it is decoded, and a JPEG
-is decoded at the smallest sufficient scale. Decoding time is limited too. Only the first frame of an animation is used,
-the EXIF rotation is applied, transparent pixels become white, and values of more than 8 bits are scaled. Unreadable
-files are named by type (PDF, SVG, …) from their first bytes.
+The header is read first, so that too large pictures are refused before they are decoded, and a JPEG is decoded at the
+smallest sufficient scale. Time is limited too. Only the first frame is used, the EXIF rotation is applied, transparent
+pixels become white, and values of more than 8 bits are scaled. Unreadable files are named by type (PDF, SVG, …).
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Sentence encoders that understand synonyms and languages, and unknown words by their nearest known words.
 
-The packages of the extra ``semantic`` contain the weights; there is no torch and no download. A process loads a model
-once, with the first text, and caches the row of each text in memory, so encoders are small to copy and to send.
-
-A word that no training text has is read as the known words near it in the space of a sentence encoder: ``Weihnachten``
-as ``christmas`` and ``xmas``, ``kitten`` as ``cat``. Vectors are compared by the cosine after subtracting the mean of
-all known words. Two measures tell how well a word is understood. Nonsense is split into many short pieces, a word of a
-known language into few. And for a real word a few known words are clearly nearest; this *contrast* is the difference of
-the cosines of the nearest and the twentieth word. Words with shuffled letters give the contrast of nonsense, known
-words among the others the usual contrast; a word in between is understood in part.
+The packages of the extra ``semantic`` contain the weights. A process loads a model once and caches the row of each
+text, so encoders are small to copy and to send. An unknown word is read as the known words near it, by the cosine after
+subtracting their mean: ``Weihnachten`` as ``christmas`` and ``xmas``. Two measures tell how well it is understood: real
+words are split into few pieces, and have a high *contrast*, the difference of the cosines of the nearest and the
+twentieth known word. Words with shuffled letters give the contrast of nonsense, known words the usual contrast.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Text encoders without learned weights: TF-IDF, and hashing for streams. Both count words and pieces of words.
 
-A text is normalised (Unicode NFKC, then case-folded, so that ``Straße`` and ``STRASSE`` are equal) and split into
-words. Pieces of a word, runs of a few letters with its borders marked by a space, let ``Segelboot`` match ``Boote``.
-They are counted by one sparse product of words in texts and pieces in words, so that the slow part, in Python, runs
-once per distinct word. For a few texts, as in searches, building sparse matrices would dominate, so their rows are
-computed one by one.
-
-A single word is far from every text that contains it among ten others. TF-IDF therefore mixes a text with the *context*
-of its words: the mean row of the training texts with these words. ``boat`` then resembles texts about boats, with some
-sail, harbour and water.
+A text is normalised (Unicode NFKC, case-folded) and split into words. Pieces of a word, runs of a few letters with its
+borders marked by a space, let ``Segelboot`` match ``Boote``. One sparse product counts them, so that Python code runs
+once per distinct word; for a few texts, as in searches, rows are computed one by one, which is faster. TF-IDF mixes a
+text with the *context* of its words, the mean row of the training texts with these words, because a single word is far
+from every text that contains it among ten others.
 """
 
 from __future__ import annotations

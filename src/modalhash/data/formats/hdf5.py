@@ -1,11 +1,8 @@
 """Read HDF5 files: MATLAB v7.3 and those of Python programs.
 
-MATLAB stores its arrays with reversed axes and marks them with ``MATLAB_class``; these are transposed, so that shapes
-are the ones MATLAB shows. The axis of the items is determined later, from the shapes.
-
-An HDF5 file may refer to other files of the machine by external links, external storage and virtual data sets. Such a
-file is refused, and so is a soft link, whose path may lead through one of these. Every object is visited once, by its
-address, even if it has several names.
+MATLAB stores its arrays with reversed axes and marks them with ``MATLAB_class``; these are transposed. A file that
+refers to other files of the machine by external links, external storage or virtual data sets is refused, and so is a
+soft link, which may lead through one of these. Every object is visited once, even if it has several names.
 """
 
 from __future__ import annotations

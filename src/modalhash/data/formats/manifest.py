@@ -3,9 +3,7 @@
 The fields are ``id``, ``labels`` (a list; in a table, names separated by ``;`` or ``|``, and the column may also be
 called ``label``), ``split`` (``train``, ``test`` or ``database``) and the item itself: ``path`` (a picture), ``text``,
 or both for a pair. With a ``modality`` field a line is an item of that modality and ``path`` or ``text`` its content.
-
-:func:`manifest_lines` reads the lines one by one, so a manifest may be large. :func:`read_manifest` refuses a file with
-any mistake; with ``on_problem``, a bad line is reported with its number and the rest is read.
+Lines are read one by one, so a manifest may be large.
 """
 
 from __future__ import annotations
@@ -129,15 +127,7 @@ def manifest_columns(path: str | Path, *, table: TableFormat | None = None) -> l
 
 
 def usual_fields(kinds: Mapping[str, str], fields: Mapping[str, str] | None) -> dict[str, str]:
-    """Return ``fields`` and, if they are not given, the usual column names ``label`` and ``image``.
-
-    Parameters
-    ----------
-    kinds
-        the kind of each column of the table
-    fields
-        as given
-    """
+    """Return ``fields`` and, if they are not given, the usual column names ``label`` and ``image``."""
     found = dict(fields or {})
     if "labels" not in found and "labels" not in kinds and "label" in kinds:
         found["labels"] = "label"

@@ -1,9 +1,8 @@
 """The process that reads binary formats, so that a damaged file cannot crash or block the caller.
 
-It receives one JSON request per line and replies with a line of JSON and the bytes of the arrays that the line
-describes. On systems with fork, a fork reads each request: it has the libraries loaded, costs a few milliseconds, and
-shares no state with earlier files. If a fork dies, this process exits with a code that tells the signal, and
-:mod:`modalhash.data.formats.sandbox` starts another. The module imports little, because the first file waits for it.
+It receives one JSON request per line and replies with a line of JSON and the bytes of the arrays that it describes. On
+systems with fork, a fork reads each request, with the libraries loaded and no state of earlier files. If a fork dies,
+this process exits with a code that tells the signal. The module imports little, because the first file waits for it.
 """
 
 from __future__ import annotations

@@ -1,20 +1,10 @@
 """Shared parts of the converters of official distributions, and the layout of ``features.npz``.
 
-``features.npz`` has several features of the same photographs with their words and labels:
-
-============================================================ =======================================================
-``image_id``                                                 ids ``(n,)``
-``ehd``, ``gist``                                            MPEG-7 edge histograms (150) and GIST (512)
-``text_indptr``, ``text_indices``, ``text_shape``, ``words`` bag of words as CSR, with ``text_counts`` unless binary
-``labels``, ``label_names``                                  0 and 1 ``(n, classes)``
-``provenance``                                               JSON, optional: ``source``, ``notes``,
-                                                             ``original_features``
-============================================================ =======================================================
-
-MIRFlickr calls its words ``tags_*`` and ``tag_names``. ``original_features`` names features that come from the official
-distribution and were not recomputed. ``cnn.npz``, in the same folder, has features of a network ``(n, 1280)`` with
-their ``image_id``, as ``low + step * values`` with uint8 ``values``, or is a file that ``modalhash datasets encode``
-wrote.
+``features.npz`` has ``image_id`` ``(n,)``; ``ehd`` and ``gist``, edge histograms (150) and GIST (512); a bag of words
+as CSR (``text_indptr``, ``text_indices``, ``text_shape``, ``text_counts`` unless binary) with ``words``, which
+MIRFlickr calls ``tags_*`` and ``tag_names``; 0/1 ``labels`` with ``label_names``; and optionally ``provenance`` as
+JSON, whose ``original_features`` were not recomputed. ``cnn.npz`` has features of a network as ``low + step * values``
+with uint8 ``values`` and ``image_id``, or is a file that ``modalhash datasets encode`` wrote.
 """
 
 from __future__ import annotations

