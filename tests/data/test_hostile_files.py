@@ -327,7 +327,7 @@ def test_class_numbers_and_sparse_labels_do_not_grow_beyond_the_limit(tmp_path, 
 
 
 class Sent:
-    """Stands for a process that a file has taken over: it sends this line, and then bytes without end."""
+    """Imitates a process that a file controls: it sends this line, then endless bytes."""
 
     def __init__(self, line: bytes) -> None:
         self.line, self.in_sync = line, True

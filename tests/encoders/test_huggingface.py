@@ -47,7 +47,7 @@ PICTURES = [as_bytes(scene(60, 90)), as_bytes(scene(90, 40)), as_bytes(255 - sce
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch):
     def refuse(*_):
-        raise AssertionError("somebody tried to connect")
+        raise AssertionError("a connection was attempted")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)

@@ -33,8 +33,8 @@ def missing(name: str) -> list[str]:
 
 
 def neural(name: str):
-    if lacking := missing(name):
-        pytest.skip(f"the extra {EXTRAS[name]!r} is not installed: no {', '.join(lacking)}")
+    if packages := missing(name):
+        pytest.skip(f"the extra {EXTRAS[name]!r} is not installed: no {', '.join(packages)}")
     return get_encoder(name)
 
 
