@@ -310,6 +310,29 @@ _NUSWIDE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide
 _NUSWIDE_FILES = "Groundtruth, ConceptsList, ImageList, NUS_WID_Tags and NUS_WID_Low_Level_Features"
 _WIKI = "http://www.svcl.ucsd.edu/projects/crossmodal/"
 _SHARED_FILES = "any shared .mat: I_tr, T_tr, L_tr …, XAll, YAll, LAll"
+
+
+def _nuswide(n: int, number: str, items: str, published: Mapping[str, int] | None = None) -> NamedDataset:
+    return NamedDataset(
+        name=f"nuswide{n}",
+        title=f"NUS-WIDE, {number} most frequent concepts (Chua et al., 2009)",
+        licence="Flickr users' photographs; research use",
+        how=_how_to_convert(f"nuswide{n}", _NUSWIDE_FILES, _NUSWIDE),
+        files=(f"nuswide{n}.npz", f"NUSWIDE{n}.mat"),
+        any_file=True,
+        module="modalhash.data.sets.nuswide",
+        has_converter=True,
+        converter_options={"n_concepts": n},
+        split_sizes={"query": 2000},
+        published={**published, "classes": n} if published else {},
+        items=f"{items} of 269,648 photographs: those with one of the {number} concepts",
+        modalities="image (500: words), text (1,000 tags); paired",
+        classes=f"{n}, several for each item",
+        where=_NUSWIDE,
+        layout=f"a file that `modalhash datasets convert` wrote, or {_SHARED_FILES}",
+    )
+
+
 NAMED: dict[str, NamedDataset] = {
     entry.name: entry
     for entry in (
@@ -433,41 +456,10 @@ NAMED: dict[str, NamedDataset] = {
             where=_MIRFLICKR,
             layout=f"features.npz from `modalhash datasets convert`, or {_SHARED_FILES}",
         ),
-        NamedDataset(
-            name="nuswide10",
-            title="NUS-WIDE, ten most frequent concepts (Chua et al., 2009)",
-            licence="Flickr users' photographs; research use",
-            how=_how_to_convert("nuswide10", _NUSWIDE_FILES, _NUSWIDE),
-            files=("nuswide10.npz", "NUSWIDE10.mat"),
-            any_file=True,
-            module="modalhash.data.sets.nuswide",
-            has_converter=True,
-            converter_options={"n_concepts": 10},
-            split_sizes={"query": 2000},
-            published={"items": 186577, "query": 2000, "training": 184577, "image": 500, "text": 1000, "classes": 10},
-            items="186,577 of 269,648 photographs: those with one of the ten concepts",
-            modalities="image (500: words), text (1,000 tags); paired",
-            classes="10, several for each item",
-            where=_NUSWIDE,
-            layout=f"a file that `modalhash datasets convert` wrote, or {_SHARED_FILES}",
+        _nuswide(
+            10, "ten", "186,577", {"items": 186577, "query": 2000, "training": 184577, "image": 500, "text": 1000}
         ),
-        NamedDataset(
-            name="nuswide21",
-            title="NUS-WIDE, 21 most frequent concepts (Chua et al., 2009)",
-            licence="Flickr users' photographs; research use",
-            how=_how_to_convert("nuswide21", _NUSWIDE_FILES, _NUSWIDE),
-            files=("nuswide21.npz", "NUSWIDE21.mat"),
-            any_file=True,
-            module="modalhash.data.sets.nuswide",
-            has_converter=True,
-            converter_options={"n_concepts": 21},
-            split_sizes={"query": 2000},
-            items="195,834 of 269,648 photographs: those with one of the 21 concepts",
-            modalities="image (500: words), text (1,000 tags); paired",
-            classes="21, several for each item",
-            where=_NUSWIDE,
-            layout=f"a file that `modalhash datasets convert` wrote, or {_SHARED_FILES}",
-        ),
+        _nuswide(21, "21", "195,834"),
         NamedDataset(
             name="openmoji",
             title="OpenMoji pictures with Unicode names and groups",
