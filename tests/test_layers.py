@@ -48,9 +48,9 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "data": [
         "checks picture_features read_error",
-        "dataset feature_files formats.tables formats.variables read_limits",
+        "dataset formats.tables formats.variables",
         "formats.arrow formats.excel formats.matlab formats.npz formats.sandbox_worker layouts scenarios",
-        "formats.hdf5 formats.sandbox write",
+        "formats.hdf5 formats.sandbox",
         "formats.table_files",
         "formats.manifest",
         "feature_tables",
@@ -66,8 +66,8 @@ FLOORS = {  # a room -> its modules from the ground up; a module knows only thos
     ],
     "encoders": [
         "encoder image_kernels names",
-        "encode lookup picture_files precomputed text",
-        "huggingface image word_neighbours",
+        "encode lookup picture_files text",
+        "huggingface image",
         "semantic",
         "combined neural",
     ],

@@ -45,7 +45,6 @@ from modalhash.encoders import (
     fit_encoder,
     get_encoder,
     semantic,
-    word_neighbours as _word_senses,
 )
 from modalhash.encoders.text import TfidfEncoder, words_of
 from modalhash.engine.search.refinement import learn_refinement
@@ -175,13 +174,13 @@ def choices(items: Items) -> list[dict[str, Any]]:
     rows = [told("tfidf", TfidfEncoder().fit(own).encode), told("use", get_encoder("use").encode)]
     encoder = get_encoder("text+use", scale=0.0).fit(own)
     learned = learn_refinement(None, {"text": encoder.encode(own)}, {"text": labels[train]})
-    defaults = _word_senses.NEAREST, _word_senses.POWER, combined.UNKNOWN_WEIGHT
+    defaults = semantic.NEAREST, semantic.POWER, combined.UNKNOWN_WEIGHT
     for nearest, power in NEAREST_AND_POWER:
         for weight in UNKNOWN_WEIGHTS if (nearest, power) == defaults[:2] else (defaults[2],):
-            _word_senses.NEAREST, _word_senses.POWER, combined.UNKNOWN_WEIGHT = nearest, power, weight
+            semantic.NEAREST, semantic.POWER, combined.UNKNOWN_WEIGHT = nearest, power, weight
             variant = f"text+use, scale 0, {nearest} nearest, power {power}, weight {weight}"
             rows.append(told(variant, encoder.encode, learned))
-    _word_senses.NEAREST, _word_senses.POWER, combined.UNKNOWN_WEIGHT = defaults
+    semantic.NEAREST, semantic.POWER, combined.UNKNOWN_WEIGHT = defaults
     rows += [
         told(f"text+use, scale {scale}", get_encoder("text+use", scale=scale).fit(own).encode) for scale in (0.5, 1.0)
     ]

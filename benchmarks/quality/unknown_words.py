@@ -35,7 +35,7 @@ from sklearn.preprocessing import normalize
 from modalhash import Engine
 from modalhash.core.codes import pack_signs, unpack_signs
 from modalhash.data.sets.openmoji import emoji_list, names
-from modalhash.encoders import get_encoder, word_neighbours as _word_senses
+from modalhash.encoders import get_encoder, semantic
 from modalhash.encoders.text import words_of
 from modalhash.engine import SearchOptions
 from modalhash.engine.search import refinement, text_match as feedback
@@ -123,19 +123,19 @@ def readings(items: Items, n_folds: int) -> list[dict[str, Any]]:
     """What all ways to read an unknown word find, mean of the folds."""
     part = np.random.default_rng(0).permutation(items.n_train) % 4
     found: dict[str, list[dict[str, float]]] = {}
-    usual = _word_senses.NEAREST, _word_senses.POWER
+    usual = semantic.NEAREST, semantic.POWER
     with tempfile.TemporaryDirectory() as folder:
         for k in range(n_folds):
             meant = Meant(items, np.flatnonzero(part != k), np.flatnonzero(part == k), k, Path(folder))
             for reading in READINGS:
-                _word_senses.NEAREST, _word_senses.POWER = reading
+                semantic.NEAREST, semantic.POWER = reading
                 own = meant.own_text()
                 for least in UNDERSTOOD if reading == usual else (None, 0.0):
                     speaks = "" if least is None else f", nearest word if understood above {least:g}"
                     variant = f"{reading[0]} nearest, power {reading[1]}{speaks}"
                     found.setdefault(variant, []).append({**meant.measure(least), **own})
                     print(k, variant, {key: round(one, 3) for key, one in found[variant][-1].items()}, flush=True)
-            _word_senses.NEAREST, _word_senses.POWER = usual
+            semantic.NEAREST, semantic.POWER = usual
     return [
         {
             "part": "readings",

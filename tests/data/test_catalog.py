@@ -1,4 +1,4 @@
-"""Names, roots and what is said where files are absent."""
+"""Names, roots, and messages about missing files."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_info_of_a_file(run, tmp_path):
 def test_info_of_a_named_data_set_that_is_not_here(run):
     result = run("info", "wiki")
     assert result.exit_code == 0
-    for text in ("Rasiwasia", "2,173 to learn from", "one for each item", "svcl.ucsd.edu", "datasets convert wiki",
+    for text in ("Rasiwasia", "2,173 training items", "one for each item", "svcl.ucsd.edu", "datasets convert wiki",
                  'load_dataset("wiki")', "no; looked for data/wiki/wiki.npz", "$MODALHASH_DATA"):  # fmt: skip
         assert text in result.output, text
     found = json.loads(run("info", "wiki", "--json").output)
@@ -128,7 +128,7 @@ def test_info_takes_a_mapping(run, tmp_path):
     [
         (["info", "nowhere.mat"], "error: nowhere.mat: no such file"),
         (["convert", "coco", ".", "out.npz"], "error: there is no converter for 'coco'"),
-        (["convert", "wiki", ".", "out.npz"], "error: .: raw_features.mat is not there"),
+        (["convert", "wiki", ".", "out.npz"], "error: .: raw_features.mat does not exist"),
         (["convert", "wiki", ".", "out.npz", "--option", "seed"], "expected key=value"),
         (["convert", "wiki", ".", "out.npz", "--option", "seed=1"], "no option 'seed'"),
     ],

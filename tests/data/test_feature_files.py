@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_cluster import need_dask
-from modalhash.data import ReadError, feature_files as shards, open_feature_files
+from modalhash.data import ReadError, feature_tables, open_feature_files
 
 need_dask_installed = pytest.fixture(autouse=True)(need_dask)
 
@@ -49,7 +49,7 @@ def write_zarr(folder, rows):
 
 @pytest.mark.parametrize("write", [write_npy, write_lists, write_columns, write_zarr])
 def test_the_rows_of_all_files_in_order(tmp_path, rows, write, monkeypatch):
-    monkeypatch.setattr(shards, "CHUNK_BYTES", 8 * 24)  # eight rows of .npy at a time
+    monkeypatch.setattr(feature_tables, "CHUNK_BYTES", 8 * 24)  # eight rows of .npy at a time
     write(tmp_path, rows)
     array = open_feature_files(tmp_path)
     assert (array.shape, array.dtype) == (rows.shape, rows.dtype)
@@ -93,8 +93,8 @@ REFUSED = {
     "pickled": (pickled, "cannot be read as a matrix"),
     "one dimension": (lambda folder, rows: np.save(folder / "a.npy", rows[0]), r"shape \(6,\); expected"),
     "broken": (lambda folder, rows: (folder / "a.parquet").write_bytes(b"PAR1"), "cannot be read as Parquet"),
-    "uneven lists": (uneven, "lists of several lengths"),
-    "texts": (texts, "where numbers are expected"),
+    "uneven lists": (uneven, "lists of different lengths"),
+    "texts": (texts, "values; expected numbers"),
 }
 
 

@@ -144,7 +144,7 @@ def test_named_columns_patterns_and_texts(tmp_path):
         ),
         ({"split": ["train", "dev"]}, {}, r"a\.csv, line 3: split is 'dev'"),
         ({"id": ["a", ""]}, {}, r"a\.csv, line 3: column 'id' is empty"),
-        ({"split": ["train", ""]}, {}, r"a\.csv, line 3: a row without a split"),
+        ({"split": ["train", ""]}, {}, r"a\.csv, line 3: the row has no split"),
     ],
 )
 def test_errors_name_line_and_column(tmp_path, change, mapping, message):

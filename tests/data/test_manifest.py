@@ -221,7 +221,7 @@ def test_deeply_nested_fields_are_a_problem_of_their_line(tmp_path, depth):
     path.write_text(f'{{"id": {"[" * depth + "]" * depth}, "text": "a"}}\n{{"id": 1, "text": "b"}}')
     lines, problems = both_ways(path)
     assert [number for number, _ in lines] == [2]
-    assert problems == [(1, "more than 100 lists and objects within each other; expected plain values")]
+    assert problems == [(1, "more than 100 nested lists and objects; expected plain values")]
 
 
 def test_errors_say_file_line_and_reason(tmp_path):

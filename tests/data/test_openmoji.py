@@ -61,7 +61,7 @@ def test_a_broken_cache_is_made_anew(data, cache, monkeypatch):
     content = path.read_bytes()
     path.write_bytes(content[:1000])
     monkeypatch.setattr(openmoji, "_build", lambda name, language: data)
-    with pytest.warns(UserWarning, match="computed anew"):
+    with pytest.warns(UserWarning, match="recomputed"):
         load_dataset("openmoji")
     assert load_dataset("openmoji").sizes == data.sizes
     path.write_bytes(content)

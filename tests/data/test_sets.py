@@ -58,7 +58,7 @@ def test_mirflickr_without_pictures(tmp_path):
 
 
 def test_network_features_of_a_conversion(tmp_path):
-    """``modalhash datasets encode`` makes ``cnn.npz`` of the pictures."""
+    """``modalhash datasets encode`` writes ``cnn.npz`` from the pictures."""
     folder = tmp_path / "mirflickr25k"
     convert("mirflickr25k", trees.mirflickr(tmp_path / "source"), folder / "features.npz")
     full = load_dataset("mirflickr25k:full", tmp_path)
@@ -107,7 +107,7 @@ def test_nuswide_bad_label_is_reported(tmp_path):
         ("NUS_WID_Tags/AllTags1k.txt", "0 1 0\n" * 30, "line 1: 3 digits; expected 1000"),
         ("NUS_WID_Tags/AllTags1k.txt", ("0 " * 1000 + "\n") * 20, "20 lines for 30 images; the file is truncated"),
         ("NUS_WID_Low_Level_Features/Low_Level_Features/BoW_int.dat", "1 2 x\n" * 30, "line 2: could not convert"),
-        ("ImageList/TrainImagelist.txt", "nobody\\1.jpg\n", r"not in Imagelist\.txt, e\.g\. 'nobody/1\.jpg'"),
+        ("ImageList/TrainImagelist.txt", "unknown\\1.jpg\n", r"not in Imagelist\.txt, e\.g\. 'unknown/1\.jpg'"),
     ],
 )
 def test_nuswide_broken_files(tmp_path, file, content, message):
@@ -184,7 +184,7 @@ def test_refuses(tmp_path):
         convert("coco", tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         convert("wiki", tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"raw_features\.mat is not there"):
+    with pytest.raises(FileNotFoundError, match=r"raw_features\.mat does not exist"):
         convert("wiki", tmp_path)
     with pytest.raises(ValueError, match=r"ends in \.npz"):
         convert("wiki", tmp_path, tmp_path / "out.mat")

@@ -61,7 +61,7 @@ def test_excel_rows_have_the_numbers_that_it_shows(tmp_path):
     ]
     assert problems == [
         (6, "column 'text' is the error #N/A; repair the formula, or clear the cell"),
-        (7, "something in column 5, which has no name in row 2"),
+        (7, "a value in column 5, which has no name in row 2"),
     ]
     assert manifest_columns(path) == ["id", "text", "labels", "day"]
     with pytest.raises(ReadError, match="line 6: column 'text' is the error #N/A"):

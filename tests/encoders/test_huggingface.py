@@ -47,7 +47,7 @@ PICTURES = [as_bytes(scene(60, 90)), as_bytes(scene(90, 40)), as_bytes(255 - sce
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch):
     def refuse(*_):
-        raise AssertionError("somebody tried to connect")
+        raise AssertionError("a connection was attempted")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -249,7 +249,7 @@ def test_weights_in_several_files(clip):
     np.testing.assert_array_equal(split.encode(PICTURES), encoder.encode(PICTURES))
     assert split.state.config["weights"] != encoder.state.config["weights"]
     next(clip.glob("model-00002*.safetensors")).unlink()
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(ValueError, match="incomplete"):
         get_encoder(f"hf-image:{clip}")
 
 
@@ -270,16 +270,16 @@ def test_weights_that_lack_a_tensor_are_refused(clip):
     weights = load_file(clip / "model.safetensors")
     del weights["visual_projection.weight"]
     save_file(weights, clip / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"lack 1 tensors, e\.g\. visual_projection\.weight"):
+    with pytest.raises(ValueError, match=r"1 tensors are missing in the weights, e\.g\. visual_projection\.weight"):
         get_encoder(f"hf-image:{clip}")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("config.json", None, r"is no model: it has no config\.json"),
-        ("config.json", "{", "is no JSON"),
-        ("config.json", "[]", "holds no object"),
+        ("config.json", None, r"is not a model; it has no config\.json"),
+        ("config.json", "{", "is not JSON"),
+        ("config.json", "[]", "does not contain a JSON object"),
         ("model.safetensors", "nonsense", "cannot be read as a model of type 'clip'"),
         ("preprocessor_config.json", None, "cannot be read as a model of type 'clip'"),
         ("adapter_config.json", "{}", "merge it into the model first"),

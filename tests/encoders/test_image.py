@@ -17,7 +17,7 @@ GRADIENTS, STRUCTURE, COLOUR = slice(0, 512), slice(512, 1024), slice(1024, 1249
 
 
 def stripes(cycles: float, degrees: float, size: int = 64) -> np.ndarray:
-    """Waves of so many cycles per pixel; at 0° brightness changes from left to right."""
+    """Waves with this frequency in cycles per pixel; at 0° brightness changes from left to right."""
     y, x = np.mgrid[:size, :size]
     turn = np.deg2rad(degrees)
     return (0.5 + 0.4 * np.cos(2 * np.pi * cycles * (np.cos(turn) * x + np.sin(turn) * y))).astype(np.float32)

@@ -116,7 +116,7 @@ def test_damaged_folders(tmp_path):
         ('"format": 1', '"format": 9', "reads up to 1"),
         ('"version": 1', '"version": 2', "version is 1, expected 2"),
         ('"boot"', '"boat"', "digest is"),
-        ('"boot",', "", "not whole"),
+        ('"boot",', "", "incomplete"),
         ('"kind": "modalhash encoder"', '"kind": "x"', "not written by modalhash"),
         ('"config"', '"other"', "lacks config"),
         ("{", "", "not JSON"),
@@ -131,7 +131,7 @@ def test_damaged_folders(tmp_path):
     with pytest.raises(EncoderFileError, match="cannot be read"):
         load_encoder(folder)
     arrays.unlink()
-    with pytest.raises(EncoderFileError, match="not copied whole"):
+    with pytest.raises(EncoderFileError, match="copy of the encoder is incomplete"):
         load_encoder(folder)
 
 

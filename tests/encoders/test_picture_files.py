@@ -124,7 +124,7 @@ def test_large_jpeg_is_decoded_small():
 
 
 def png_of(width: int, height: int) -> bytes:
-    """A header that promises so many pixels, and next to no data."""
+    """A header that declares this many pixels, with almost no data."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

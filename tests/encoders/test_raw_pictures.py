@@ -132,11 +132,11 @@ def test_beginnings(head):
 
 
 class StubError(Exception):
-    """The error of a LibRaw that is none."""
+    """The error of a stub of LibRaw."""
 
 
 def stub(monkeypatch, kind, data, flip=0):
-    """Let a module that is none find a preview of some kind."""
+    """Let a stub module find a preview of some kind."""
     from enum import Enum
     from types import ModuleType, SimpleNamespace
 

@@ -19,7 +19,7 @@ from modalhash.encoders import (
     get_encoder,
     load_encoder,
     save_encoder,
-    word_neighbours as word_senses,
+    semantic,
 )
 from modalhash.encoders.combined import CombinedTextEncoder
 from modalhash.encoders.semantic import MAX_CHARACTERS, RowCache, SentenceEncoder
@@ -208,7 +208,7 @@ def test_it_is_restored_as_it_was_unless_the_weights_are_others(tmp_path):
     state = encoder.state
     with pytest.raises(ValueError, match="not those it was saved with"):
         TextAndInvented.restore(State({**state.config, "weights": "0" * 64}, state.arrays))
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(ValueError, match="incomplete"):
         TextAndInvented.restore(State(state.config, {**state.arrays, "sense_rows": state.arrays["sense_rows"][1:]}))
 
 
@@ -232,7 +232,7 @@ def test_what_is_no_text_is_an_error(encoder):
         ("", "empty"),
         ("…", "no word"),
         (3, "expected a text"),
-        ("cat \ud83d", "half of a character"),
+        ("cat \ud83d", "lone surrogate"),
     ):
         with pytest.raises(ItemError, match=message):
             encoder.encode([bad])
@@ -246,7 +246,7 @@ def test_what_is_behind_the_first_thousands_of_letters_is_not_read():
 
 
 def test_words_are_written_as_they_mostly_are():
-    assert word_senses.surface_forms(["Das Boot", "ein Boot, das boot"]) == {"das": "Das", "boot": "Boot", "ein": "ein"}
+    assert semantic.surface_forms(["Das Boot", "ein Boot, das boot"]) == {"das": "Das", "boot": "Boot", "ein": "ein"}
 
 
 # -- the real ones

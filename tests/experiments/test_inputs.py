@@ -37,7 +37,7 @@ def test_a_split_is_drawn_by_counts():
     assert with_split(first, seed=5) is first
     assert len(with_split(sized, seed=0, share=0.5).split.query["image"]) == 25
     assert len(with_split(pairs(), seed=0).split.query["image"]) == 10
-    with pytest.raises(ValueError, match="60 queries and 1 training items are asked for; it has 50 items"):
+    with pytest.raises(ValueError, match="60 queries and 1 training items are requested; it has 50 items"):
         with_split(replace(pairs(), split_sizes={"query": 60}), seed=0)
 
 

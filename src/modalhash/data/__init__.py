@@ -1,4 +1,4 @@
-"""Data sets: read anyone's files, load named ones, draw synthetic twins, break pairs on purpose."""
+"""Data sets: read files, load named ones, draw synthetic twins, and degrade training data on purpose."""
 
 import lazy_loader
 

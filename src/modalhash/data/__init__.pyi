@@ -19,8 +19,12 @@ from .dataset import (
     SplitData as SplitData,
     with_split as with_split,
 )
-from .feature_files import open_feature_files as open_feature_files
-from .feature_tables import column_kinds as column_kinds, has_columns as has_columns, holds_features as holds_features
+from .feature_tables import (
+    column_kinds as column_kinds,
+    has_columns as has_columns,
+    holds_features as holds_features,
+    open_feature_files as open_feature_files,
+)
 from .formats.manifest import (
     is_manifest as is_manifest,
     manifest_columns as manifest_columns,
@@ -28,9 +32,10 @@ from .formats.manifest import (
     table_format as table_format,
     usual_fields as usual_fields,
 )
+from .formats.npz import npz_path as npz_path, write_npz as write_npz
+from .formats.sandbox import ReadLimits as ReadLimits
 from .formats.tables import TableFormat as TableFormat
 from .read_error import ReadError as ReadError
-from .read_limits import ReadLimits as ReadLimits
 from .reading import guess_mapping as guess_mapping, read as read
 from .scenarios import (
     missing_labels as missing_labels,
@@ -42,4 +47,3 @@ from .scenarios import (
 )
 from .sets.openmoji import openmoji_attribution as openmoji_attribution, write_openmoji as write_openmoji
 from .synthetic import RECIPES as RECIPES, generate as generate, twin as twin
-from .write import npz_path as npz_path, write_npz as write_npz

@@ -1,19 +1,15 @@
-"""The catalogue of named data sets: where their files are looked for, what comes with them, how to get them.
+"""The catalogue of named data sets: folders and files, statistics, and how to get them.
 
-To add a data set, write **one module and one row**. The module, in ``sets/`` or anywhere importable, may have
+To add a data set, write a row in :data:`NAMED` and, if needed, a module with one or both of
 
 ``load(folder, entry, **options)``
-    return the data set in ``folder``, e.g. ``<root>/<name>`` (``entry`` is the row). Without it, the first of the
-    row's ``files`` that is there is read by :func:`modalhash.data.read`.
+    return the data set in ``folder``. Without it, the first existing file of the row's ``files`` is read.
 ``convert(source, **options)``
-    return the data set made of the official files, unpacked in ``source``; the row says ``has_converter=True``. It may
-    return the arrays of the file that ``load`` reads instead; then ``from_arrays(arrays, entry)`` makes the data set.
-    An option ``progress`` is a callback.
+    return the data set made from the official files in ``source``; the row says ``has_converter=True``. It may return
+    the arrays of the file that ``load`` reads instead; then ``from_arrays(arrays, entry)`` makes the data set.
 
-Options are keyword-only parameters. One of them may be part of the name, after a colon: ``mirflickr25k:full``; the row
-names it in ``variant``. The row is a :class:`NamedDataset` in :data:`NAMED`; :func:`load_dataset`, :func:`convert` and
-the commands ``modalhash datasets list``, ``info``, ``convert`` and ``encode`` know the data set by it. A data set whose
-files need neither is a row without a module.
+Options are keyword-only parameters; ``progress`` is a callback. The option that the row names in ``variant`` may be
+part of the data set's name, after a colon: ``mirflickr25k:full``.
 """
 
 from __future__ import annotations
@@ -30,20 +26,18 @@ from typing import Any
 
 from modalhash.core.progress import Callback
 from modalhash.data.dataset import Dataset
+from modalhash.data.formats.npz import npz_path, write_arrays, write_npz
 from modalhash.data.read_error import ReadError
 from modalhash.data.reading import ARRAY_SUFFIXES, read
-from modalhash.data.write import npz_path, write_arrays, write_npz
-
-# -- The folder that holds the data sets.
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """Return the folder that holds the data sets: the argument, ``$MODALHASH_DATA``, or ``./data``."""
+    """Return the folder of the data sets: the argument, ``$MODALHASH_DATA``, or ``./data``."""
     return Path(root or os.environ.get("MODALHASH_DATA") or "data")
 
 
 PROVENANCE = "provenance.json"
-"""A file in the folder of a data set with entries for its provenance, such as ``{"kind": "original"}``."""
+"""File in the folder of a data set with provenance entries, such as ``{"kind": "original"}``."""
 
 
 @dataclass(frozen=True)
@@ -51,62 +45,57 @@ class Variant:
     """One form of a data set."""
 
     about: str
-    needs: tuple[str, ...] = ()
-    """Files that must be in the folder for this variant."""
-    how: str = ""
-    """How to get them, in addition to ``NamedDataset.how``."""
+    needs: tuple[str, ...] = ()  # files that must be in the folder for this variant
+    how: str = ""  # how to get them, in addition to ``NamedDataset.how``
 
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """What is known about a data set before its files are opened."""
+    """Facts about a data set that are known before its files are opened."""
 
     name: str
     title: str
     licence: str
     how: str
-    """How to get the files; ``{root}`` is replaced by the folder that holds the data sets."""
+    """How to get the files; ``{root}`` is replaced by the folder of the data sets."""
     items: str = ""
-    """How many items there are, and how they are split."""
+    """Number of items and how they are split."""
     modalities: str = ""
-    """The modalities with their features."""
     classes: str = ""
-    """How many labels there are, and how many an item has."""
+    """Number of labels, in total and per item."""
     where: str = ""
-    """The page or the packages that the official files come from."""
+    """Page or packages that the official files come from."""
     layout: str = ""
-    """What the files hold that are read from its folder."""
+    """Content of the files in its folder."""
     files: tuple[str, ...] = ()
-    """Names of files that hold the data set, the preferred one first."""
+    """Names of files that may contain the data set, the preferred one first."""
     any_file: bool = False
-    """Whether other files will do: without any of ``files``, everything in the folder is read together."""
+    """Whether, without any of ``files``, all array files in the folder are read together."""
     folders: tuple[str, ...] = ()
-    """Names of folders that may hold the files, the preferred one first; by default only the data set's name."""
+    """Names of folders that may contain the files, the preferred one first; the data set's name by default."""
     variant: str = ""
-    """The option of ``load`` that a name chooses after a colon, e.g. ``layout``."""
+    """Option of ``load`` that a name chooses after a colon, e.g. ``layout``."""
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    """Values of that option, the default one first; empty if too many to list."""
+    """Values of that option, the default first; empty if too many to list."""
     split_sizes: Mapping[str, int] = field(default_factory=dict)
-    """Numbers of ``query`` and perhaps ``training`` items to draw where the files come without a split."""
+    """Numbers of ``query`` and optionally ``training`` items to draw if the files have no split."""
     published: Mapping[str, int] = field(default_factory=dict)
     """Statistics in Table I of the AMSH paper: ``items``, ``query``, ``training``, ``classes`` and feature widths."""
     kind: str = ""
-    """What the files are where they do not say it themselves, see :data:`modalhash.data.dataset.KINDS`."""
+    """Kind of the files if they do not declare it, see :data:`modalhash.data.dataset.KINDS`."""
     packages: tuple[str, ...] = ()
-    """Modules of installed packages that bring the data instead of files."""
+    """Modules of installed packages that contain the data instead of files."""
     module: str = ""
     """Import path of the module with ``load`` or ``convert``."""
     has_converter: bool = False
-    """Whether the module has ``convert``."""
     converter_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the converter that make it this data set and cannot be changed."""
+    """Fixed options of the converter."""
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """Return a function of the data set's module, or None if there is none."""
         return getattr(import_module(self.module), name, None) if self.module else None
 
     def folder(self, root: str | Path | None = None, needs: tuple[str, ...] = ()) -> Path | None:
-        """Return the first folder that holds the data set and the files in ``needs``; None if there is none."""
+        """Return the first folder with the data set and the files in ``needs``, or None."""
         for folder in self.possible_folders(root):
             usable = any((folder / file).is_file() for file in self.files)
             if self.any_file and not usable and folder.is_dir():
@@ -116,20 +105,19 @@ class NamedDataset:
         return None
 
     def possible_folders(self, root: str | Path | None = None) -> list[Path]:
-        """Return the folders that are searched for the files."""
         return [data_root(root) / folder for folder in self.folders or (self.name,)]
 
 
 def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> Dataset:
-    """Load a data set by its name, with its official split where it has one.
+    """Load a data set by name, with its official split if it has one.
 
     Parameters
     ----------
     name
-        a name in :data:`NAMED`, which ``modalhash datasets list`` shows, perhaps with a variant:
+        a name in :data:`NAMED`, as listed by ``modalhash datasets list``, optionally with a variant:
         ``"mirflickr25k:full"`` is ``"mirflickr25k"`` with ``layout="full"``
     root
-        the folder that holds the folders of the data sets; by default ``$MODALHASH_DATA``, else ``./data``
+        the folder with the folders of the data sets; by default ``$MODALHASH_DATA``, else ``./data``
     **options
         of the data set: ``layout`` of ``mirflickr25k`` and ``iapr-tc12-255``, ``text="de"`` or ``"en"`` of
         ``iapr-tc12``, ``language="en"``, ``"de"`` … of ``openmoji``
@@ -158,7 +146,7 @@ def load_dataset(name: str, root: str | Path | None = None, **options: Any) -> D
 
 
 def lookup(name: str) -> tuple[NamedDataset, dict[str, str]]:
-    """Return the row of a data set, and the option that its name chooses.
+    """Return the row of a data set and the option that its name chooses.
 
     Examples
     --------
@@ -199,7 +187,6 @@ def _absent(name: str, root: str | Path | None) -> FileNotFoundError:
 
 
 def how_to_get(name: str, root: str | Path | None = None) -> str:
-    """Say how to get the files of a named data set, and of its variant."""
     entry, options = lookup(name)
     variant = entry.variants.get(options.get(entry.variant, ""))
     lines = [entry.how, variant.how] if variant and variant.how else [entry.how]
@@ -207,9 +194,9 @@ def how_to_get(name: str, root: str | Path | None = None) -> str:
 
 
 def found_at(name: str, root: str | Path | None = None) -> Path | None:
-    """Return the file of a named data set that is there, or the folder where any files will do; None if none is.
+    """Return the existing file of a named data set, or its folder if any files are accepted; None if neither exists.
 
-    A data set that installed packages bring has no file: :func:`is_present` tells whether they are there.
+    A data set from installed packages has no file; :func:`is_present` reports whether they are installed.
     """
     entry, _ = lookup(name)
     folder = entry.folder(root)
@@ -219,7 +206,6 @@ def found_at(name: str, root: str | Path | None = None) -> Path | None:
 
 
 def is_present(name: str, root: str | Path | None = None) -> bool:
-    """Return whether the files, or the packages, of a named data set are there."""
     entry, options = lookup(name)
     if entry.packages:
         return all(find_spec(package) is not None for package in entry.packages)
@@ -227,7 +213,7 @@ def is_present(name: str, root: str | Path | None = None) -> bool:
 
 
 def read_files(folder: Path, entry: NamedDataset) -> Dataset:
-    """Read the preferred file in the folder of a data set, or all its files together if none is there."""
+    """Read the preferred file in the folder of a data set, or all files together."""
     path = next((folder / file for file in entry.files if (folder / file).is_file()), folder)
     dataset = read(path, name=entry.name)
     provenance = {**dataset.provenance, "source": entry.title, "licence": entry.licence}
@@ -235,7 +221,7 @@ def read_files(folder: Path, entry: NamedDataset) -> Dataset:
 
 
 def declared(dataset: Dataset, folder: Path) -> Dataset:
-    """Return the data set with the provenance that a file ``provenance.json`` in its folder declares."""
+    """Return the data set with the provenance that ``provenance.json`` in its folder declares."""
     path = folder / PROVENANCE
     if not path.is_file():
         return dataset
@@ -323,7 +309,30 @@ _IAPR = "https://www.imageclef.org/photodata and https://www.imageclef.org/SIAPR
 _NUSWIDE = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide/NUS-WIDE.html"
 _NUSWIDE_FILES = "Groundtruth, ConceptsList, ImageList, NUS_WID_Tags and NUS_WID_Low_Level_Features"
 _WIKI = "http://www.svcl.ucsd.edu/projects/crossmodal/"
-_SHARED_FILES = "any .mat that the field shares: I_tr, T_tr, L_tr …, XAll, YAll, LAll"
+_SHARED_FILES = "any shared .mat: I_tr, T_tr, L_tr …, XAll, YAll, LAll"
+
+
+def _nuswide(n: int, number: str, items: str, published: Mapping[str, int] | None = None) -> NamedDataset:
+    return NamedDataset(
+        name=f"nuswide{n}",
+        title=f"NUS-WIDE, {number} most frequent concepts (Chua et al., 2009)",
+        licence="Flickr users' photographs; research use",
+        how=_how_to_convert(f"nuswide{n}", _NUSWIDE_FILES, _NUSWIDE),
+        files=(f"nuswide{n}.npz", f"NUSWIDE{n}.mat"),
+        any_file=True,
+        module="modalhash.data.sets.nuswide",
+        has_converter=True,
+        converter_options={"n_concepts": n},
+        split_sizes={"query": 2000},
+        published={**published, "classes": n} if published else {},
+        items=f"{items} of 269,648 photographs: those with one of the {number} concepts",
+        modalities="image (500: words), text (1,000 tags); paired",
+        classes=f"{n}, several for each item",
+        where=_NUSWIDE,
+        layout=f"a file that `modalhash datasets convert` wrote, or {_SHARED_FILES}",
+    )
+
+
 NAMED: dict[str, NamedDataset] = {
     entry.name: entry
     for entry in (
@@ -336,12 +345,12 @@ NAMED: dict[str, NamedDataset] = {
             files=("wiki.npz", "wiki-v73.mat", "wiki.mat", "WIKI.mat", "wikiData.mat"),
             module="modalhash.data.sets.wiki",
             has_converter=True,
-            items="2,866 articles: 2,173 to learn from, 693 queries",
+            items="2,866 articles: 2,173 training items, 693 queries",
             modalities="image (128: SIFT words), text (10: LDA topics); paired",
             classes="10, one for each item",
             where=_WIKI,
-            layout="a .mat or .npz with I_tr, I_te, T_tr, T_te, L_tr, L_te, or what `modalhash datasets convert` "
-            "writes",
+            layout="a .mat or .npz with I_tr, I_te, T_tr, T_te, L_tr, L_te, or a file that "
+            "`modalhash datasets convert` wrote",
         ),
         NamedDataset(
             name="mfeat",
@@ -371,7 +380,7 @@ NAMED: dict[str, NamedDataset] = {
                 "de": Variant("German words", needs=("features.npz",)),
                 "en": Variant("English words without those of the labels", needs=("features.npz",)),
             },
-            items="19,626 photographs with captions: 17,664 to learn from, 1,962 queries",
+            items="19,626 photographs with captions: 17,664 training items, 1,962 queries",
             modalities="image (737: gradients and colours), text (2,912 words); paired",
             classes="291 keywords of the captions, several for each item",
             where="https://www.imageclef.org/photodata",
@@ -405,7 +414,7 @@ NAMED: dict[str, NamedDataset] = {
             modalities="image (512: GIST), text (bag of words); paired",
             classes="255 region labels, several for each item",
             where=_IAPR,
-            layout=f"features.npz, as `modalhash datasets convert` writes it, or {_SHARED_FILES}",
+            layout=f"features.npz from `modalhash datasets convert`, or {_SHARED_FILES}",
         ),
         NamedDataset(
             name="mirflickr25k",
@@ -445,43 +454,12 @@ NAMED: dict[str, NamedDataset] = {
             modalities="image (150: edge histogram), text (500: principal components of 1,386 tags); paired",
             classes="24, several for each item",
             where=_MIRFLICKR,
-            layout=f"features.npz, as `modalhash datasets convert` writes it, or {_SHARED_FILES}",
+            layout=f"features.npz from `modalhash datasets convert`, or {_SHARED_FILES}",
         ),
-        NamedDataset(
-            name="nuswide10",
-            title="NUS-WIDE, ten most frequent concepts (Chua et al., 2009)",
-            licence="Flickr users' photographs; research use",
-            how=_how_to_convert("nuswide10", _NUSWIDE_FILES, _NUSWIDE),
-            files=("nuswide10.npz", "NUSWIDE10.mat"),
-            any_file=True,
-            module="modalhash.data.sets.nuswide",
-            has_converter=True,
-            converter_options={"n_concepts": 10},
-            split_sizes={"query": 2000},
-            published={"items": 186577, "query": 2000, "training": 184577, "image": 500, "text": 1000, "classes": 10},
-            items="186,577 of 269,648 photographs: those with one of the ten concepts",
-            modalities="image (500: words), text (1,000 tags); paired",
-            classes="10, several for each item",
-            where=_NUSWIDE,
-            layout=f"what `modalhash datasets convert` writes, or {_SHARED_FILES}",
+        _nuswide(
+            10, "ten", "186,577", {"items": 186577, "query": 2000, "training": 184577, "image": 500, "text": 1000}
         ),
-        NamedDataset(
-            name="nuswide21",
-            title="NUS-WIDE, 21 most frequent concepts (Chua et al., 2009)",
-            licence="Flickr users' photographs; research use",
-            how=_how_to_convert("nuswide21", _NUSWIDE_FILES, _NUSWIDE),
-            files=("nuswide21.npz", "NUSWIDE21.mat"),
-            any_file=True,
-            module="modalhash.data.sets.nuswide",
-            has_converter=True,
-            converter_options={"n_concepts": 21},
-            split_sizes={"query": 2000},
-            items="195,834 of 269,648 photographs: those with one of the 21 concepts",
-            modalities="image (500: words), text (1,000 tags); paired",
-            classes="21, several for each item",
-            where=_NUSWIDE,
-            layout=f"what `modalhash datasets convert` writes, or {_SHARED_FILES}",
-        ),
+        _nuswide(21, "21", "195,834"),
         NamedDataset(
             name="openmoji",
             title="OpenMoji pictures with Unicode names and groups",
@@ -499,4 +477,4 @@ NAMED: dict[str, NamedDataset] = {
         ),
     )
 }
-"""Every named data set by its name, in the order in which they are listed."""
+"""Every named data set by name, in the order of listings."""

@@ -1,4 +1,4 @@
-"""Checks of what a data set may hold. Every error names the modality, what came and what to do."""
+"""Check the content of a data set; every error names the modality, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from scipy import sparse
 from modalhash.core.typing import Array, Matrix
 from modalhash.core.validation import check_sparse, parse_labels as parse_labels
 
-# -- Labels as people write them, and as the 0/1 matrix that methods learn from.
-
 
 def label_names(rows: Iterable[Iterable[str]]) -> list[str]:
-    """Return every name that occurs in the labels of some items, sorted."""
+    """Return the sorted set of label names that occur in ``rows``."""
     return sorted({name for row in rows for name in row})
 
 
 def label_matrix(rows: Sequence[Iterable[Hashable]], classes: Sequence[Hashable]) -> Array:
-    """Return the boolean matrix (items, classes) of the labels of each item; every label must be one of the classes.
+    """Return the boolean matrix (items, classes) of the labels; every label must be in ``classes``.
 
     Examples
     --------
@@ -36,7 +34,7 @@ def label_matrix(rows: Sequence[Iterable[Hashable]], classes: Sequence[Hashable]
 
 
 def clean_features(values: Any, where: str) -> Matrix:
-    """Check that these are numbers with items along the first axis; a sparse matrix becomes CSR."""
+    """Check that features are numeric with one row per item; convert sparse matrices to CSR."""
     if sparse.issparse(values):
         check_sparse(values, where)
         matrix: Matrix = sparse.csr_array(values)
@@ -58,7 +56,6 @@ def clean_features(values: Any, where: str) -> Matrix:
 
 
 def clean_labels(values: Any, where: str) -> Array:
-    """Return labels of 0 and 1 as a boolean array (items, classes)."""
     if sparse.issparse(values):
         check_sparse(values, f"{where}, labels")
         values = values.toarray()
@@ -81,13 +78,13 @@ def clean_labels(values: Any, where: str) -> Array:
     if len(labels) and not labels.any():
         raise ValueError(
             f"{where}: none of the {len(labels)} items has a label (shape {values.shape}); expected "
-            "at least one 1. Leave the labels out if there are none"
+            "at least one 1. Leave the labels out if there are no labels"
         )
     return labels
 
 
 def clean_ids(values: Any, where: str) -> Array:
-    """Return ids as a 1-D array of int64 or str; each may occur once."""
+    """Return ids as a 1-D array of int64 or str without duplicates."""
     ids = np.asarray(values)
     if ids.dtype == object and all(isinstance(value, str) for value in ids.flat):
         ids = ids.astype(str)
@@ -106,7 +103,7 @@ def clean_ids(values: Any, where: str) -> Array:
 
 
 def clean_raw(values: Any, where: str) -> Array:
-    """Return texts or paths as a 1-D object array of str: each takes its own length, however long another is."""
+    """Return texts or paths as a 1-D object array of str, which does not pad them to the longest."""
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "UO":
         given = list(values) if not isinstance(values, str) else None
         if given is None or (isinstance(values, np.ndarray) and len(given)):
@@ -121,12 +118,12 @@ def clean_raw(values: Any, where: str) -> Array:
 
 
 def padded_bytes(longest: int, n: int) -> int:
-    """Return what texts take in an array of fixed width, as ids do."""
+    """Return the bytes that ``n`` texts take in a fixed-width array."""
     return 4 * longest * n
 
 
 def rows_of(ids: Array, wanted: Any, where: str) -> Array:
-    """Return the row numbers of the wanted ids, in their order."""
+    """Return the row numbers of the ids in ``wanted``, in that order."""
     wanted = np.asarray(wanted)
     if wanted.size == 0:
         return np.empty(0, dtype=np.intp)
@@ -147,7 +144,6 @@ def rows_of(ids: Array, wanted: Any, where: str) -> Array:
 
 
 def check_mapping(value: Any, argument: str) -> dict[str, Any]:
-    """Return a copy of a mapping whose keys are modality names."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{argument} is {type(value).__name__}; expected a dict by modality name")
     for name in value:
@@ -157,7 +153,6 @@ def check_mapping(value: Any, argument: str) -> dict[str, Any]:
 
 
 def shown(values: Iterable[Any], limit: int = 3) -> str:
-    """Format the first few values for an error message."""
     values = list(values)
     some = ", ".join(repr(value.item() if isinstance(value, np.generic) else value) for value in values[:limit])
     return some + (", …" if len(values) > limit else "")

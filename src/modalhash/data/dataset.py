@@ -1,8 +1,7 @@
-"""A data set and its split.
+"""Data sets and their splits.
 
-A :class:`Dataset` holds items of several modalities, each with its own rows, ids and labels. A :class:`Split` says
-which items train, which are queries and which are searched. Both know items by id, so a split outlives the order of
-the rows.
+A :class:`Dataset` holds items of several modalities, each with its own rows, ids and labels. A :class:`Split` names
+the training, query and database items. Both refer to items by id, so a split does not depend on the row order.
 """
 
 from __future__ import annotations
@@ -22,15 +21,13 @@ from modalhash.core.typing import Array, Matrix
 from modalhash.data.checks import check_mapping, clean_features, clean_ids, clean_labels, clean_raw, rows_of, shown
 from modalhash.data.read_error import ReadError
 
-# -- Principal components of a feature matrix, fitted on the training items of a split.
-
 
 @dataclass(frozen=True, eq=False)
 class PrincipalComponents:
-    """A mean and orthonormal axes, by descending variance.
+    """A mean and orthonormal axes, by descending variance, fitted on training items.
 
-    The axes are eigenvectors of the covariance matrix, which a sparse matrix yields without becoming dense. Their
-    signs are fixed by making the largest entry of each axis positive.
+    The axes are eigenvectors of the covariance matrix, which is computed without making a sparse matrix dense. The
+    largest entry of each axis is positive, which fixes the signs.
 
     Examples
     --------
@@ -40,12 +37,11 @@ class PrincipalComponents:
     """
 
     mean: Array
-    axes: Array
-    """``(features, components)``."""
+    axes: Array  # ``(features, components)``
 
     @classmethod
     def fit(cls, X: Matrix, n_components: int, where: str = "features") -> PrincipalComponents:
-        """Fit to the rows of ``X``; ``where`` is named in errors."""
+        """Fit to the rows of ``X``; ``where`` is the prefix of error messages."""
         n, width = X.shape
         if not 1 <= n_components <= min(n - 1, width):
             raise ValueError(
@@ -63,15 +59,13 @@ class PrincipalComponents:
         return cls(mean, axes)
 
     def transform(self, X: Matrix) -> Array:
-        """Return the components of rows, as float32."""
         components: Array = X @ self.axes - self.mean @ self.axes
         return components.astype(np.float32)
 
 
 KINDS = ("original", "recomputed features", "substitute", "twin", "generated")
-"""What ``provenance["kind"]`` may say of a data set, compared with the one that publications report on."""
-TEST_SHARE = 0.2
-"""Share of the items drawn as queries where a data set has neither a split nor split sizes."""
+"""Values of ``provenance["kind"]``: how a data set relates to the one that publications report on."""
+TEST_SHARE = 0.2  # fraction of the items drawn as queries if a data set has neither a split nor split sizes
 _FORMAT, _VERSION = "modalhash-split", 1
 
 
@@ -79,26 +73,24 @@ _FORMAT, _VERSION = "modalhash-split", 1
 class Dataset:
     """Named modalities with features, labels and ids of their items.
 
-    The same id in two modalities means the same item in two forms. Whether the rows are paired follows from the
-    ids and is never guessed from equal lengths.
+    The same id in two modalities means the same item in two forms. Whether rows are paired follows from the ids and is
+    never guessed from equal lengths.
 
     Parameters
     ----------
     features : dict from modality to ``(items, features)``, array or sparse matrix
     labels : dict from modality to ``(items, classes)`` with 0 and 1, for all modalities or for none
-    ids : dict from modality to 1-D int or str, each once within its modality; row numbers by default
+    ids : dict from modality to 1-D int or str, unique within a modality; row numbers by default
     class_names : one name per label column; numbers by default
     name : of the data set
-    provenance : where it comes from: ``source``, ``files``, ``sha256``, ``licence``, ``notes`` …, and ``kind``, one of
-        ``"original"``, ``"recomputed features"``, ``"substitute"``, ``"twin"`` and ``"generated"``
+    provenance : ``source``, ``files``, ``sha256``, ``licence``, ``notes`` …, and ``kind``, one of :data:`KINDS`
     raw : dict from modality to texts or paths; a modality may have these instead of features
     split : the split that comes with the data
-    split_sizes : number of ``"query"`` and perhaps ``"training"`` items of the literature, for :func:`with_split`
-    components : dict from modality to a number of principal components. :meth:`parts` fits them on the training part
-        and replaces the features of all three parts
-    true_labels : the labels that relevance is judged by, where ``labels`` were spoiled on purpose (see
-        :mod:`modalhash.data.scenarios`)
-    origins : where the items of each modality stand in the files that they were read from, for errors
+    split_sizes : number of ``"query"`` and optionally ``"training"`` items in the literature, for :func:`with_split`
+    components : dict from modality to a number of principal components, which :meth:`parts` fits on the training part
+        and substitutes for the features of all three parts
+    true_labels : labels that relevance is judged by, if ``labels`` were degraded (:mod:`modalhash.data.scenarios`)
+    origins : positions of the items of each modality in the files they were read from, for error messages
 
     Examples
     --------
@@ -162,11 +154,13 @@ class Dataset:
         }
         if labels and set(labels) != set(sizes):
             raise ValueError(
-                f"{where}: {what} for {shown(labels)}, but the modalities are {shown(sizes)}; all, or none"
+                f"{where}: {what} for {shown(labels)}, but the modalities are {shown(sizes)}; expected all or none"
             )
         for name, values in labels.items():
             if len(values) != sizes[name]:
-                raise ValueError(f"{where}, {name!r}: {len(values)} rows of {what} for {sizes[name]} items; one each")
+                raise ValueError(
+                    f"{where}, {name!r}: {len(values)} rows of {what} for {sizes[name]} items; expected one each"
+                )
         if len({values.shape[1] for values in labels.values()}) > 1:
             counts = ", ".join(f"{name!r}: {values.shape[1]}" for name, values in labels.items())
             raise ValueError(f"{where}: {what} have different numbers of classes ({counts}); all share the columns")
@@ -176,7 +170,9 @@ class Dataset:
         where = f"data set {self.name!r}"
         given = check_mapping(self.ids, "ids")
         if given and set(given) != set(sizes):
-            raise ValueError(f"{where}: ids for {shown(given)}, but the modalities are {shown(sizes)}; all, or none")
+            raise ValueError(
+                f"{where}: ids for {shown(given)}, but the modalities are {shown(sizes)}; expected all or none"
+            )
         ids = {}
         for name, n in sizes.items():
             ids[name] = clean_ids(given[name], f"{where}, {name!r}") if given else np.arange(n)
@@ -195,12 +191,10 @@ class Dataset:
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """The names of the modalities."""
         return tuple(self.ids)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of items of each modality."""
         return {name: len(ids) for name, ids in self.ids.items()}
 
     @property
@@ -210,28 +204,28 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """What the data set says it is, one of :data:`KINDS`, or ``"not stated"``."""
+        """The declared kind, one of :data:`KINDS`, or ``"not stated"``."""
         return str(self.provenance.get("kind", "not stated"))
 
     @property
     def paired(self) -> bool:
-        """Whether the same row is the same item in every modality, judged by the ids."""
+        """True if the ids of all modalities are equal, row by row."""
         first, *others = self.ids.values()
         return all(np.array_equal(first, ids) for ids in others)
 
     @property
     def relevance(self) -> Mapping[str, Array]:
-        """The labels by which a hit is judged: the true ones where ``labels`` were spoiled."""
+        """The labels that relevance is judged by: ``true_labels`` if given, else ``labels``."""
         return self.true_labels or self.labels
 
     def parts(self) -> SplitData:
-        """Return the training, query and database part by the data set's own split."""
+        """Return the training, query and database parts of the data set's own split."""
         if self.split is None:
             raise ValueError(f"data set {self.name!r} has no split; draw one with modalhash.data.with_split")
         return self.split.apply(self)
 
     def select(self, rows: Mapping[str, Any]) -> Dataset:
-        """Return these rows (numbers, a mask or a slice) of the modalities named, without a split."""
+        """Return rows (numbers, a mask or a slice) of the named modalities, without a split."""
         self._check_known(rows)
 
         def of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,24 +244,24 @@ class Dataset:
         )
 
     def take(self, ids: Any) -> Dataset:
-        """Return the items with these ids, in the order given: a dict by modality, or one list for all of them."""
+        """Return the items with these ids, in order: a dict by modality, or one list for all modalities."""
         wanted = ids if isinstance(ids, Mapping) else dict.fromkeys(self.modalities, ids)
         self._check_known(wanted)
         return self.select({name: self.rows_of(name, some) for name, some in wanted.items()})
 
     def rows_of(self, modality: str, ids: Any) -> Array:
-        """Return the row numbers of the items with these ids, in the order given."""
+        """Return the row numbers of ids, in the order given."""
         self._check_known([modality])
         return rows_of(self.ids[modality], ids, repr(modality))
 
     def only(self, *modalities: str) -> Dataset:
-        """Return the data set with these modalities alone, in the order named, and its split."""
+        """Return the data set and its split with these modalities only, in the order named."""
         part = self.select({name: slice(None) for name in modalities})
         split = self.split.only(*modalities) if self.split else None
         return replace(part, split=split, split_sizes=self.split_sizes)
 
     def describe(self) -> str:
-        """Say in a few lines what the data set holds and where it comes from."""
+        """Return a summary of the content and its provenance in a few lines."""
         lines = [f"{self.name}: {'paired' if self.paired else 'not paired'}, {len(self.class_names)} classes"]
         for name, n in self.sizes.items():
             line = f"  {name}: {n:,} items"
@@ -310,7 +304,7 @@ class SplitData(NamedTuple):
 
 
 class Split:
-    """Which items of each modality train, which are queries and which are searched, by id.
+    """Training, query and database items of each modality, by id.
 
     Parameters
     ----------
@@ -349,27 +343,24 @@ class Split:
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """The names of the modalities."""
         return tuple(self.training)
 
     @property
     def database_is_training(self) -> bool:
-        """Whether the items that are searched are the ones that are learned from."""
         return self.database is self.training
 
     def check_disjoint(self) -> None:
-        """Raise if a query is also in the database of its modality."""
         for name, ids in self.query.items():
             both = np.intersect1d(ids, self.database[name]) if len(ids) and len(self.database[name]) else ids[:0]
             if len(both):
                 raise ValueError(
                     f"{name!r}: {len(both)} of {len(ids)} queries are also in the database, "
-                    f"e.g. {shown(both)}: a query would find itself. Take them out of one side, "
+                    f"e.g. {shown(both)}, so a query would find itself. Remove them from one side, "
                     "or pass disjoint=False"
                 )
 
     def apply(self, dataset: Dataset) -> SplitData:
-        """Return the three parts of a data set; a database that is the training part is the same object.
+        """Return the three parts of a data set; a database equal to the training part is the same object.
 
         Features of the modalities in ``dataset.components`` become principal components of the training part.
         """
@@ -379,18 +370,16 @@ class Split:
         return _reduced(parts, dataset) if dataset.components else parts
 
     def only(self, *modalities: str) -> Split:
-        """Return the split of these modalities alone."""
         training, query, database = (
             {name: part[name] for name in modalities} for part in (self.training, self.query, self.database)
         )
         return Split(training, query, None if self.database_is_training else database, disjoint=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the ids to a JSON file."""
         write_atomically(path, json.dumps(self.to_json(), ensure_ascii=False).encode())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the split as plain lists; ``database`` is None where it is the training items."""
+        """Return the split as plain lists, with ``database: None`` if it equals the training items."""
         content: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
         for part in ("training", "query", "database"):
             content[part] = {name: ids.tolist() for name, ids in getattr(self, part).items()}
@@ -400,20 +389,19 @@ class Split:
 
     @classmethod
     def load(cls, path: str | Path, *, disjoint: bool = True) -> Split:
-        """Read what :meth:`save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             return cls.from_json(content, disjoint=disjoint)
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ReadError(path, f"not a JSON file ({error}); expected what Split.save wrote") from error
+            raise ReadError(path, f"not a JSON file ({error}); expected a file that Split.save wrote") from error
         except (ValueError, TypeError) as error:
             raise ReadError(path, str(error)) from error
 
     @classmethod
     def from_json(cls, content: Any, *, disjoint: bool = True) -> Split:
-        """Make a split of what :meth:`to_json` returned."""
+        """Return the split that :meth:`to_json` described."""
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise ValueError(f"not a split: expected the field format={_FORMAT!r}")
+            raise ValueError(f"not a split; expected the field format={_FORMAT!r}")
         if content.get("version") != _VERSION:
             raise ValueError(f"a split of version {content.get('version')!r}; this modalhash reads version {_VERSION}")
         if missing := [part for part in ("training", "query") if part not in content]:
@@ -437,7 +425,6 @@ def _clean_part(part: Any, name: str) -> dict[str, Array]:
 
 
 def _reduced(parts: SplitData, dataset: Dataset) -> SplitData:
-    """Fit principal components on the training part and replace the features of all parts by them."""
     fitted = {}
     for name, n in dataset.components.items():
         where = f"data set {dataset.name!r}, {name!r}"
@@ -455,7 +442,7 @@ def with_split(dataset: Dataset, *, seed: int, share: float | None = None) -> Da
     """Return the data set with its own split, or with one drawn at random.
 
     An item is a query in all modalities or in none. The numbers of queries and training items are those of
-    ``dataset.split_sizes``; without a training size, all items but the queries train. The rest is the database.
+    ``dataset.split_sizes``; without a training size, all other items train. The rest is the database.
 
     Parameters
     ----------
@@ -463,7 +450,7 @@ def with_split(dataset: Dataset, *, seed: int, share: float | None = None) -> Da
         its name is part of the seed, so that two data sets of the same size get different splits
     seed : int
     share : float, optional
-        share of the items drawn as queries, instead of the data set's own sizes; 0.2 where it has none
+        fraction of the items drawn as queries, instead of the data set's own sizes; 0.2 if it has none
     """
     if dataset.split is not None:
         return dataset
@@ -476,7 +463,7 @@ def with_split(dataset: Dataset, *, seed: int, share: float | None = None) -> Da
     n_training = sizes.get("training", len(ids) - n_query)
     if not 0 < n_training <= len(ids) - n_query:
         raise ValueError(
-            f"data set {dataset.name!r}: {n_query} queries and {max(n_training, 1)} training items are asked for; "
+            f"data set {dataset.name!r}: {n_query} queries and {max(n_training, 1)} training items are requested; "
             f"it has {len(ids)} items. Pass a share of queries, or give the data set a split"
         )
     drawn = np.random.default_rng([seed, *dataset.name.encode()]).permutation(ids)

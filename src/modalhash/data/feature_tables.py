@@ -1,7 +1,8 @@
-"""Tables that hold features: columns of numbers or of number lists, in a file or in memory, as a data set.
+"""Features in tables, in memory or in one file, and in folders of feature files.
 
-A modality's features are one column of number lists (an embedding), or several columns of numbers: those that are
-called ``image_0``, ``image_1`` … or that the caller names. Labels are a column of names, or several of 0 and 1.
+A modality's features are one column of number lists (an embedding), or several columns of numbers: those named
+``image_0``, ``image_1`` … or by the caller. Labels are a column of names, or several of 0 and 1.
+:func:`open_feature_files` opens a folder of files as one dask array, for fits that one machine could not read.
 """
 
 from __future__ import annotations
@@ -15,42 +16,45 @@ from typing import Any
 
 import numpy as np
 
+from modalhash.core.blocks import row_slices
 from modalhash.core.files import sha256_of
 from modalhash.core.frames import BINARY, NUMBER, PICTURE, VECTOR, Frame, is_frame
+from modalhash.core.imports import require
 from modalhash.core.row_sources import Origin
 from modalhash.core.typing import Array
 from modalhash.data.checks import label_matrix, label_names, parse_labels
 from modalhash.data.dataset import Dataset, Split
-from modalhash.data.formats.manifest import LINE_FIELDS, manifest_lines, parse_part, table_format
+from modalhash.data.formats.manifest import LINE_FIELDS, manifest_columns, manifest_lines, parse_part, table_format
+from modalhash.data.formats.sandbox import ReadLimits
 from modalhash.data.formats.table_files import TABLE_FILES, column_list, open_table
 from modalhash.data.formats.tables import SEPARATORS, TableFormat
 from modalhash.data.formats.variables import text_array
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits
 
-CELLS = "cells"
-"""The kind of a column whose cells may be anything: of Excel, and of text tables."""
+CELLS = "cells"  # kind of a column with cells of any type, as in Excel and text tables
 _ENDINGS = re.compile(r"[_ .-](embeddings?|features?|vectors?|emb)$", re.I)
 _NUMBERED = re.compile(r"^(?P<stem>.*?)[_ .-]?(?P<number>\d+)$")
+
+CHUNK_BYTES = 32 * 2**20  # approximate size of the chunks that ``.npy`` files are read in, bytes
+FORMATS = ("npy", "parquet", "zarr")
+
+Part = tuple[Callable[..., Array], tuple[Any, ...], int]
+"""Reader of a chunk of rows: a function, its arguments, and the number of rows it returns."""
 
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """The columns of a table, wherever it is."""
+    """The columns of a table in a file or in memory."""
 
     where: str
     kinds: Mapping[str, str]
     numbers: Callable[[str], Array]
     values: Callable[[str], list[Any]]
-    lines: Array
-    """The number of each row, as its user counts."""
+    lines: Array  # the number of each row in the user's own counting
     unit: str
-    path: Path | None = None
-    first: int = 1
-    """The number of the first row, where ``unit`` is ``"row"``."""
+    first: int = 1  # number of the first row if ``unit`` is ``"row"``
 
     def error(self, reason: str, row: int | None = None) -> ReadError:
-        """Return an error that names a row as the user counts."""
         if row is None:
             return ReadError(self.where, reason)
         number = int(self.lines[row])
@@ -60,40 +64,38 @@ class FeatureTable:
 
 
 def has_columns(source: Any) -> bool:
-    """Return whether a source is a table that may hold features: a file with columns, or one in memory."""
+    """Return whether a source is a table that may hold features: a file with columns, or a frame."""
     if is_frame(source):
         return True
     return isinstance(source, str | Path) and Path(source).suffix.lower() in (*SEPARATORS, *TABLE_FILES)
 
 
 def holds_features(source: Any, fields: Mapping[str, Any] | None = None, table: TableFormat | None = None) -> bool:
-    """Return whether a table holds features, by its columns or by ``fields``; else it names texts and files."""
+    """Return whether a table holds features, by its columns or by ``fields``, not texts and paths."""
     if not has_columns(source) or (not is_frame(source) and not Path(source).is_file()):
         return False
     return bool(feature_columns(column_kinds(source, table), fields or {}))
 
 
 def column_kinds(source: Any, table: TableFormat | None = None) -> dict[str, str]:
-    """Return the columns of a table and their kinds, without its rows."""
+    """Return the columns of a table and their kinds, without reading its rows."""
     if is_frame(source):
         return Frame(source, "the source").kinds
     path = Path(source)
     if path.suffix.lower() in TABLE_FILES:
         return dict(open_table(path, table or TableFormat(), head=True).columns)
-    from modalhash.data.formats.manifest import manifest_columns
-
     return dict.fromkeys(manifest_columns(path, table=table) or (), CELLS)
 
 
 def feature_columns(kinds: Mapping[str, str], fields: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the columns with the features of each modality; none where a table names texts and files.
+    """Return the feature columns of each modality; empty if the table lists texts and files.
 
     Parameters
     ----------
     kinds
         the columns of the table
     fields
-        what the caller says: a column of number lists, several columns, or a pattern such as ``"image_*"``
+        given by the caller: a column of number lists, several columns, or a pattern such as ``"image_*"``
     """
     given = {modality: value for modality, value in fields.items() if modality not in LINE_FIELDS}
     if given:
@@ -118,7 +120,7 @@ def feature_columns(kinds: Mapping[str, str], fields: Mapping[str, Any]) -> dict
 
 
 def named_columns(kinds: Mapping[str, str], value: Any, role: str) -> list[str]:
-    """Return the columns that a name, a list of names or a pattern with ``*`` stands for."""
+    """Return the columns that a name, a list of names or a pattern with ``*`` selects."""
     wanted = [value] if isinstance(value, str) else list(value)
     names: list[str] = []
     for one in wanted:
@@ -139,22 +141,20 @@ def read_table(
 ) -> Dataset:
     """Return the data set of a table that holds features.
 
-    Parameters
-    ----------
-    source
-        a CSV, TSV, Excel, Parquet or Arrow file, or a frame
-    name
-        of the data set
-    fields
-        which column is which: modalities as in :func:`feature_columns`, or with texts; ``labels`` (one column, or
-        several of 0 and 1), ``id``, ``split``
-    table
-        how the file is written, where that is not to be found
-    limits
-        what it may take
+    ``source`` is a CSV, TSV, Excel, Parquet or Arrow file, or a frame. ``fields`` maps modalities to columns of
+    features as in :func:`feature_columns` or of texts, and ``labels`` (one column, or several of 0 and 1), ``id`` and
+    ``split``.
     """
     fields, limits = dict(fields or {}), limits or ReadLimits()
-    opened = _frame_table(source, name) if is_frame(source) else _file_table(Path(source), table, limits)
+    if is_frame(source):
+        frame, where = Frame(source, f"data set {name!r}"), f"the table {name!r}"
+        opened = FeatureTable(where, frame.kinds, frame.numbers, frame.values, np.arange(len(frame)), "row", first=0)
+        provenance: dict[str, Any] = {"source": where}
+    else:
+        path = Path(source)
+        opened = _file_table(path, table, limits)
+        digest = sha256_of([path])
+        provenance = {"source": "table", "files": [path.name], "sha256": digest, "base": str(path.parent)}
     columns = feature_columns(opened.kinds, fields)
     raw = {
         modality: str(value)
@@ -178,7 +178,7 @@ def read_table(
         dict.fromkeys(modalities, ids),
         class_names=class_names,
         name=name,
-        provenance=_provenance(opened),
+        provenance=provenance,
         raw={modality: _raw(opened, column) for modality, column in raw.items()},
         split=_split(opened, fields, ids, modalities),
         origins={
@@ -187,20 +187,6 @@ def read_table(
             )
             for modality in modalities
         },
-    )
-
-
-def _provenance(table: FeatureTable) -> dict[str, Any]:
-    if table.path is None:
-        return {"source": table.where}
-    digest = sha256_of([table.path])
-    return {"source": "table", "files": [table.path.name], "sha256": digest, "base": str(table.path.parent)}
-
-
-def _frame_table(native: Any, name: str) -> FeatureTable:
-    frame = Frame(native, f"data set {name!r}")
-    return FeatureTable(
-        f"the table {name!r}", frame.kinds, frame.numbers, frame.values, np.arange(len(frame)), "row", first=0
     )
 
 
@@ -216,7 +202,7 @@ def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Fea
                 return [row[name] for row in rows]
 
             lines = np.arange(1, (opened.n_rows or 0) + 1)
-            return FeatureTable(str(path), opened.columns, load, values, lines, "row", path)
+            return FeatureTable(str(path), opened.columns, load, values, lines, "row")
         numbered, comma = list(opened.rows()), False
     else:
         found = table_format(path, form)
@@ -233,12 +219,12 @@ def _file_table(path: Path, form: TableFormat | None, limits: ReadLimits) -> Fea
 
     if not numbered:
         raise ReadError(path, "no rows below the names of the columns; expected one for each item")
-    table = FeatureTable(str(path), kinds, numbers, cells, lines, "line", path)
+    table = FeatureTable(str(path), kinds, numbers, cells, lines, "line")
     return table
 
 
 def _parse_numbers(table: FeatureTable, name: str, *, decimal_comma: bool) -> Array:
-    """Return the cells of a column as numbers, with decimal commas where the separator is another; empty is NaN."""
+    """Return the cells of a column as numbers; empty is NaN. Decimal commas need another separator."""
     cells = table.values(name)
     commas = decimal_comma and any(isinstance(cell, str) and "," in cell for cell in cells)
     numbers = np.empty(len(cells))
@@ -330,7 +316,7 @@ def _split(table: FeatureTable, fields: Mapping[str, Any], ids: Array, modalitie
             raise table.error(str(error), row) from None
     present = set(parts)
     if "" in present and present != {""}:
-        raise table.error("a row without a split, and others have one; expected all or none", parts.index(""))
+        raise table.error("the row has no split but others do; expected all or none", parts.index(""))
     if not {"training", "query"} <= present:
         return None
 
@@ -338,3 +324,120 @@ def _split(table: FeatureTable, fields: Mapping[str, Any], ids: Array, modalitie
         return dict.fromkeys(modalities, ids[np.array(parts) == part])
 
     return Split(of("training"), of("query"), of("database") if "database" in present else None)
+
+
+def open_feature_files(folder: str | Path, *, columns: list[str] | None = None) -> Any:
+    """Return the rows of all files of a folder as one lazy dask array, in the order of the files' names.
+
+    Every worker must see the folder under the same path. Only headers are read before the array is computed.
+
+    Parameters
+    ----------
+    folder : str or Path
+        contains ``.npy`` files, or ``.parquet`` files, or is a Zarr array. A ``.npy`` file is a matrix. A Parquet file
+        has one column of lists of equal length, or columns of numbers.
+    columns : list of str, optional
+        columns of Parquet files to take, in this order; all by default.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for i in range(3):
+    ...     np.save(folder / f"{i:04}.npy", np.full((2, 4), i, dtype=np.float32))
+    >>> open_feature_files(folder).shape
+    (6, 4)
+    """
+    folder = Path(folder)
+    if (folder / "zarr.json").is_file() or (folder / ".zarray").is_file():
+        require("zarr", extra="dask", why="reading Zarr arrays")
+        array: Any = require("dask.array", extra="dask", why="reading shards").from_zarr(str(folder))
+        if array.ndim != 2:
+            raise ReadError(folder, f"an array of shape {array.shape}; expected (items, features)")
+        return array
+    found = {suffix: sorted(folder.glob(f"*.{suffix}")) for suffix in ("npy", "parquet")}
+    kinds = [suffix for suffix, files in found.items() if files]
+    if len(kinds) != 1:
+        there = "both .npy and .parquet files" if kinds else "no .npy or .parquet files, and no Zarr array"
+        raise ReadError(folder, f"{there}; expected a folder with files of one kind: {', '.join(FORMATS)}")
+    if columns is not None and kinds != ["parquet"]:
+        raise ValueError(f"columns are for Parquet files; {folder} has .{kinds[0]} files")
+    forms: list[tuple[Path, int, np.dtype[Any], list[Part]]] = [
+        _npy_parts(file) if kinds == ["npy"] else _parquet_parts(file, columns) for file in found[kinds[0]]
+    ]
+    first, width, dtype, _ = forms[0]
+    for file, other_width, other_dtype, _ in forms:
+        if (other_width, other_dtype) != (width, dtype):
+            raise ReadError(
+                file,
+                f"{other_width} columns of {other_dtype}; {first.name} has {width} of {dtype}. All files must agree",
+            )
+    dask_array = require("dask.array", extra="dask", why="reading shards")
+    delayed = require("dask", extra="dask", why="reading shards").delayed
+    pieces = [
+        dask_array.from_delayed(delayed(read, pure=True)(*arguments), shape=(rows, width), dtype=dtype)
+        for _, _, _, parts in forms
+        for read, arguments, rows in parts
+    ]
+    if not pieces:
+        raise ReadError(folder, "its files have no rows")
+    return dask_array.concatenate(pieces)
+
+
+def _npy_parts(file: Path) -> tuple[Path, int, np.dtype[Any], list[Part]]:
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ReadError(file, f"cannot be read as a matrix: {error}") from error
+    if array.ndim != 2:
+        raise ReadError(file, f"an array of shape {array.shape}; expected (items, features)")
+    n, width = array.shape
+    size = max(1, CHUNK_BYTES // max(1, width * array.dtype.itemsize))
+    parts = [(read_npy, (str(file), rows.start, rows.stop), rows.stop - rows.start) for rows in row_slices(n, size)]
+    return file, width, array.dtype, list(parts)
+
+
+def read_npy(file: str, start: int, stop: int) -> Array:
+    return np.array(np.load(file, mmap_mode="r", allow_pickle=False)[start:stop])
+
+
+def _parquet_parts(file: Path, columns: list[str] | None) -> tuple[Path, int, np.dtype[Any], list[Part]]:
+    parquet = require("pyarrow.parquet", extra="dask", why="reading Parquet")
+    try:
+        with parquet.ParquetFile(file) as opened:
+            sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
+            names = list(opened.schema_arrow.names)
+    except Exception as error:  # pyarrow's errors have no common base
+        raise ReadError(file, f"cannot be read as Parquet: {error}") from error
+    wanted = names if columns is None else columns
+    if missing := [name for name in wanted if name not in names]:
+        raise ReadError(file, f"has no column {missing[0]!r}; it has {', '.join(names)}")
+    parts: list[Part] = [(read_parquet, (str(file), i, wanted), n) for i, n in enumerate(sizes) if n]
+    if not parts:
+        raise ReadError(file, "has no rows; remove it")
+    like = read_parquet(*parts[0][1])
+    return file, like.shape[1], like.dtype, parts
+
+
+def read_parquet(file: str, group: int, columns: list[str]) -> Array:
+    """Return one row group of a Parquet file as a matrix, from a column of lists or columns of numbers."""
+    parquet = require("pyarrow.parquet", extra="dask", why="reading Parquet")
+    with parquet.ParquetFile(file) as opened:
+        table = opened.read_row_group(group, columns=columns).select(columns)
+    return np.ascontiguousarray(np.concatenate([_column(table.column(name), name, file) for name in columns], axis=1))
+
+
+def _column(column: Any, name: str, file: str) -> Array:
+    types = require("pyarrow", extra="dask", why="reading Parquet").types
+    compute = require("pyarrow.compute", extra="dask", why="reading Parquet")
+    nested = any(is_kind(column.type) for is_kind in (types.is_fixed_size_list, types.is_list, types.is_large_list))
+    lengths = compute.list_value_length(column).unique() if nested else [1]
+    values = compute.list_flatten(column) if nested else column
+    if len(lengths) != 1 or column.null_count or values.null_count:
+        raise ReadError(file, "has lists of different lengths, or missing values", variable=name)
+    numbers = values.to_numpy()
+    if numbers.dtype.kind not in "biuf":
+        raise ReadError(
+            file, f"has {values.type} values; expected numbers. Select other columns with columns=", variable=name
+        )
+    return np.asarray(numbers.reshape(len(column), -1))

@@ -1,4 +1,4 @@
-"""The layouts of files that circulate: the name of a variable tells what it holds.
+"""Recognise the layouts of shared data files by the names of their variables.
 
 A name has a stem and a part: ``I_tr`` is the stem ``I`` of the training part, ``XDatabase`` the stem ``X``
 of the database, ``LAll`` the stem ``L`` of all items, ``testL`` the stem ``L`` of the queries.
@@ -27,7 +27,7 @@ _PATTERNS = (
     re.compile(r"^(?P<part>train|test|query|database|retrieval)(?P<stem>[A-Z].*)$"),
 )
 
-# Earlier stems win the plain modality name: X are features, I is often the pixels behind them.
+# Earlier stems get the plain modality name: X holds features, I often the pixels they were computed from.
 _IMAGE: tuple[str, ...] = ("x", "image", "img", "i", "images", "imgs", "imgs_deep")
 _TEXT: tuple[str, ...] = ("t", "text", "txt", "y", "texts", "tags")
 _VARIANTS = {"v": "image_vgg", "t_tfidf": "text_tfidf"}
@@ -40,18 +40,17 @@ ByPart = dict[str, Variable]
 
 @dataclass
 class Layout:
-    """Which variables make up which part of a data set."""
+    """The variables of each part of a data set."""
 
     modalities: dict[str, ByPart] = field(default_factory=dict)
     labels: dict[str, ByPart] = field(default_factory=dict)
-    """By modality; the key ``""`` stands for all of them."""
+    """By modality; the key ``""`` applies to all modalities."""
     raw: dict[str, ByPart] = field(default_factory=dict)
     ids: dict[str, Variable] = field(default_factory=dict)
     class_names: Variable | None = None
     is_train: Variable | None = None
 
     def used(self) -> set[str]:
-        """Return the names of the variables that are part of the layout."""
         groups = (*self.modalities.values(), *self.labels.values(), *self.raw.values(), self.ids)
         names = {variable.name for group in groups for variable in group.values()}
         return names | {variable.name for variable in (self.class_names, self.is_train) if variable is not None}
@@ -81,7 +80,6 @@ def by_stem(variables: Iterable[Variable]) -> dict[str, ByPart]:
 
 
 def recognise(variables: Mapping[str, Variable]) -> Layout | None:
-    """Return the layout of a file, or None if it is not known."""
     layout = _several_views(variables) or _by_role(variables)
     if layout is None or not (layout.modalities or layout.raw):
         return None
@@ -89,7 +87,7 @@ def recognise(variables: Mapping[str, Variable]) -> Layout | None:
 
 
 def _several_views(variables: Mapping[str, Variable]) -> Layout | None:
-    """Recognise a cell array of matrices, one per view, with a variable of classes beside it."""
+    """Recognise a cell array with one matrix per view, and at most one variable of classes."""
     views = [variable for name, variable in variables.items() if re.search(r"\{\d+\}$", name)]
     others = [variable for variable in variables.values() if variable not in views and variable.usable]
     stems = {view.name.partition("{")[0] for view in views}
@@ -117,7 +115,7 @@ def _by_role(variables: Mapping[str, Variable]) -> Layout | None:
     for role, stems in (("image", _IMAGE), ("text", _TEXT)):
         for stem in sorted((s for s in groups if _has_role(s, stems)), key=lambda s: stems.index(s.lower())):
             if plain and stem.lower() in ("x", "y", "i", "t") and labels is None:
-                continue  # X and Y alone may as well be features and classes
+                continue  # X and Y alone may also be features and classes
             if all(variable.usable for variable in groups[stem].values()):
                 _add(layout.modalities, role, stem, groups[stem])
     for stem, name in _VARIANTS.items():
@@ -157,7 +155,7 @@ def _add_extras(layout: Layout, variables: Mapping[str, Variable]) -> None:
 
 
 def _add_plain(layout: Layout, groups: Mapping[str, ByPart]) -> None:
-    """Make every matrix with as many items as ``labels`` a modality under its own name."""
+    """Add every matrix with the same number of items as ``labels`` as a modality under its own name."""
     if "" not in layout.labels or not layout.labels[""][ALL].shape:
         return
     used = layout.used()
@@ -174,7 +172,7 @@ def _add_plain(layout: Layout, groups: Mapping[str, ByPart]) -> None:
 
 
 def mapped(variables: Mapping[str, Variable], mapping: Mapping[str, object]) -> Layout:
-    """Return the layout that the caller describes: a variable for each role, or the stem that several parts share."""
+    """Return the layout that ``mapping`` describes: per role, a variable or the stem that its parts share."""
     groups = by_stem(variables.values())
 
     def checked(parts: ByPart) -> ByPart:
@@ -217,10 +215,10 @@ def mapped(variables: Mapping[str, Variable], mapping: Mapping[str, object]) -> 
 
 
 def guess(variables: Mapping[str, Variable]) -> dict[str, str]:
-    """Guess from shapes and names which variable is which, as :func:`mapped` takes it; empty where nothing fits.
+    """Guess the mapping for :func:`mapped` from shapes and names; empty if nothing fits.
 
-    What shares its number of items with most others is taken; of these, what is called like labels, or else has the
-    fewest columns, are the labels. A guess is for a person to look at, never to read by.
+    Variables that share their number of items with most others are candidates. The one named like labels, or else the
+    one with the fewest columns, is taken as labels. The guess is a suggestion for the user and is never used to read.
     """
     groups = {
         stem: next(iter(parts.values()))
@@ -271,7 +269,6 @@ def _add(modalities: dict[str, ByPart], role: str, stem: str, parts: ByPart) -> 
 
 
 def _first(groups: Mapping[str, ByPart], stems: tuple[str, ...], *, texts: bool = False) -> ByPart | None:
-    """Return the first group that has one of the stems and the right kind of values."""
     lower = {stem.lower(): parts for stem, parts in groups.items()}
     for stem in stems:
         parts = lower.get(stem)

@@ -1,8 +1,7 @@
-"""Features of pictures without learned weights, written plainly.
+"""Features of pictures without learned weights, in plain NumPy.
 
-:func:`edge_histogram` and :func:`gist` are the hand-crafted features of the hashing literature, in the conventions of
-the programs that its authors used: the MPEG-7 standard, and the MATLAB code of Oliva and Torralba.
-:func:`picture_features` are simpler ones.
+:func:`edge_histogram` and :func:`gist` are the hand-crafted features of the hashing literature, with the conventions of
+the MPEG-7 standard and of Oliva and Torralba's MATLAB code. :func:`picture_features` are simpler ones.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ N_GIST = GIST_SCALES * GIST_DIRECTIONS * GIST_CELLS * GIST_CELLS
 
 
 def picture_features(pixels: Array) -> Array:
-    """Return 512 gradient histogram values and 225 colour moments of one picture (height, width, 3) of uint8."""
+    """Return 512 gradient histogram values and 225 colour moments of uint8 pixels (height, width, 3)."""
     pixels = np.asarray(pixels, dtype=np.float32) / 255
     return np.concatenate([gradient_histogram(pixels), colour_moments(pixels)]).astype(np.float32)
 
@@ -35,7 +34,7 @@ def gradient_histogram(pixels: Array) -> Array:
     rows, columns = (np.arange(size) * CELLS // size for size in grey.shape)
     cell = (rows[:, None] * CELLS + columns) * ORIENTATIONS + direction
     counts = np.bincount(cell.ravel(), weights=strength.ravel(), minlength=CELLS * CELLS * ORIENTATIONS)
-    histogram: Array = np.sqrt(counts)  # a few strong outlines would drown everything else
+    histogram: Array = np.sqrt(counts)  # so that a few strong outlines do not dominate
     length = np.linalg.norm(histogram)
     return histogram / length if length > 0 else histogram
 
@@ -59,21 +58,21 @@ def colour_moments(pixels: Array) -> Array:
 
 
 def moments_of(mean: Array, second: Array, third: Array) -> Array:
-    """Return mean, spread and skew from the means of values, squares and cubes ``(rows, columns, colours)``."""
+    """Return mean, spread and skew from the means of values, squares and cubes (rows, columns, colours)."""
     spread = np.sqrt(np.maximum(second - mean**2, 0))
     skew = np.cbrt(third - 3 * mean * second + 2 * mean**3)
-    skew[spread < 1e-6] = 0  # a cube root makes a lot of rounding
+    skew[spread < 1e-6] = 0  # the cube root would amplify rounding errors
     return np.stack([mean, spread, skew], axis=2).ravel()
 
 
 def edge_histogram(grey: Array) -> Array:
-    """Return the MPEG-7 edge histogram of brightness from 0 to 255: 80 local, 5 global and 65 semi-global values.
+    """Return the MPEG-7 edge histogram of brightness from 0 to 255: 80 local, 5 global, 65 semi-global values.
 
-    The picture is cut into 4×4 sub-images, and these into square blocks, about 1,100 in all. Five filters on the mean
-    brightness of the quarters of a block tell whether its edge is vertical, horizontal, at 45°, at 135° or has no
-    direction; below the threshold there is none. A local value is the share of the blocks of a sub-image with one of
-    these edges. The global values are means over all sub-images, the semi-global ones over 13 groups of them: columns,
-    rows, the 2×2 squares in the corners and the one in the centre.
+    The picture is divided into 4×4 sub-images, and these into square blocks, about 1,100 in all. Five filters on the
+    mean brightness of the quarters of a block classify its edge as vertical, horizontal, 45°, 135° or undirected; below
+    the threshold there is no edge. A local value is the fraction of the blocks of a sub-image with one of these edges.
+    Global values are means over all sub-images, semi-global ones over 13 groups of them: columns, rows, the 2×2 squares
+    in the corners and the one in the centre.
 
     References
     ----------
@@ -100,7 +99,7 @@ def edge_histogram(grey: Array) -> Array:
 
 
 def gist(grey: Array) -> Array:
-    """Return the 512 values of GIST for a square picture: mean response of 4 × 8 Gabor filters in 4×4 cells.
+    """Return the 512 values of GIST for a square picture: mean responses of 4 × 8 Gabor filters in 4×4 cells.
 
     The order is that of Oliva and Torralba's code: filters from fine to coarse, directions within, then the cells
     column by column. Their usual picture is the central square, 128 pixels wide, of the mean of red, green and blue.
@@ -123,7 +122,7 @@ def gist(grey: Array) -> Array:
 
 
 def _even_contrast(grey: Array, cycles: float = 4, margin: int = 5) -> Array:
-    """Return log brightness less its surroundings', divided by their standard deviation."""
+    """Return log brightness minus its local mean, divided by the local standard deviation."""
     values = np.pad(np.log1p(grey), margin, mode="symmetric")
     frequency = np.fft.fftfreq(len(values), 1 / len(values)).astype(np.float32)
     low_pass = np.exp(-(frequency[:, None] ** 2 + frequency**2) * np.log(2) / cycles**2).astype(np.float32)
@@ -138,7 +137,7 @@ def _even_contrast(grey: Array, cycles: float = 4, margin: int = 5) -> Array:
 
 @cache
 def _gabor_filters(size: int) -> Array:
-    """Return transfer functions ``(scales × directions, size, size)``; read only."""
+    """Return transfer functions ``(scales × directions, size, size)``; do not modify them."""
     across = np.fft.fftfreq(size)
     frequency, angle = np.hypot(across[:, None], across), np.arctan2(across[:, None], across)
     filters = []

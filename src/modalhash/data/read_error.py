@@ -1,4 +1,4 @@
-"""The one error of all readers."""
+"""The exception that all readers raise."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 
 class ReadError(ValueError):
-    """A file cannot be read; the message says which, where in it, why, and what to do.
+    """A file cannot be read. The message names the file, the position, the reason and a remedy.
 
     Parameters
     ----------
     file
-        path of the file, or of several that are read together
+        path of the file, or of several files that are read together
     reason
-        what is wrong, and what to do
+        what is wrong and how to fix it
     line
-        number of the line in a manifest or a list, from 1
+        line number in a manifest or list, from 1
     variable
         name of the variable in a file of arrays
     mapping
-        where the layout of a file is not recognised, a guess which variable is which: what ``read`` may be given
+        if the layout is not recognised, a guess of the keywords to pass to ``read``
 
     Examples
     --------
@@ -36,7 +36,7 @@ class ReadError(ValueError):
         variable: str | None = None,
         mapping: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(str(file), reason, line, variable, mapping)  # what pickle makes it anew from
+        super().__init__(str(file), reason, line, variable, mapping)  # the arguments that pickle restores it from
         self.file, self.reason, self.line, self.variable = str(file), reason, line, variable
         self.mapping = dict(mapping or {})
 

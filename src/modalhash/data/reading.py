@@ -1,9 +1,9 @@
-"""Read anyone's files: the first bytes tell the format, names and shapes tell the layout."""
+"""Read data sets from files: the first bytes determine the format, names and shapes the layout."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -21,19 +21,17 @@ from modalhash.data.dataset import Dataset, Split
 from modalhash.data.feature_tables import holds_features, read_table
 from modalhash.data.formats import sandbox as foreign
 from modalhash.data.formats.manifest import MANIFEST_SUFFIXES, is_manifest, read_manifest, read_rows
+from modalhash.data.formats.sandbox import ReadLimits, too_large
 from modalhash.data.formats.tables import TableFormat
 from modalhash.data.formats.variables import Variable, listing, text_array
 from modalhash.data.layouts import ALL, DATABASE, QUERY, TRAINING, Layout, guess, mapped, recognise
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits, too_large
-
-# -- Put the variables of a layout together to a data set: find the axis of the items, join parts, spread classes.
 
 _PART_ORDER = (ALL, TRAINING, DATABASE, QUERY)
 
 
 def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits: ReadLimits) -> Dataset:
-    """Load the variables of a layout and return them as a data set; what does not fit together is a ValueError."""
+    """Load the variables of a layout as a data set; raise ``ValueError`` if they do not fit together."""
     shared = set(layout.labels) <= {""}
     if not layout.modalities and not layout.raw:
         raise ValueError("no features are named; expected e.g. image='XAll', text='YAll'")
@@ -58,7 +56,9 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
             texts = [layout.raw[m][part] for m in members if m in layout.raw]
             counts[part] = _count(matrices + ([label_parts[part]] if label_parts else []), texts)
         ends = np.cumsum([counts[part] for part in parts])
-        _check_dense(label_parts.values(), limits)
+        for variable in label_parts.values():
+            if variable.kind == "sparse":
+                limits.check(prod(variable.shape), variable.file, f"the labels {variable.name!r} as a dense matrix")
         joined = _join(label_parts, counts) if label_parts else None
         for modality in members:
             if modality in layout.modalities:
@@ -71,7 +71,7 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
             if joined is not None:
                 labels[modality] = joined
     class_names = layout.class_names.load().ravel().tolist() if layout.class_names else None
-    labels, class_names = _one_hot(labels, class_names, _label_check(layout, limits))
+    labels, class_names = _one_hot(labels, class_names, layout, limits)
     ids = _ids(layout, rows, limits)
     return Dataset(
         {modality: features[modality] for modality in layout.modalities},
@@ -87,7 +87,6 @@ def assemble(layout: Layout, *, name: str, provenance: Mapping[str, Any], limits
 
 
 def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mapping[str, Array]) -> dict[str, Origin]:
-    """Return where the items of each modality stand: in which variable, and there in which row."""
     found = {}
     for modality, parts in rows.items():
         variables = layout.modalities.get(modality, layout.raw.get(modality, {}))
@@ -95,22 +94,6 @@ def _origins(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mappi
         ends = np.cumsum([len(some) for some in parts.values()]).tolist()
         found[modality] = Origin(ids[modality], pieces, tuple(ends))
     return found
-
-
-def _check_dense(labels: Iterable[Variable], limits: ReadLimits) -> None:
-    """Refuse sparse labels that would take too much as the dense matrix that they become."""
-    for variable in labels:
-        if variable.kind == "sparse":
-            limits.check(prod(variable.shape), variable.file, f"the labels {variable.name!r} as a dense matrix")
-
-
-def _label_check(layout: Layout, limits: ReadLimits) -> Callable[[int], None]:
-    variables = [variable for parts in layout.labels.values() for variable in parts.values()]
-
-    def check(n_bytes: int) -> None:
-        limits.check(n_bytes, variables[0].file, f"one column per class of {variables[0].name!r}")
-
-    return check
 
 
 def _parts(groups: Iterable[Mapping[str, Variable]]) -> list[str]:
@@ -132,9 +115,9 @@ def _count(matrices: list[Variable], texts: list[Variable]) -> int:
     if not shared:
         raise ValueError(
             f"row counts differ: no size is shared by {listing(matrices + texts)}. "
-            "Features and labels need as many items; map other variables or repair the file"
+            "Features and labels need equal numbers of items; map other variables or repair the file"
         )
-    # Where two sizes fit (all variables are n×m), the first axis of most counts the items; then the larger.
+    # If two sizes fit (all variables are n×m), take the most common first axis, then the larger size.
     first = [variable.shape[0] for variable in matrices]
     return max(shared, key=lambda size: (first.count(size), size))
 
@@ -146,8 +129,7 @@ def _join(parts: Mapping[str, Variable], counts: Mapping[str, int]) -> Any:
     if any(sparse.issparse(piece) for piece in pieces):
         return sparse.csr_array(sparse.vstack([sparse.csr_array(piece) for piece in pieces]))
     if len({piece.shape[1:] for piece in pieces}) > 1:
-        shapes = ", ".join(f"{variable}" for variable in parts.values())
-        raise ValueError(f"the parts have different widths: {shapes}")
+        raise ValueError(f"the parts have different widths: {', '.join(map(str, parts.values()))}")
     return np.concatenate(pieces)
 
 
@@ -166,7 +148,7 @@ def _items_first(values: Any, n: int) -> Any:
 
 
 def _one_hot(
-    labels: dict[str, Any], class_names: list[str] | None, check: Callable[[int], None]
+    labels: dict[str, Any], class_names: list[str] | None, layout: Layout, limits: ReadLimits
 ) -> tuple[dict[str, Any], list[str] | None]:
     """Turn a column of class numbers or names into one column per class that occurs in any modality."""
     if not labels or any(values.shape[1] != 1 for values in labels.values()):
@@ -178,15 +160,17 @@ def _one_hot(
         if not np.array_equal(classes, np.round(classes)) or classes[0] < 0:
             raise ValueError(
                 f"a single label column with values from {classes[0]} to {classes[-1]}; "
-                "expected class numbers (whole, from 0 or 1)"
+                "expected class numbers (integers from 0 or 1)"
             )
         classes = classes.astype(np.int64)
     names = [str(value) for value in classes.tolist()]
     if class_names and not are_names and classes[-1] - classes[0] < len(class_names):
         start = 0 if classes[0] == 0 else 1
-        if classes[-1] - start < len(class_names):  # numbers that no item has keep their column
+        if classes[-1] - start < len(class_names):  # unused class numbers keep their column
             classes, names = np.arange(start, start + len(class_names)), class_names
-    check(sum(len(values) for values in columns.values()) * len(classes))
+    variable = next(variable for parts in layout.labels.values() for variable in parts.values())
+    n_bytes = sum(len(values) for values in columns.values()) * len(classes)
+    limits.check(n_bytes, variable.file, f"one column per class of {variable.name!r}")
     return {modality: values[:, None] == classes for modality, values in columns.items()}, names
 
 
@@ -224,7 +208,7 @@ def _split(layout: Layout, rows: Mapping[str, Mapping[str, Array]], ids: Mapping
 
 Paths = str | Path | Sequence[str | Path]
 STORED = ("provenance", "split", "split_sizes", "components", "name")
-"""Variables that ``write_npz`` stores next to the arrays."""
+"""Variables that ``write_npz`` stores in addition to the arrays."""
 ARRAY_SUFFIXES = (".mat", ".npz", ".npy", ".h5", ".hdf5", ".h5py")
 _HOW_TO_MAP = 'Say which is which, e.g. read(path, image="XAll", text="YAll", labels="LAll")'
 
@@ -237,36 +221,35 @@ def read(
     table: TableFormat | None = None,
     **mapping: Any,
 ) -> Dataset:
-    """Read a data set from a file, a folder of files that belong together, a list of them, or a frame.
+    """Read a data set from a file, a folder, a list of files that belong together, or a frame.
 
     Recognised: MATLAB v5 and v7.3, HDF5, ``.npz``, ``.npy``, scipy's sparse ``.npz``; manifests (``.jsonl``, ``.csv``,
     ``.tsv``, ``.xlsx``, ``.parquet``, ``.feather``, ``.arrow``) with ``id``, ``path`` or ``text``, ``labels``,
     ``modality`` of each item; such tables with features, as columns of number lists or as ``image_0``, ``image_1`` …;
     and the same in memory: pandas and polars frames, Arrow tables and Hugging Face's ``datasets.Dataset``.
-    Files with a training and a test part come with that split. A file may be damaged, or made to do harm: binary
-    formats are read in a process of their own, with a limit on memory and time, and HDF5 files that name other files
-    are refused.
+    Files with a training and a test part come with that split. Files are not trusted: binary formats are read in a
+    separate process with limits on memory and time, and HDF5 files that refer to other files are refused.
 
     Parameters
     ----------
     path
-        of the file, the folder, or several files whose variables are taken together; or a frame
+        of the file, the folder, or several files whose variables are combined; or a frame
     name
         of the data set; the file's by default
     limits
-        how much memory and time a file may take; see :class:`modalhash.data.ReadLimits` for what is usual
+        memory and time that a file may take; see :class:`modalhash.data.ReadLimits` for the defaults
     table
-        the encoding, separator or sheet of a table, where that is not to be found: ``TableFormat(encoding="latin-1")``
+        the encoding, separator or sheet of a table if detection fails: ``TableFormat(encoding="latin-1")``
     **mapping
-        which variable is which, where the layout is not recognised or another is wanted: ``image="XAll"`` makes the
-        variable ``XAll`` the modality ``image`` (any name will do); ``image="I"`` takes ``I_tr`` and ``I_te``.
-        Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``. In a table, a column
-        or several: ``image=["x", "y"]``, ``image="x_*"``; ``labels``, ``id`` and ``split``
+        the role of each variable if the layout is not recognised or another is wanted: ``image="XAll"`` makes the
+        variable ``XAll`` the modality ``image`` (any name is valid); ``image="I"`` takes ``I_tr`` and ``I_te``.
+        Also ``labels`` (one name, or a dict by modality), ``ids``, ``class_names``, ``is_train``. In a table, one or
+        several columns: ``image=["x", "y"]``, ``image="x_*"``; ``labels``, ``id`` and ``split``
 
     Raises
     ------
     ReadError
-        for whatever cannot be read, with the file, the line or variable, and the reason
+        if a file cannot be read, with the file, the line or variable, and the reason
 
     Examples
     --------
@@ -274,7 +257,11 @@ def read(
     Dataset('mirflickr25k': image 16738×150, text 16738×500, 24 classes, split)
     """
     if is_frame(path):
-        return _read_frame(path, name or "frame", mapping, limits)
+        label = name or "frame"
+        if holds_features(path, mapping):
+            return read_table(path, name=label, fields=mapping, limits=limits)
+        rows = Frame(path, f"data set {label!r}")
+        return read_rows(list(enumerate(rows.rows())), rows.kinds, name=label, fields=mapping, limits=limits)
     files = _files(path)
     label = name or (Path(path).stem if isinstance(path, str | Path) else files[0].stem)
     where = ", ".join(str(file) for file in files)
@@ -282,24 +269,17 @@ def read(
     try:
         if any(is_manifest(file) for file in files):
             if len(files) > 1:
-                raise ValueError(f"{len(files)} files; a manifest is read alone. Name the one file")
+                raise ValueError(f"{len(files)} files; a manifest must be read alone. Pass one file")
             if holds_features(files[0], mapping, table):
                 return read_table(files[0], name=label, fields=mapping, limits=limits, table=table)
             return read_manifest(files[0], name=label, fields=mapping, limits=limits, table=table)
         return _read_arrays(files, label, mapping, limits, keep_name=name is not None)
     except ReadError:
         raise
-    except (ValueError, TypeError) as error:  # what the files hold is no data set
+    except (ValueError, TypeError) as error:  # the content is not a data set
         raise ReadError(where, str(error)) from error
     except MemoryError:
         raise too_large(files[0], "what it holds", None, limits.memory_for(files[0].stat().st_size)) from None
-
-
-def _read_frame(frame: Any, name: str, mapping: Mapping[str, Any], limits: ReadLimits | None) -> Dataset:
-    if holds_features(frame, mapping):
-        return read_table(frame, name=name, fields=mapping, limits=limits)
-    rows = Frame(frame, f"data set {name!r}")
-    return read_rows(list(enumerate(rows.rows())), rows.kinds, name=name, fields=mapping, limits=limits)
 
 
 def _read_arrays(
@@ -326,15 +306,15 @@ def _read_arrays(
 
 
 def read_arrays(path: Path, names: Iterable[str], *, limits: ReadLimits | None = None) -> dict[str, Any]:
-    """Return the variables of a file that have these names: arrays, CSR matrices, or texts as object arrays."""
+    """Return the named variables that a file has: arrays, CSR matrices, or texts as object arrays."""
     variables = _variables([path], limits or ReadLimits())
     return {name: variables[name].load() for name in names if name in variables}
 
 
 def guess_mapping(path: Paths, *, limits: ReadLimits | None = None) -> dict[str, str]:
-    """Guess which variable of a file of arrays is which, as keywords of :func:`read`; empty where nothing fits.
+    """Guess the keywords of :func:`read` for a file of arrays; empty if nothing fits.
 
-    The guess goes by shapes and names, for a person to look at before it is used.
+    The guess is based on shapes and names; check it before you use it.
     """
     files = _files(path)
     if any(is_manifest(file) for file in files):
@@ -376,7 +356,7 @@ def _variables(files: Sequence[Path], limits: ReadLimits) -> dict[str, Variable]
 
 
 def _variables_of(file: Path, limits: ReadLimits) -> list[Variable]:
-    """List the variables of one file; the first bytes tell the format, whatever the name says."""
+    """List the variables of one file; its first bytes determine the format, not its suffix."""
     with file.open("rb") as stream:
         head = stream.read(520)
     if not head:
@@ -409,30 +389,23 @@ def _lines(file: Path) -> list[str]:
 
 
 def _with_stored_facts(dataset: Dataset, variables: Mapping[str, Variable], *, keep_name: bool) -> Dataset:
-    """Apply the name, provenance and split that ``write_npz`` stored beside the arrays."""
-    if "provenance" in variables and variables["provenance"].kind == "texts":
-        try:
-            stored = json.loads(str(variables["provenance"].load()))
-            split, sizes, components = (
-                json.loads(str(variables[name].load())) if name in variables else None
-                for name in ("split", "split_sizes", "components")
-            )
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"'provenance', 'split' or its sizes are not JSON ({error})") from error
-        if not isinstance(stored, dict):
-            raise ValueError(f"'provenance' is a {type(stored).__name__}; expected a JSON object")
-        provenance = {
-            **stored,
-            "sha256": dataset.provenance["sha256"],
-            "read_from": dataset.provenance["files"],
-        }
-        name = str(variables["name"].load()) if "name" in variables and not keep_name else dataset.name
-        dataset = replace(
-            dataset,
-            name=name,
-            provenance=provenance,
-            split=Split.from_json(split, disjoint=False) if split else dataset.split,
-            split_sizes=sizes or {},
-            components=components or {},
+    if "provenance" not in variables or variables["provenance"].kind != "texts":
+        return dataset
+    try:
+        stored = json.loads(str(variables["provenance"].load()))
+        split, sizes, components = (
+            json.loads(str(variables[name].load())) if name in variables else None
+            for name in ("split", "split_sizes", "components")
         )
-    return dataset
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"'provenance', 'split' or its sizes are not JSON ({error})") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"'provenance' is a {type(stored).__name__}; expected a JSON object")
+    return replace(
+        dataset,
+        name=str(variables["name"].load()) if "name" in variables and not keep_name else dataset.name,
+        provenance={**stored, "sha256": dataset.provenance["sha256"], "read_from": dataset.provenance["files"]},
+        split=Split.from_json(split, disjoint=False) if split else dataset.split,
+        split_sizes=sizes or {},
+        components=components or {},
+    )

@@ -1,7 +1,7 @@
-"""What may be wrong with training data, done on purpose: each function takes a data set and returns a new one.
+"""Degrade training data on purpose: each function takes a data set and returns a new one.
 
-Only training items change; queries, and a database of its own, stay as they are. All draws come from the seed. In a
-data set without a split every item is a training item.
+Only training items change; queries and a separate database do not. All draws come from the seed. In a data set
+without a split every item is a training item.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from modalhash.data.dataset import Dataset, Split
 
 
 def paired(dataset: Dataset) -> Dataset:
-    """Put the training items into the same order in every modality, and drop those that some modality lacks."""
+    """Sort the training items equally in every modality and drop those missing in one."""
     rows = _training_rows(dataset)
     common = None
     for name in dataset.modalities:
@@ -29,14 +29,14 @@ def paired(dataset: Dataset) -> Dataset:
 
 
 def unpaired(dataset: Dataset, *, seed: int = 0) -> Dataset:
-    """Shuffle the training items of each modality on their own: row i of one says nothing about row i of another."""
+    """Shuffle the training items of each modality independently."""
     rows = _training_rows(dataset)
     shuffled = {name: _rng(seed, name, "unpaired").permutation(rows[name]) for name in rows}
     return _with_training(dataset, shuffled, rows)
 
 
 def unequal(dataset: Dataset, fraction: float | Mapping[str, float] = 0.2, *, seed: int = 0) -> Dataset:
-    """Drop a fraction of the training items of each modality, independently; the order stays."""
+    """Drop a fraction of the training items of each modality independently; keep the order."""
     rows = _training_rows(dataset)
     remaining = {}
     for name, own in rows.items():
@@ -49,12 +49,12 @@ def unequal(dataset: Dataset, fraction: float | Mapping[str, float] = 0.2, *, se
 
 
 def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple[Dataset, Array]:
-    """Leave a share of the training items paired and shuffle the others within their modality.
+    """Keep a share of the training items paired and shuffle the others within their modality.
 
     Returns
     -------
     dataset : Dataset
-        the data set; its training part is in the new order
+        the data set with its training part in the new order
     pairs : int array (pairs, modalities)
         row numbers within the training part, as ``fit(pairs=...)`` takes them
     """
@@ -66,7 +66,7 @@ def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple
     rest = np.setdiff1d(np.arange(n), chosen)
     orders = {}
     for name in rows:
-        # the paired items are mixed in as well, so that the row number says nothing about the pairing
+        # paired items are shuffled too, so that the row number does not reveal the pairing
         order = np.concatenate([chosen, rest])
         orders[name] = _rng(seed, name, "semi_paired").permutation(order)
     pairs = np.stack([np.argsort(order)[chosen] for order in orders.values()], axis=1)
@@ -74,10 +74,10 @@ def semi_paired(dataset: Dataset, share: float = 0.5, *, seed: int = 0) -> tuple
 
 
 def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, shared: bool = False) -> Dataset:
-    """Move each label of a training item to a class the item does not have, with probability ``rate``.
+    """Move each label of a training item to a class it does not have, with probability ``rate``.
 
-    Every item has as many labels as before. Relevance is still judged by the true labels. With ``shared``, items of one
-    id get the same wrong labels in every modality, as methods that learn from pairs need it: a pair has one label row.
+    The number of labels per item does not change. Relevance is judged by the true labels. With ``shared``, items with
+    the same id get the same wrong labels in every modality, as paired methods need.
     """
     rate = _share(rate, "rate")
 
@@ -86,7 +86,7 @@ def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, shared: 
         items, classes = np.nonzero(labels & (rng.random(labels.shape) < rate))
         for item, old in zip(items.tolist(), classes.tolist(), strict=True):
             free = np.flatnonzero(~(labels[item] | out[item]))
-            if len(free):  # an item with every class has nowhere to go
+            if len(free):  # an item with every class keeps its labels
                 out[item, old] = False
                 out[item, rng.choice(free)] = True
         return out
@@ -97,9 +97,9 @@ def noisy_labels(dataset: Dataset, rate: float = 0.2, *, seed: int = 0, shared: 
 def missing_labels(
     dataset: Dataset, rate: float = 0.2, *, seed: int = 0, by: str = "item", shared: bool = False
 ) -> Dataset:
-    """Remove labels: all of a share ``rate`` of the training items, or ``by="label"`` each with that probability.
+    """Remove all labels of a share ``rate`` of the items, or ``by="label"`` each with that probability.
 
-    Relevance is still judged by the true labels. With ``shared``, items of one id lose the same in every modality.
+    Relevance is judged by the true labels. With ``shared``, items with the same id lose the same labels everywhere.
     """
     rate = _share(rate, "rate")
     check_choice(by, "by", ("item", "label"))
@@ -124,7 +124,7 @@ def _training_rows(dataset: Dataset) -> dict[str, Array]:
 
 
 def _with_training(dataset: Dataset, chosen: Mapping[str, Array], old: Mapping[str, Array]) -> Dataset:
-    """Return the data set with other training rows: these first, then everything that was not training."""
+    """Return the data set with the training rows ``chosen`` first, then all that was not training."""
     split = dataset.split
     order = {}
     for name, n in dataset.sizes.items():
@@ -133,27 +133,18 @@ def _with_training(dataset: Dataset, chosen: Mapping[str, Array], old: Mapping[s
         order[name] = np.concatenate([chosen[name], np.flatnonzero(rest)])
     if split is not None:
         training = {name: dataset.ids[name][rows] for name, rows in chosen.items()}
-        if split.database_is_training:
-            database = None
-        else:
-            database = split.database
-            _add_database(dataset, order, database)
+        database = None if split.database_is_training else split.database
+        for name, ids in (database or {}).items():  # it may still contain dropped training items
+            order[name] = np.concatenate([order[name], np.setdiff1d(dataset.rows_of(name, ids), order[name])])
         split = Split(training, split.query, database, disjoint=False)
     return replace(dataset.select(order), split=split)
-
-
-def _add_database(dataset: Dataset, order: dict[str, Array], database: Mapping[str, Array]) -> None:
-    """Add the dropped training items that the database still holds to the rows of the data set."""
-    for name, rows in order.items():
-        needed = dataset.rows_of(name, database[name])
-        order[name] = np.concatenate([rows, np.setdiff1d(needed, rows)])
 
 
 def _with_labels(dataset: Dataset, change: _Change, seed: int, what: str, *, shared: bool) -> Dataset:
     if not dataset.labels:
         raise ValueError(f"data set {dataset.name!r} has no labels to change")
     rows = _training_rows(dataset)
-    if shared:  # equal labels in equal order, and one stream: the same draws in every modality
+    if shared:  # one order and one stream give the same draws in every modality
         rows = _by_id(dataset, rows)
     labels = {name: values.copy() for name, values in dataset.labels.items()}
     for name, own in rows.items():
@@ -162,19 +153,19 @@ def _with_labels(dataset: Dataset, change: _Change, seed: int, what: str, *, sha
 
 
 def _by_id(dataset: Dataset, rows: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the rows in the order of their ids, which every modality must have."""
+    """Return the rows sorted by id; raise if the modalities have different training ids."""
     ordered = {name: own[np.argsort(dataset.ids[name][own])] for name, own in rows.items()}
     first, *others = (dataset.ids[name][own] for name, own in ordered.items())
     if not all(np.array_equal(first, ids) for ids in others):
         raise ValueError(
             f"data set {dataset.name!r}: the modalities have training items of different ids, so labels cannot be "
-            "changed alike; leave shared out, or take `paired` first"
+            "changed equally; omit shared, or apply `paired` first"
         )
     return ordered
 
 
 def _rng(seed: int, name: str, what: str) -> np.random.Generator:
-    """Return a stream of its own per modality and purpose, so that adding a modality changes no other's draw."""
+    """Return a stream per modality and purpose, so that adding a modality changes no other draw."""
     return np.random.default_rng([check_int(seed, "seed", at_least=0), *what.encode(), 0, *name.encode()])
 
 

@@ -1,16 +1,10 @@
-"""Synthetic data: small modalities that share labels and nothing else, and twins of the paper's data sets.
+"""Synthetic data: small modalities that share only labels, and twins of the paper's data sets.
 
-:func:`generate` draws small data for examples and tests. :func:`twin` draws a data set with the counts, widths, label
-frequencies and sparsity of a real one: for measuring time and memory at the paper's sizes, and for trying things
-where the real files cannot be had. The features carry the labels' signal, but no figure on a twin says anything about
-the real data.
-
-Counts and widths of the twins are those of Table I of the paper, which gives no label frequencies. The twin of NUS-WIDE
-has the real labels where ``nuswide/labels.npz`` (``labels`` of all images, ``concepts``) is in the folder of the data
-sets; else its labels are drawn with the frequencies of that file. MIRFlickr's frequencies are class counts of all
-25,000 images from memory; their sum (92,889) is within 0.1 % of the known number of labels (92,902). For IAPR TC-12 a
-Zipf law with 4.2 labels per item is an assumption. NUS-WIDE's 5.8 tags per item and 2.8 % untagged items follow from
-published totals; IAPR's 20 words per item are an assumption.
+A twin has the counts, widths, label frequencies and sparsity of a real data set, to measure time and memory; quality on
+a twin says nothing about the real data. Counts and widths are those of Table I of the paper. NUS-WIDE's labels are real
+if ``nuswide/labels.npz`` exists, else drawn with its frequencies. MIRFlickr's frequencies are class counts from memory,
+whose sum (92,889) is within 0.1 % of the known 92,902 labels. IAPR's Zipf law with 4.2 labels and its 20 words per item
+are assumptions; NUS-WIDE's 5.8 tags per item and 2.8 % untagged items follow from published totals.
 """
 
 from __future__ import annotations
@@ -32,14 +26,13 @@ from modalhash.data.read_error import ReadError
 
 @dataclass(frozen=True)
 class Generated:
-    """Generated training items and queries by modality; no item of one modality belongs to one of another."""
+    """Generated training items and queries by modality; items of different modalities are unrelated."""
 
     X: dict[str, Array]
     Y: dict[str, Array]
     queries: tuple[dict[str, Array], dict[str, Array]]
 
     def dataset(self) -> Dataset:
-        """Return the same as a :class:`Dataset` with its split."""
         features, labels = self.queries
         n = {name: (len(self.X[name]), len(features[name])) for name in self.X}
         return Dataset(
@@ -64,18 +57,18 @@ def generate(
     noise: float = 1.0,
     seed: int = 0,
 ) -> Generated:
-    """Draw items whose features are noisy, bent mixtures of their labels' prototypes.
+    """Draw items whose features are noisy, non-linear mixtures of their labels' prototypes.
 
-    Every modality draws its own items, so its rows correspond to nothing in another modality.
+    Every modality draws its own items, so its rows do not correspond to those of another modality.
 
     Parameters
     ----------
     n_items, n_queries : per modality
     n_classes : label columns
-    n_features : by modality; two modalities, "image" with 64 and "text" with 32, by default
+    n_features : by modality; by default "image" with 64 and "text" with 32
     labels_per_item : expected number, at least one each
-    noise : standard deviation of the features around their prototypes, which are of length about 2
-    seed : of everything drawn
+    noise : standard deviation of the features around their prototypes, which have a norm of about 2
+    seed : of all draws
 
     Examples
     --------
@@ -112,22 +105,18 @@ _NUSWIDE = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """The measures of a real data set that its twin matches."""
+    """The statistics of a real data set that its twin matches."""
 
     n_query: int
     n_training: int
     image: int
     text: int
-    frequencies: dict[str, float]
-    """Class name → share of the items that have it."""
-    tags: float | None
-    """Mean number of words per item in binary texts; None if the texts are dense."""
+    frequencies: dict[str, float]  # class name → fraction of the items that have it
+    tags: float | None  # mean number of words per item in binary texts; None if the texts are dense
     untagged: float = 0.0
-    labels: str = ""
-    """File with the real labels, under the folder of the data sets."""
+    labels: str = ""  # file with the real labels, relative to the folder of the data sets
 
     def labels_file(self, root: str | Path | None = None) -> Path | None:
-        """Return the file with the real labels if it is there."""
         path = data_root(root) / self.labels
         return path if self.labels and path.is_file() else None
 
@@ -148,7 +137,7 @@ RECIPES = {
 
 
 def twin(name: str, *, seed: int = 0, scale: float = 1.0, root: str | Path | None = None) -> Dataset:
-    """Draw a data set with the measures of a real one.
+    """Draw a data set with the statistics of a real one.
 
     Parameters
     ----------
@@ -157,9 +146,9 @@ def twin(name: str, *, seed: int = 0, scale: float = 1.0, root: str | Path | Non
     seed
         the same seed gives the same data
     scale
-        share of the items to draw, e.g. 0.1
+        fraction of the items to draw, e.g. 0.1
     root
-        the folder that may hold real labels, in ``nuswide/labels.npz``; by default ``$MODALHASH_DATA``, else ``./data``
+        folder that may contain real labels in ``nuswide/labels.npz``; by default ``$MODALHASH_DATA``, else ``./data``
 
     Examples
     --------
@@ -202,7 +191,6 @@ def twin(name: str, *, seed: int = 0, scale: float = 1.0, root: str | Path | Non
 
 
 def _real_labels(path: Path, n_classes: int, n: int, rng: np.random.Generator) -> tuple[list[str], Array]:
-    """Return the most frequent classes, and the labels of ``n`` random items that have one of them."""
     with np.load(path, allow_pickle=False) as file:
         if missing := {"labels", "concepts"} - set(file.files):
             raise ReadError(path, f"no variable {', '.join(sorted(missing))}")
@@ -217,8 +205,8 @@ def _real_labels(path: Path, n_classes: int, n: int, rng: np.random.Generator) -
 def _draw_labels(n: int, frequencies: Array, rng: np.random.Generator) -> Array:
     """Draw correlated labels with these frequencies, at least one per item.
 
-    A label is on where a Gaussian score exceeds its threshold. An item without any gets its nearest one;
-    the thresholds are set so that the frequencies come out right with those.
+    A label is set if a Gaussian score exceeds its threshold. An item without any gets its nearest one; the thresholds
+    are adjusted so that the frequencies are right including those.
     """
     mixing = rng.standard_normal((len(frequencies), 4)) * 0.6
     spread = np.sqrt(1 + (mixing**2).sum(axis=1))
@@ -248,7 +236,7 @@ def _labels_of(scores: Array, thresholds: Array) -> Array:
 
 
 def _dense(labels: Array, width: int, rng: np.random.Generator) -> Array:
-    """Draw non-negative float32 features: a direction per class, noise around it, block by block."""
+    """Draw non-negative float32 features, block by block: a direction per class plus noise."""
     directions = rng.standard_normal((labels.shape[1], width), dtype=np.float32)
     out = np.empty((len(labels), width), dtype=np.float32)
     for rows in row_slices(len(labels), _BLOCK):
@@ -263,7 +251,7 @@ def _dense(labels: Array, width: int, rng: np.random.Generator) -> Array:
 
 
 def _binary(labels: Array, width: int, mean: float, untagged: float, rng: np.random.Generator) -> sparse.csr_array:
-    """Draw binary words: half from the item's classes, half from a Zipf law over all words; some items have none."""
+    """Draw binary words: half from the item's classes, half from a Zipf law; some items have none."""
     common = np.cumsum(1 / (np.arange(width) + 20.0))
     common /= common[-1]
     own_words = rng.integers(width, size=(labels.shape[1], max(4, width // 25)))
@@ -286,7 +274,6 @@ def _binary(labels: Array, width: int, mean: float, untagged: float, rng: np.ran
 
 
 def _any_label(labels: Array, items: Array, rng: np.random.Generator) -> Array:
-    """Draw one of the labels of each of these items."""
     counts = labels.sum(axis=1)
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     columns = np.nonzero(labels)[1]

@@ -1,4 +1,4 @@
-"""Encoders: raw pictures and texts to feature vectors."""
+"""Encoders: compute feature vectors of raw pictures and texts."""
 
 import lazy_loader
 

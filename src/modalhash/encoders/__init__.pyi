@@ -12,6 +12,7 @@ from .encoder import (
     Encoder as Encoder,
     EncoderBase as EncoderBase,
     ItemError as ItemError,
+    Precomputed as Precomputed,
     State as State,
     fit_encoder as fit_encoder,
 )
@@ -38,6 +39,5 @@ from .picture_files import (
     read_picture as read_picture,
     read_whole_picture as read_whole_picture,
 )
-from .precomputed import Precomputed as Precomputed
 from .semantic import MultilingualE5 as MultilingualE5, UniversalSentenceEncoder as UniversalSentenceEncoder
 from .text import HashingEncoder as HashingEncoder, TfidfEncoder as TfidfEncoder

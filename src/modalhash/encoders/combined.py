@@ -1,12 +1,9 @@
-r"""Counted words and a sentence encoder together: words that training texts have weigh as counted, others by meaning.
+r"""Combine counted words with a sentence encoder: known words are counted, others contribute by meaning.
 
-A row is :math:`[t, s\,v] / \sqrt{1 + s^2}`. :math:`t` is the row of :class:`TfidfEncoder`, in which every word that it
-does not know is read as the known words nearest in meaning (:mod:`modalhash.encoders.word_neighbours`): ``Weihnachten``
-gets the rows of ``christmas`` and ``santa``. :math:`v` is the vector of the sentence encoder.
-
-The scale :math:`s` is chosen when an engine is trained, by cross-validation on the training texts with their labels:
-which scale lets a kernel ridge regression tell best the labels of held-out texts, and of single words of them? The
-labels of a word are those of its text. :math:`s = 0` leaves sentence vectors out; it is chosen only if it is given.
+A row is :math:`[t, s\,v] / \sqrt{1 + s^2}`. :math:`t` is the row of :class:`TfidfEncoder`, in which every unknown word
+is read as the known words nearest in meaning (:mod:`modalhash.encoders.semantic`), and :math:`v` the sentence vector.
+The scale :math:`s` is the one with which a kernel ridge regression best predicts the labels of held-out training texts,
+and of single words of them. :math:`s = 0` omits sentence vectors and is used only if it is given.
 """
 
 from __future__ import annotations
@@ -24,37 +21,35 @@ from modalhash.encoders.encoder import EncoderBase, State, check_weights
 from modalhash.encoders.semantic import (
     UNDERSTOOD,
     MultilingualE5,
+    Neighbours,
     SentenceEncoder,
     UniversalSentenceEncoder,
+    WordNeighbours,
     known_shares,
     senses_arrays,
     senses_from,
+    surface_forms,
     words_read_as,
+    written_words,
 )
 from modalhash.encoders.text import TfidfEncoder, has_word
-from modalhash.encoders.word_neighbours import Neighbours, WordNeighbours, surface_forms, written_words
 
 SCALES = (0.5, 1.0, 2.0)
-"""That are tried."""
-DEFAULT_SCALE = 1.0
-"""Where there are no labels to choose by."""
-RIDGES = (0.1, 1.0)
-"""Of the regression, of which the better one counts."""
+DEFAULT_SCALE = 1.0  # scale if there are too few labels to choose one
+RIDGES = (0.1, 1.0)  # regularisation of the regression; the better one counts
 UNKNOWN_WEIGHT = 0.5
-"""Of an unknown word, where a known one has 1: chosen on folds, benchmarks/quality/semantic.py."""
+"""Weight of an unknown word, relative to 1 for a known one; chosen on folds, benchmarks/quality/semantic.py."""
 N_FOLDS = 3
-MAX_TEXTS = 600
-"""Labelled texts that the scale is chosen on, taken from all."""
-MIN_TEXTS = 30
-"""With fewer it is the default."""
+MAX_TEXTS = 600  # maximum number of labelled texts that the scale is chosen on
+MIN_TEXTS = 30  # minimum number of labelled texts to choose the scale on
 
 
 class CombinedTextEncoder(EncoderBase):
-    """TF-IDF, with unknown words by meaning, and a sentence vector beside it; CSR.
+    """TF-IDF, with unknown words by meaning, concatenated with a sentence vector; CSR.
 
     Parameters
     ----------
-    scale : s, length of the sentence vector beside TF-IDF's; None to choose it in :meth:`fit_labelled`
+    scale : s, length of the sentence vector relative to TF-IDF's; None to choose it in :meth:`fit_labelled`
     """
 
     reads = "text"
@@ -75,11 +70,10 @@ class CombinedTextEncoder(EncoderBase):
 
     @property
     def learned_scale(self) -> float:
-        """The scale that rows are made with."""
         return self._scale
 
     def fit(self, items: Sequence[Any]) -> Self:
-        """Learn vocabulary, weights, and where known words are; the scale is the one given, or the default."""
+        """Learn vocabulary, weights and word neighbours; the scale is the given one or the default."""
         texts = [text for text in items if has_word(text)]
         self._words = TfidfEncoder().fit(texts if texts else items)
         self._sentences.learn_space()
@@ -89,7 +83,7 @@ class CombinedTextEncoder(EncoderBase):
         return self
 
     def fit_labelled(self, items: Sequence[Any], labels: Array) -> Self:
-        """Learn the same, and the scale from the labels of the items, 0/1 (items, labels)."""
+        """Learn the same, and the scale from the 0/1 labels (items, labels)."""
         self.fit(items)
         rows = [row for row in np.flatnonzero(labels.any(axis=1)).tolist() if has_word(items[row])]
         if self.scale is None and len(rows) >= MIN_TEXTS:
@@ -99,12 +93,10 @@ class CombinedTextEncoder(EncoderBase):
 
     @property
     def dim(self) -> int:
-        """Return the size of the vocabulary and, unless the scale is 0, of a sentence vector."""
         self._fitted()
         return self._words.dim + (self._sentences.dim if self._scale else 0)
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
-        """Return the rows of texts."""
         if not len(batch):
             return sparse.csr_array((0, self.dim), dtype=np.float32)
         rows = word_rows(batch, self._words, self._fitted(), self._sentences)
@@ -116,7 +108,7 @@ class CombinedTextEncoder(EncoderBase):
         return sparse.csr_array(whole)
 
     def in_space(self, features: Matrix) -> Array:
-        """Return texts in the space of the sentence encoder, from the part of their features that is its vector."""
+        """Return texts in the space of the sentence encoder, from the sentence vectors in their features."""
         if self.space is None:
             return super().in_space(features)
         vectors = sparse.csr_array(features)[:, self._words.dim :].toarray()
@@ -124,21 +116,21 @@ class CombinedTextEncoder(EncoderBase):
 
     @property
     def space(self) -> str | None:  # type: ignore[override]
-        """The space of the sentence encoder; None where its vectors are left out."""
+        """The space of the sentence encoder; None if the scale is 0."""
         return self._sentences.space if self._scale else None
 
     def known(self, batch: Sequence[Any]) -> Array:
-        """Return the share of each text's words that is known or understood, the latter in part."""
+        """Return the share of each text's words that is known or, in part, understood."""
         return known_shares(batch, self._words.columns, self._fitted(), self._sentences)
 
     def read_as(self, batch: Sequence[Any], *, least: float = UNDERSTOOD) -> list[dict[str, str]]:
-        """Return for each text which of its unknown words are understood, and as which known words."""
+        """Return for each text its understood unknown words and the known words they are read as."""
         return words_read_as(batch, self._words.words, self._fitted(), self._sentences, least=least)
 
     def in_known_words(self, batch: Sequence[Any], *, least: float = UNDERSTOOD) -> list[str]:
-        """Return texts in which each unknown word that is understood is replaced by the known word nearest in meaning.
+        """Return texts with each understood unknown word replaced by the known word nearest in meaning.
 
-        What remains unknown stays as it was written, and a text without such a word is returned as it is.
+        Other unknown words stay as written, and a text without any such word is returned unchanged.
         """
         read = self.read_as(batch, least=least)
         return [
@@ -148,7 +140,6 @@ class CombinedTextEncoder(EncoderBase):
 
     @property
     def state(self) -> State:
-        """Return the states of both parts, the digest of the weights, and the scale."""
         words = self._words.state
         config = {"scale": self.scale, "weights": self._sentences._sha256, "tfidf": dict(words.config)}
         if self._senses is None:
@@ -161,7 +152,6 @@ class CombinedTextEncoder(EncoderBase):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder, if the installed weights are those it had."""
         config = state.config
         encoder = cls(scale=config["scale"])
         check_weights(cls.name, encoder._sentences._sha256, config["weights"])
@@ -181,7 +171,7 @@ class CombinedTextEncoder(EncoderBase):
         return self._senses
 
     def _chosen_scale(self, texts: list[str], labels: Array) -> float:
-        """Return the scale that tells labels of held-out texts and words best; of equal ones the smallest."""
+        """Return the scale that best predicts labels of held-out texts and words; the smallest of equals."""
         scores = np.zeros(len(SCALES))
         vectors = self._sentences.quick_rows(texts).astype(np.float64)
         for fold in self._folds(texts):
@@ -191,12 +181,12 @@ class CombinedTextEncoder(EncoderBase):
             own = vectors[fold.learned] @ vectors[fold.learned].T
             for number, scale in enumerate(SCALES):
                 K, Q = fold.own + scale**2 * own, fold.near + scale**2 * near
-                told = [_told(K, Q, labels[fold.learned], ridge * (1 + scale**2)) for ridge in RIDGES]
-                scores[number] += max(_agreement(values, np.vstack([wanted, wanted])) for values in told)
+                predicted = [_predicted(K, Q, labels[fold.learned], ridge * (1 + scale**2)) for ridge in RIDGES]
+                scores[number] += max(_agreement(values, np.vstack([wanted, wanted])) for values in predicted)
         return SCALES[int(np.argmax(scores))]
 
     def _folds(self, texts: list[str]) -> Iterator[_Fold]:
-        """Yield held-out texts and words with their products in the space of counted words, learned from the others."""
+        """Yield held-out texts and words with their inner products in TF-IDF space."""
         rng = np.random.default_rng(1)
         number = rng.permutation(len(texts)) % N_FOLDS
         senses, columns = self._fitted(), self._words.columns
@@ -219,12 +209,9 @@ class _Fold(NamedTuple):
 
     learned: Array
     held_out: Array
-    single_words: list[str]
-    """One of each held-out text."""
-    own: Array
-    """Inner products of texts that are learned from."""
-    near: Array
-    """Inner products of held-out texts, and then of single words, with them."""
+    single_words: list[str]  # one word of each held-out text
+    own: Array  # inner products of the training texts
+    near: Array  # inner products of held-out texts, then of single words, with the training texts
 
 
 class TextAndUse(CombinedTextEncoder):
@@ -249,7 +236,7 @@ def word_rows(
     *,
     quick: bool = False,
 ) -> sparse.csr_array:
-    """Return TF-IDF rows in which unknown words stand for those nearest in meaning."""
+    """Return TF-IDF rows in which unknown words are replaced by those nearest in meaning."""
     rows = words.encode(batch)
     columns = words.columns
     written = [written_words(text) for text in batch]
@@ -274,7 +261,7 @@ def word_rows(
         + sparse.diags_array(UNKNOWN_WEIGHT * share[changed]) @ meant[changed]
     )
     place = _from_entries([(row, i, 1.0) for i, row in enumerate(changed.tolist())], (len(batch), len(changed)))
-    same = sparse.diags_array((share == 0).astype(np.float32))  # texts without unknown words stay exactly as they are
+    same = sparse.diags_array((share == 0).astype(np.float32))  # texts without unknown words are unchanged
     out = sparse.csr_array(same @ rows + place @ mixed, dtype=np.float32)
     out.eliminate_zeros()
     out.sort_indices()
@@ -282,7 +269,7 @@ def word_rows(
 
 
 def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Neighbours) -> sparse.csr_array:
-    """Return for each unknown word the rows of the known words that stand for it, rare ones weighing more, added up."""
+    """Return the weighted sum of the rows of the known words nearest to each unknown word."""
     used, place = np.unique(meaning.columns, return_inverse=True)
     weights = meaning.weights * words.word_weights[meaning.columns]
     row = np.repeat(np.arange(len(unknown)), meaning.columns.shape[1])
@@ -291,22 +278,19 @@ def _rows_by_meaning(unknown: Sequence[str], words: TfidfEncoder, meaning: Neigh
 
 
 def _from_entries(entries: list[tuple[int, int, float]], shape: tuple[int, int]) -> sparse.csr_array:
-    """Return a matrix by its entries; several at one place are added."""
     if not entries:
         return sparse.csr_array(shape, dtype=np.float64)
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
     return sparse.csr_array((value, (row, column)), shape=shape)
 
 
-def _told(K: Array, Q: Array, labels: Array, ridge: float) -> Array:
-    """Return what a kernel ridge regression tells of the labels of queries."""
+def _predicted(K: Array, Q: Array, labels: Array, ridge: float) -> Array:
     targets = labels / np.sqrt(np.maximum(labels.sum(axis=1, keepdims=True), 1))
     mean = targets.mean(axis=0)
     weights = np.linalg.solve(K + ridge * np.eye(len(K)), targets - mean)
     return np.asarray(Q @ weights + mean)
 
 
-def _agreement(told: Array, labels: Array) -> float:
-    """Return the mean cosine of what was told and the labels."""
-    norms = np.linalg.norm(told, axis=1) * np.linalg.norm(labels, axis=1)
-    return float(np.mean(np.einsum("ij,ij->i", told, labels) / np.where(norms > 0, norms, 1)))
+def _agreement(predicted: Array, labels: Array) -> float:
+    norms = np.linalg.norm(predicted, axis=1) * np.linalg.norm(labels, axis=1)
+    return float(np.mean(np.einsum("ij,ij->i", predicted, labels) / np.where(norms > 0, norms, 1)))

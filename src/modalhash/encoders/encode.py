@@ -1,9 +1,7 @@
-"""Many items through an encoder: in batches, in parallel, and past the ones that cannot be read.
+"""Encode many items in batches and in parallel, and report those that cannot be read.
 
-:func:`encode_items` takes any items; :func:`encode_dataset` gives a data set other features of one modality.
-
-Pictures on two cores: two threads encode 1.3 times as many as one, two processes 1.9 times; but processes take about a
-second to start. So many items go to processes and few to threads.
+On two cores, two threads encode 1.3 times as many pictures as one, two processes 1.9 times, but processes take about a
+second to start. So large inputs use processes and small ones threads.
 """
 
 from __future__ import annotations
@@ -29,12 +27,10 @@ if TYPE_CHECKING:
     from modalhash.data import Dataset
 
 SHOWN = 80
-PROCESSES_FROM = 2000
-"""Items from which on starting processes pays."""
-IDLE_SECONDS = 10
-"""After which processes that have nothing more to do end."""
+PROCESSES_FROM = 2000  # number of items from which processes are used instead of threads
+IDLE_SECONDS = 10  # idle time after which worker processes end
 THREAD_GAIN, PROCESS_GAIN, PROCESS_START = 0.3, 0.9, 1.0
-"""What each core beyond the first brings, and the seconds that processes take to start: as measured, see above."""
+"""Speed-up per core beyond the first, and start-up seconds of processes, as measured."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Failure:
     """An item that could not be encoded."""
 
     row: int
-    """Its number among the items."""
+    """Index of the item."""
     where: str
     """Its path, its line in a manifest, or the item itself, shortened."""
     reason: str
@@ -52,12 +48,12 @@ class Failure:
 
 
 class Encoded(NamedTuple):
-    """What came out: ``features[i]`` belongs to ``items[ok_rows[i]]``."""
+    """The result of :func:`encode_items`: ``features[i]`` belongs to ``items[ok_rows[i]]``."""
 
     features: Matrix
     """float32 ``(len(ok_rows), dim)``, dense or CSR."""
     ok_rows: Array
-    """Rows of the items that were encoded, ascending."""
+    """Indices of the items that were encoded, ascending."""
     failures: list[Failure]
 
 
@@ -72,40 +68,39 @@ def encode_items(
     stage: str | None = None,
     strict: bool = False,
 ) -> Encoded:
-    """Encode items; those that cannot be read are reported, not fatal.
+    """Encode items; those that cannot be read are reported and do not stop the others.
 
     Parameters
     ----------
     encoder
-        fitted where it learns anything
+        fitted if it learns anything
     items
         a sequence of raw items, or the rows of an array or CSR matrix
     where
-        what to call each item in a report, e.g. ``"photos.csv, line 12"``; by default its path or its text
+        names of the items in reports, e.g. ``"photos.csv, line 12"``; by default their paths or texts
     batch_size
         items per call of the encoder
     workers
-        by default one per core for encoders that gain by it (``encoder.parallel``), otherwise one. They are threads,
-        or processes from 2,000 items on
+        by default one per core if ``encoder.parallel``, otherwise one. They are threads, or processes from 2,000 items
     progress
         called with a :class:`modalhash.core.progress.Progress` after every batch
     stage
-        how progress calls this work; ``"encode: NAME"`` by default
+        name of the stage in progress reports; ``"encode: NAME"`` by default
     strict
         raise :class:`modalhash.encoders.ItemError` at the first bad item, in the order of the items
 
     Notes
     -----
-    Only ``ValueError`` and ``OSError`` are taken as the fault of an item. Results do not depend on
-    ``batch_size`` and ``workers``.
+    Only ``ValueError`` and ``OSError`` count as faults of an item. Results do not depend on ``batch_size`` and
+    ``workers``.
     """
     if sparse.issparse(items):
         check_sparse(items, "items")
     n = items.shape[0] if hasattr(items, "shape") else len(items)
     if where is not None and len(where) != n:
-        raise ValueError(f"{n} items and {len(where)} entries in where; expected as many")
+        raise ValueError(f"{n} items and {len(where)} entries in where; expected equal numbers")
     check_int(batch_size, "batch_size", at_least=1)
-    dim = encoder.dim  # an encoder that is not fitted says so here, and not once per item
+    dim = encoder.dim  # raises here, not once per item, if the encoder is not fitted
     if workers is None:
         workers = _cores() if getattr(encoder, "parallel", False) else 1
     report = Reporter(progress)
@@ -125,7 +120,7 @@ def encode_items(
 
 
 def encode_batch(encoder: Encoder, items: Sequence[Any]) -> Matrix:
-    """Return the features of a few items, float32 (items, dim); raise if any of them cannot be read.
+    """Return the features of a few items, float32 (items, dim); raise if one cannot be read.
 
     Examples
     --------
@@ -137,7 +132,7 @@ def encode_batch(encoder: Encoder, items: Sequence[Any]) -> Matrix:
 
 
 def encoding_seconds(encoder: Encoder, n: int, seconds_each: float, *, workers: int | None = None) -> float:
-    """Return how long :func:`encode_items` takes for ``n`` items, about, if one core takes ``seconds_each`` for one.
+    """Estimate the time of :func:`encode_items` for ``n`` items from the seconds per item on one core.
 
     Examples
     --------
@@ -162,25 +157,25 @@ def encode_dataset(
     files: str | Path | None = None,
     progress: Callback | None = None,
 ) -> Dataset:
-    """Return the data set with features of ``modality`` made from its raw items; everything else stays.
+    """Return the data set with features of ``modality`` computed from its raw items.
 
     Parameters
     ----------
     dataset
         with ``raw`` items of that modality: texts, or names of pictures
     modality
-        whose features are made
+        whose features are replaced
     encoder
-        fitted here, on the training items where the data set has a split, else on all
+        fitted to the training items of the data set's split, or to all items without one
     files
-        folder or archive (zip, tar) in which the raw items are names of files; None where they are texts or paths
+        folder or archive (zip, tar) with the files that the raw items name; None if they are texts or paths
     progress
         called with a :class:`modalhash.core.progress.Progress` after every batch
 
     Raises
     ------
     ItemError
-        for the first item that cannot be read: a data set with an item less is another data set
+        for the first item that cannot be read, because dropping it would change the data set
 
     Examples
     --------
@@ -216,7 +211,7 @@ def encode_dataset(
 
 
 Done: TypeAlias = tuple[int, Matrix, list[int], list[Failure]]
-"""A batch's results: the row after its last, features, rows that are good, failures."""
+"""Result of a batch: the row after its last, features, rows that are good, failures."""
 
 
 def _batches(
@@ -228,7 +223,6 @@ def _batches(
     workers: int,
     n: int,
 ) -> Generator[Done, None, None]:
-    """Encoded batches in the order of the items."""
     stopped = False
 
     def tasks() -> Iterator[tuple[Any, ...]]:
@@ -253,12 +247,12 @@ def _batches(
             yield result
     finally:
         stopped = True
-        for _ in results:  # the few batches that are under way
+        for _ in results:  # wait for the batches in flight
             pass
 
 
 def _encode_batch(encoder: Encoder, batch: Any, rows: slice, dim: int, where: Sequence[str] | None) -> Done:
-    """The batch at once, or, if that fails, item by item to find the bad ones."""
+    """Encode a batch; if that fails, encode its items one by one to find the bad ones."""
     numbers = range(rows.start, rows.stop)
     try:
         return rows.stop, _checked(encoder, read_members(batch), dim), list(numbers), []
@@ -300,7 +294,7 @@ def _stacked(parts: list[Matrix], dim: int) -> Matrix:
 
 def _name(item: Any, row: int) -> str:
     content = item[0] if not sparse.issparse(item) else None
-    if isinstance(content, os.PathLike | ArchiveMember):  # in full: its end says which file it is
+    if isinstance(content, os.PathLike | ArchiveMember):  # not shortened, because its end has the file name
         return str(content)
     if isinstance(content, str) and content.strip():
         return content if len(content) <= SHOWN else f"{content[: SHOWN - 1]}…"
@@ -308,12 +302,11 @@ def _name(item: Any, row: int) -> str:
 
 
 def _cores() -> int:
-    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _contents(source: Path, names: Sequence[str]) -> Sequence[Any]:
-    """Return files of a folder as paths, or those of an archive. A name never leads out of the folder."""
+    """Return files of a folder as paths, or of an archive as members; names cannot leave the folder."""
     if source.is_dir():
         root = source.resolve()
         paths = [(root / name).resolve() for name in names]

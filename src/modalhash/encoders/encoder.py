@@ -1,4 +1,4 @@
-"""What an encoder is: raw items of one modality in, feature vectors out."""
+"""The protocol and base classes of encoders, which map raw items of one modality to feature vectors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 
 from modalhash.core.archives import read_members
 from modalhash.core.typing import Array, Matrix
+from modalhash.core.validation import check_int, check_sparse
 
 READS = ("text", "image", "array")
-"""What an encoder may read: texts, pictures (paths or bytes), rows of numbers."""
+"""Kinds of items: texts, pictures (paths or bytes), rows of numbers."""
 
 
 @dataclass(frozen=True)
 class State:
-    """All that an encoder has to remember: ``config`` goes to JSON, ``arrays`` to safetensors."""
+    """The learned state of an encoder: ``config`` is stored as JSON, ``arrays`` as safetensors."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
@@ -29,18 +31,18 @@ class State:
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What the search engine requires of an encoder; a class needs no base class to be one.
+    """The interface that the search engine requires of an encoder; no base class is needed.
 
-    ``encode`` takes a sequence of raw items (paths or bytes of pictures, texts, rows of numbers …) and returns
-    float32 ``(n, dim)``: a dense array or, where most features are zero, a CSR array. It raises ``ValueError``
-    or ``OSError`` where an item cannot be read. Equal state means equal features: a model is only good with
-    the encoder it was trained with; ``name``, ``version``, ``dim`` and ``digest`` identify it.
+    ``encode`` takes a sequence of raw items (paths or bytes of pictures, texts, rows of numbers …) and returns float32
+    ``(n, dim)``, dense, or CSR if most features are zero. It raises ``ValueError`` or ``OSError`` if an item cannot be
+    read. Equal state must mean equal features, because a model only works with the encoder it was trained with;
+    ``name``, ``version``, ``dim`` and ``digest`` identify it.
     """
 
     name: str
     version: int
     reads: str
-    """What an item is: ``"text"``, ``"image"`` (the path or the bytes of one) or ``"array"`` (a row of numbers)."""
+    """Kind of an item: ``"text"``, ``"image"`` (path or bytes) or ``"array"`` (a row of numbers)."""
 
     @property
     def dim(self) -> int:
@@ -48,29 +50,29 @@ class Encoder(Protocol):
 
     @property
     def state(self) -> State:
-        """Return what :meth:`restore` needs to make the same encoder again."""
+        """Return the state from which :meth:`restore` makes an equal encoder."""
 
     @property
     def digest(self) -> str:
         """Return the SHA-256 of name, version and state, in hexadecimal."""
 
     def fit(self, items: Sequence[Any]) -> Self:
-        """Learn from training items what has to be learned, which may be nothing, and return the encoder."""
+        """Learn from training items, if the encoder learns anything, and return the encoder."""
 
     def encode(self, batch: Sequence[Any]) -> Matrix:
         """Return features of raw items, float32 ``(n, dim)``, dense or CSR."""
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder that has this state."""
+        """Return the encoder with this state."""
 
 
 class ItemError(ValueError):
-    """One item cannot be encoded.
+    """An item cannot be encoded.
 
     Attributes
     ----------
-    reason : what is wrong with it, without saying which item it is
+    reason : why, without the name of the item
     """
 
     def __init__(self, reason: str, where: str | None = None) -> None:
@@ -79,22 +81,21 @@ class ItemError(ValueError):
 
 
 class EncoderBase(ABC):
-    """Base of the built-in encoders: one that learns nothing and remembers its parameters."""
+    """Base of the built-in encoders; by default it learns nothing and its state is its parameters."""
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
-    """Raised whenever the same state would give other features."""
+    """Incremented whenever the same state would give different features."""
     reads: ClassVar[str] = "image"
-    """What an item is: one of :data:`READS`."""
     parallel: ClassVar[bool] = False
-    """Whether several workers encode faster than one, in threads or, small enough to be sent there, in processes."""
+    """Whether several workers encode faster than one; the encoder must be picklable."""
     limits: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that refuse items and change no feature: no part of the digest."""
+    """Parameters that only refuse items and are not part of the digest."""
     space: str | None = None
-    """The space that :meth:`in_space` makes vectors of, where encoders of several modalities share one: equal names
-    mean that a picture and a text can be compared. An encoder may know it only after ``fit``."""
+    """Name of the space of the vectors of :meth:`in_space`. Encoders with equal names make comparable vectors, e.g. of
+    pictures and texts. It may be known only after ``fit``."""
     same_meaning: float | None = None
-    """Of an encoder of texts, the cosine from which two single words mean about the same; None where it cannot tell."""
+    """For text encoders, the cosine from which two words mean about the same; None if unknown."""
 
     @property
     @abstractmethod
@@ -104,41 +105,39 @@ class EncoderBase(ABC):
     @property
     @abstractmethod
     def state(self) -> State:
-        """Return what :meth:`restore` needs."""
+        """Return the state that :meth:`restore` needs."""
 
     @abstractmethod
     def encode(self, batch: Sequence[Any]) -> Matrix:
         """Return features of raw items, float32 ``(n, dim)``."""
 
     def fit(self, items: Sequence[Any]) -> Self:
-        """Learn nothing."""
+        """Return the encoder; it learns nothing by default."""
         return self
 
     def in_space(self, features: Matrix) -> Array:
-        """Return items as vectors of :attr:`space`, from their features, which are such vectors by default."""
+        """Return items as vectors of :attr:`space`, from their features."""
         return np.asarray(features.toarray() if sparse.issparse(features) else features)
 
     def text_encoder(self) -> Any:
-        """Return a new encoder of texts with the same :attr:`space`, for an encoder of pictures; None without one."""
+        """Return a new encoder of texts with the same :attr:`space`, or None."""
         return None
 
     def known(self, batch: Sequence[Any]) -> Array:
-        """Return which share of each item is known to the encoder: 1 for one without a vocabulary."""
+        """Return the share of each item that is in the vocabulary; 1 without a vocabulary."""
         return np.ones(len(batch))
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder that has this state."""
         return cls(**state.config)
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of name, version and state, in hexadecimal."""
         return digest_of(self.name, self.version, self.state, without=self.limits)
 
     @property
     def feature_digest(self) -> str:
-        """Return the SHA-256 of what decides the features, where the state has more than that."""
+        """Return the SHA-256 of the part of the state that determines the features."""
         return self.digest
 
     def __repr__(self) -> str:
@@ -150,9 +149,9 @@ class EncoderBase(ABC):
 
 
 def fit_encoder(encoder: Any, items: Sequence[Any], labels: Array | None = None) -> None:
-    """Fit an encoder to training items, with their labels, 0/1 (items, labels), where it learns from such.
+    """Fit an encoder to training items, and to their 0/1 labels (items, labels) if it learns from labels.
 
-    An encoder that does has a method ``fit_labelled(items, labels)`` beside ``fit``.
+    Such an encoder has a method ``fit_labelled(items, labels)`` in addition to ``fit``.
     """
     items = read_members(items)
     fit_labelled = getattr(encoder, "fit_labelled", None)
@@ -163,7 +162,6 @@ def fit_encoder(encoder: Any, items: Sequence[Any], labels: Array | None = None)
 
 
 def digest_of(name: str, version: int, state: State, *, without: frozenset[str] = frozenset()) -> str:
-    """Return the SHA-256 over everything that decides the features."""
     config = {key: value for key, value in state.config.items() if key not in without}
     total = hashlib.sha256(json.dumps([name, version, config], sort_keys=True).encode())
     for key in sorted(state.arrays):
@@ -173,18 +171,14 @@ def digest_of(name: str, version: int, state: State, *, without: frozenset[str] 
     return total.hexdigest()
 
 
-# -- Encoders whose weights lie in a file of another package: the digest of the file is part of the state.
-
-
 class WeightsEncoder(EncoderBase):
-    """An encoder that is only restored where the installed weights are those it had."""
+    """An encoder with the weights of another package; their digest is part of the state."""
 
-    _sha256: str
-    """Of the weights, set by the constructor; the state has it as ``weights``."""
+    _sha256: str  # digest of the weights, set by the constructor and stored in the state as ``weights``
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder, if the installed weights are those it had."""
+        """Return the encoder if the installed weights are those it was saved with."""
         config = dict(state.config)
         expected = config.pop("weights")
         encoder = cls(**config)
@@ -193,9 +187,75 @@ class WeightsEncoder(EncoderBase):
 
 
 def check_weights(name: str, installed: str, expected: str) -> None:
-    """Raise ``ValueError`` if the weights that are installed are not those an encoder was saved with."""
     if installed != expected:
         raise ValueError(
             f"the weights of {name!r} are not those it was saved with: their SHA-256 starts with "
-            f"{installed[:12]}, expected {str(expected)[:12]}. Install the package version of that time"
+            f"{installed[:12]}, expected {str(expected)[:12]}. Install the package version it was saved with"
         )
+
+
+class Precomputed(EncoderBase):
+    """Rows of numbers, checked and returned unchanged, for features computed elsewhere.
+
+    Items are the rows of an array or of a sparse matrix, or a sequence of vectors.
+
+    Parameters
+    ----------
+    dim
+        features per item; learned by ``fit`` if None
+    source
+        free description of the features' origin. It is part of the digest, so that a model trained on the features of
+        one source refuses those of another
+
+    Examples
+    --------
+    >>> Precomputed().fit(np.eye(3)).encode([[1, 2, 3]])
+    array([[1., 2., 3.]], dtype=float32)
+    """
+
+    name = "precomputed"
+    reads = "array"
+
+    def __init__(self, *, dim: int | None = None, source: str = "") -> None:
+        self._dim = None if dim is None else check_int(dim, "dim", at_least=1)
+        self.source = source
+
+    def fit(self, items: Sequence[Any] | Matrix) -> Self:
+        if sparse.issparse(items):
+            check_sparse(items, "features")
+        first: Matrix = items[:1]
+        width = first.shape[1] if sparse.issparse(first) else np.asarray(first).shape[-1]
+        if self._dim is not None and width != self._dim:
+            raise ValueError(f"the items have {width} features; expected {self._dim}")
+        self._dim = int(width)
+        return self
+
+    @property
+    def dim(self) -> int:
+        if self._dim is None:
+            raise NotFittedError("the encoder 'precomputed' does not know its dim; pass dim=, or call fit(features)")
+        return self._dim
+
+    @property
+    def state(self) -> State:
+        return State({"dim": self._dim, "source": self.source})
+
+    def encode(self, batch: Sequence[Any] | Matrix) -> Matrix:
+        """Return the same numbers as float32, dense or CSR like the input."""
+        if sparse.issparse(batch):
+            try:
+                check_sparse(batch, "features")
+            except ValueError as error:
+                raise ItemError(str(error)) from None
+            rows = sparse.csr_array(batch).astype(np.float32)
+            values = rows.data
+        else:
+            try:
+                rows = values = np.array(batch, dtype=np.float32)
+            except (TypeError, ValueError) as error:
+                raise ItemError(f"rows must have equal numbers of values ({error})") from error
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            raise ItemError(f"shape {rows.shape}; expected (items, {self.dim})")
+        if not np.isfinite(values).all():
+            raise ItemError("some features are not finite numbers in float32")
+        return rows

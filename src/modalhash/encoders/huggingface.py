@@ -1,11 +1,9 @@
-"""Encoders that a user has, or fetches, from Hugging Face: the towers of CLIP and SigLIP, and DINOv2.
+"""Encoders from Hugging Face models: the towers of CLIP and SigLIP, and DINOv2.
 
 ``hf-image:MODEL`` and ``hf-text:MODEL``, where MODEL is a folder, or an ID such as ``openai/clip-vit-base-patch32``,
-with ``@REVISION`` if it has to be a certain one. Needs the extra ``hf``; torchvision is not needed.
-
-Models are not trusted. Weights are read from safetensors, never from pickles; no code of a model is run, and only the
-kinds below are known; nothing is fetched without ``download=True``. The SHA-256 of the weights and of the files beside
-them is part of the state: a saved encoder does not open with another model under the same name.
+optionally with ``@REVISION``. Models are not trusted: weights are read from safetensors, never from pickles, no code of
+a model is run, and nothing is fetched without ``download=True``. The SHA-256 of the weights and configuration files is
+part of the state, so a saved encoder does not open with another model under the same name.
 """
 
 from __future__ import annotations
@@ -32,12 +30,10 @@ from modalhash.encoders.encoder import EncoderBase, ItemError, State
 from modalhash.encoders.picture_files import read_whole_picture
 from modalhash.encoders.text import words_of
 
-# -- The package transformers, without what it prints.
-
 
 @contextmanager
 def quiet(transformers: Any) -> Iterator[None]:
-    """Keep transformers from drawing bars and from telling what it reads: progress goes through one callback."""
+    """Silence progress bars and messages of transformers."""
     log = transformers.utils.logging
     shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()
@@ -51,11 +47,9 @@ def quiet(transformers: Any) -> Iterator[None]:
 
 
 MODELS_VARIABLE = "MODALHASH_MODELS"
-"""Names a folder in which models are looked for that are not where they were, e.g. on another machine."""
-AT_ONCE = 16
-"""Items in one pass of a network."""
-LONGEST = 100
-"""How many times its shorter side the longer side of a picture may be."""
+"""Environment variable with a folder that is searched for models that were moved."""
+AT_ONCE = 16  # items per pass of a network
+LONGEST = 100  # maximum ratio of the longer to the shorter side of a picture
 CONFIG = "config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
@@ -63,15 +57,13 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 class _Family(NamedTuple):
-    """Models of one type: their class in transformers, and where their settings have the width of the vectors."""
+    """Models of one type: their class in transformers, and the settings with the width of the vectors."""
 
     kind: str
     image_width: str
-    text_width: str | None = None
-    """None where a model reads no texts."""
+    text_width: str | None = None  # None if the model does not read texts
     padding: str = "longest"
-    masked: bool = True
-    """Whether the network is told which tokens are padding."""
+    masked: bool = True  # whether the network gets a mask of padding tokens
 
 
 FAMILIES = {
@@ -80,21 +72,23 @@ FAMILIES = {
         "SiglipModel",
         "vision_config.hidden_size",
         "text_config.projection_size",
-        padding="max_length",  # as in training, where the padding was seen too
+        padding="max_length",  # as in training, which did not mask the padding
         masked=False,
     ),
     "dinov2": _Family("Dinov2Model", "hidden_size"),
     "dinov2_with_registers": _Family("Dinov2WithRegistersModel", "hidden_size"),
 }
-"""By what ``config.json`` calls ``model_type``. DINOv3 is not one: its pictures are not scaled without torchvision."""
+"""By ``model_type`` in ``config.json``. Without DINOv3, which needs torchvision to scale pictures."""
 
 
 class _HuggingFace(EncoderBase):
     """One tower of a model."""
 
-    limits = frozenset({"model", "revision", "max_pixels"})  # where a model lies changes no feature: its digests tell
+    limits = frozenset(
+        {"model", "revision", "max_pixels"}
+    )  # the path does not change features; the digests identify the model
     _settings: ClassVar[tuple[str, ...]]
-    """Files beside the weights that decide the features; those that are there."""
+    """Optional files, in addition to the weights, that determine the features."""
 
     def __init__(self, model: str | os.PathLike[str], *, revision: str | None = None, download: bool = False) -> None:
         from safetensors import SafetensorError
@@ -106,69 +100,61 @@ class _HuggingFace(EncoderBase):
         self.model, self.revision, folder = _find(str(model), revision, download)
         files = _weight_files(folder)
         config = _read_json(folder / CONFIG)
-        self._family = _family_of(config, folder)
+        if (kind := config.get("model_type")) not in FAMILIES:
+            raise ValueError(f"{folder} is a model of type {kind!r}; expected one of {', '.join(FAMILIES)}")
+        self._family = FAMILIES[kind]
         if self.reads == "text" and self._family.text_width is None:
             raise ValueError(
-                f"{self.model} is a model of type {config['model_type']!r}, which reads pictures only; it has nothing "
-                f"for texts. Take CLIP or SigLIP, or another encoder for texts, e.g. 'tfidf'"
+                f"{self.model} is a model of type {kind!r}, which reads pictures only and has no "
+                f"text tower. Take CLIP or SigLIP, or another encoder for texts, e.g. 'tfidf'"
             )
         self._sha256 = _digest([folder / name for name in files])
-        self._settings_sha256 = _digest(
-            [folder / name for name in (CONFIG, *self._settings) if (folder / name).is_file()]
-        )
+        settings = [folder / name for name in (CONFIG, *self._settings)]
+        self._settings_sha256 = _digest([path for path in settings if path.is_file()])
         if self._family.text_width is not None:
-            self.space = f"{config['model_type']} {self._sha256}"
+            self.space = f"{kind} {self._sha256}"
         try:
             with quiet(self._transformers):
                 self._load(folder)
                 self._network = self._load_network(folder)
         except (SafetensorError, ImportError, OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ValueError(f"{folder} cannot be read as a model of type {config['model_type']!r}: {error}") from error
+            raise ValueError(f"{folder} cannot be read as a model of type {kind!r}: {error}") from error
         width = self._family.image_width if self.reads == "image" else self._family.text_width
         self._dim = int(attrgetter(str(width))(self._network.config))
 
     @abstractmethod
-    def _load(self, folder: Path) -> None:
-        """Read what prepares items for the network."""
+    def _load(self, folder: Path) -> None: ...
 
     @property
     def dim(self) -> int:
-        """Return the width of the model's vectors."""
         return self._dim
 
     @property
     def state(self) -> State:
-        """Return where the model is, and the digests of its files."""
-        return State(
-            {
-                "model": self.model,
-                "revision": self.revision,
-                "weights": self._sha256,
-                "settings": self._settings_sha256,
-            }
-        )
+        files = {"weights": self._sha256, "settings": self._settings_sha256}
+        return State({"model": self.model, "revision": self.revision, **files})
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder, if the model that is found has the same files. Nothing is downloaded."""
+        """Return the encoder if the model on disk has the same files. Nothing is downloaded."""
         config = dict(state.config)
         weights, settings = config.pop("weights"), config.pop("settings")
-        encoder = cls(**{**config, "download": False})  # whoever wrote the file cannot consent for the reader
+        encoder = cls(**{**config, "download": False})  # the author of the file cannot consent for the reader
         if encoder._sha256 != weights or encoder._settings_sha256 != settings:
-            what = "weights" if encoder._sha256 != weights else "settings (config.json and the files beside it)"
-            raise ValueError(f"the {what} of {encoder.model} are not those the encoder was saved with; put them back")
+            what = "weights" if encoder._sha256 != weights else "settings (config.json and other configuration files)"
+            raise ValueError(f"the {what} of {encoder.model} are not those the encoder was saved with; restore them")
         return encoder
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return itself: it learns nothing, and the network is large."""
+        """Return itself, because it learns nothing and the network is large."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go to other processes without the network, which each reads from the files."""
+        """Pickle without the network, which each process reads from the files."""
         return _restored, (type(self), dict(self.state.config))
 
     def _load_network(self, folder: Path) -> Any:
-        """Return the network, if the file has all of its weights: transformers would draw the others at random."""
+        """Return the network; raise if weights are missing, which transformers would draw at random."""
         network, report = getattr(self._transformers, self._family.kind).from_pretrained(
             folder,
             use_safetensors=True,
@@ -177,9 +163,8 @@ class _HuggingFace(EncoderBase):
             dtype=self._torch.float32,
             output_loading_info=True,
         )
-        lacking = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
-        if lacking:
-            raise ValueError(f"the weights lack {len(lacking)} tensors, e.g. {lacking[0]}")
+        if missing := sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"])):
+            raise ValueError(f"{len(missing)} tensors are missing in the weights, e.g. {missing[0]}")
         if self.space is not None:
             setattr(network, "text_model" if self.reads == "image" else "vision_model", None)  # not needed here
         return network.eval()
@@ -187,23 +172,23 @@ class _HuggingFace(EncoderBase):
     def _unit_vectors(self, **inputs: Any) -> Array:
         ask = self._network if self.space is None else getattr(self._network, f"get_{self.reads}_features")
         with self._torch.inference_mode():
-            vectors = ask(**inputs).pooler_output  # in the shared space; of DINO, the CLS token
+            vectors = ask(**inputs).pooler_output  # in the shared space; for DINO, the CLS token
             return np.asarray(self._torch.nn.functional.normalize(vectors).numpy())
 
 
 class HuggingFaceImage(_HuggingFace):
     """Vectors of pictures, of length 1, by the image tower of CLIP or SigLIP, or by DINOv2.
 
-    A picture is scaled and cut as the model's own files say: CLIP and DINOv2 see the square in its middle.
+    A picture is scaled and cropped as the model's files specify; CLIP and DINOv2 use the central square.
 
     Parameters
     ----------
     model
-        folder of the model, or its ID, perhaps with ``@REVISION``
+        folder of the model, or its ID, optionally with ``@REVISION``
     revision
-        of an ID: a commit, a branch or a tag; by default the one that is on disk, or the newest where ``download``
+        commit, branch or tag of an ID; by default the one on disk, or the newest with ``download``
     download
-        fetch an ID that is not on disk, or not whole
+        fetch an ID that is not on disk, or incomplete
     max_pixels
         width × height above which a picture is refused before it is decoded
     """
@@ -224,7 +209,7 @@ class HuggingFaceImage(_HuggingFace):
         super().__init__(model, revision=revision, download=download)
 
     def text_encoder(self) -> Any:
-        """Return the text tower of the model, if it has one."""
+        """Return the text tower of the model, or None."""
         return None if self.space is None else HuggingFaceText(self.model, revision=self.revision)
 
     def _load(self, folder: Path) -> None:
@@ -235,11 +220,9 @@ class HuggingFaceImage(_HuggingFace):
 
     @property
     def state(self) -> State:
-        """Return where the model is, the digests of its files, and the limit."""
         return State({**super().state.config, "max_pixels": self.max_pixels})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return vectors of paths or bytes of pictures."""
         out = np.empty((len(batch), self.dim), dtype=np.float32)
         for rows in row_slices(len(batch), AT_ONCE):
             pictures = [self._read(source) for source in batch[rows]]
@@ -248,7 +231,7 @@ class HuggingFaceImage(_HuggingFace):
         return out
 
     def _read(self, source: Any) -> Any:
-        """Return a picture that may be scaled: of a line, scaling its shorter side up makes millions of pixels."""
+        """Return a picture; refuse extreme aspect ratios, which would scale to millions of pixels."""
         picture = read_whole_picture(source, at_least=2 * self._seen, max_pixels=self.max_pixels)
         if max(picture.size) > LONGEST * min(picture.size):
             sides = " × ".join(map(str, picture.size))
@@ -257,16 +240,12 @@ class HuggingFaceImage(_HuggingFace):
 
 
 class HuggingFaceText(_HuggingFace):
-    """Vectors of texts, of length 1, by the text tower of CLIP or SigLIP; what is beyond the model's length is cut off.
+    """Vectors of texts, of length 1, by the text tower of CLIP or SigLIP; longer texts are truncated.
 
     Parameters
     ----------
-    model
-        folder of the model, or its ID, perhaps with ``@REVISION``
-    revision
-        of an ID: a commit, a branch or a tag; by default the one that is on disk, or the newest where ``download``
-    download
-        fetch an ID that is not on disk, or not whole
+    model, revision, download
+        see :class:`HuggingFaceImage`
     """
 
     name = "hf-text"
@@ -282,7 +261,7 @@ class HuggingFaceText(_HuggingFace):
     )
 
     def _load(self, folder: Path) -> None:
-        # The class that tokenizer_config.json names depends on which packages are installed; the file does not.
+        # The class named in tokenizer_config.json depends on the installed packages; tokenizer.json does not.
         has_file = (folder / "tokenizer.json").is_file()
         kinds = self._transformers
         self._tokenizer = (kinds.PreTrainedTokenizerFast if has_file else kinds.AutoTokenizer).from_pretrained(
@@ -290,7 +269,6 @@ class HuggingFaceText(_HuggingFace):
         )
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return vectors of texts; one without a word is an error as with the other text encoders."""
         for text in batch:
             words_of(text)
         out = np.empty((len(batch), self.dim), dtype=np.float32)
@@ -311,11 +289,7 @@ def _restored(kind: type[_HuggingFace], config: dict[str, Any]) -> _HuggingFace:
     return kind.restore(State(config))
 
 
-# -- where a model is, and what it is
-
-
 def _find(model: str, revision: str | None, download: bool) -> tuple[str, str | None, Path]:
-    """Return the absolute path or the ID of a model, its revision, and the folder where it lies on disk."""
     path = Path(model).expanduser()
     if path.is_dir():
         return str(path.resolve()), None, path.resolve()
@@ -327,7 +301,6 @@ def _find(model: str, revision: str | None, download: bool) -> tuple[str, str | 
 
 
 def _moved(path: Path) -> Path:
-    """Return where a model lies now that is not where it was."""
     models = os.environ.get(MODELS_VARIABLE)
     if models and (found := Path(models).expanduser() / path.name).is_dir():
         return found
@@ -338,7 +311,7 @@ def _moved(path: Path) -> Path:
 
 
 def _in_cache(name: str, revision: str | None, download: bool) -> Path:
-    """Return the folder of an ID in the cache of Hugging Face, after a download if that is wished."""
+    """Return the folder of an ID in the cache of Hugging Face, after a download if requested."""
     hub = require("huggingface_hub", extra="hf", why="a model by its ID")
     wanted = ["*.json", "*.txt", "*.model", "model*.safetensors"]
     try:
@@ -352,13 +325,12 @@ def _in_cache(name: str, revision: str | None, download: bool) -> Path:
     at = "" if revision is None else f" --revision {revision}"
     exact = "" if revision is None else f" (revision {revision})"
     raise ValueError(
-        f"the model {name}{exact} is not on this disk: there is no such folder, and it is not in the cache of Hugging "
-        f"Face. Nothing is downloaded unless you say so: --download (download=True), or `hf download {name}{at}` before"
+        f"the model {name}{exact} is not on this disk; there is no such folder, and it is not in the cache of Hugging "
+        f"Face. Nothing is downloaded without consent: pass --download (download=True), or run `hf download {name}{at}`"
     )
 
 
 def _weight_files(folder: Path) -> list[str]:
-    """Return the names of the files with weights; only safetensors."""
     if (folder / _ADAPTER).exists():
         raise ValueError(
             f"{folder} has an adapter ({_ADAPTER}); merge it into the model first, with merge_and_unload()"
@@ -366,40 +338,32 @@ def _weight_files(folder: Path) -> list[str]:
     if (folder / WEIGHTS).is_file():
         return [WEIGHTS]
     if not (folder / WEIGHTS_INDEX).is_file():
-        others = sorted(
-            path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".h5", ".msgpack")
-        )
+        pickled = (".bin", ".pt", ".pth", ".h5", ".msgpack")
+        others = sorted(path.name for path in folder.iterdir() if path.suffix in pickled)
         also = f"; {', '.join(others)} is not read, because such files can run code" if others else ""
         raise ValueError(
             f"{folder} has no {WEIGHTS}{also}. Take a model in safetensors, or save it again with save_pretrained()"
         )
     names = sorted(set(_read_json(folder / WEIGHTS_INDEX).get("weight_map", {}).values()))
     if not names or any(name != Path(name).name or not (folder / name).is_file() for name in names):
-        raise ValueError(f"{folder} is not whole: it lacks files that {WEIGHTS_INDEX} names")
+        raise ValueError(f"{folder} is incomplete; files that {WEIGHTS_INDEX} names are missing")
     return names
-
-
-def _family_of(config: dict[str, Any], folder: Path) -> _Family:
-    kind = config.get("model_type")
-    if kind not in FAMILIES:
-        raise ValueError(f"{folder} is a model of type {kind!r}; expected one of {', '.join(FAMILIES)}")
-    return FAMILIES[kind]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{path.parent} is no model: it has no {path.name}") from None
+        raise ValueError(f"{path.parent} is not a model; it has no {path.name}") from None
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+        raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no object")
+        raise ValueError(f"{path} does not contain a JSON object")
     return content
 
 
 def _digest(paths: list[Path]) -> str:
-    """Return the SHA-256 over names and contents of files; of one file with weights, over its content as usual."""
+    """Return the SHA-256 of names and contents of files; of a single file, of its content."""
     if len(paths) == 1:
         return _sha256(paths[0])
     return hashlib.sha256(json.dumps([(path.name, _sha256(path)) for path in paths]).encode()).hexdigest()
@@ -411,6 +375,6 @@ def _sha256(path: Path) -> str:
 
 
 def _numbers(size: Any) -> list[int]:
-    """Return the sides that an image processor scales to, whichever way it names them."""
+    """Return the sides that an image processor scales to."""
     values = size.values() if hasattr(size, "values") else vars(size).values()
     return [int(value) for value in values if isinstance(value, int)]

@@ -1,12 +1,9 @@
-"""Pictures without learned weights: gradients, structure, colour and edges.
+"""Encode pictures without learned weights: gradients, structure, colour and edges.
 
-The structure is GIST: how much structure of which size and direction is where in a picture (A. Oliva, A. Torralba.
-Modeling the Shape of the Scene: A Holistic Representation of the Spatial Envelope. International Journal of Computer
-Vision 42, 2001). The picture, local contrast evened out, passes a bank of Gabor filters (4 sizes × 8 directions) in
-the Fourier domain; the mean response in each field of a 4×4 grid is a feature. A coarse filter lets only low
-frequencies through, so its response is computed on a coarser grid: the inverse transform of the middle of the
-spectrum, which loses nothing of it. Pictures are smaller here, and cut differently, than those that the GIST of
-published data sets is made of; :func:`modalhash.data.picture_features.gist` follows the convention of the latter.
+The structure is GIST (A. Oliva, A. Torralba. International Journal of Computer Vision 42, 2001): mean responses of 4 ×
+8 Gabor filters in a 4×4 grid, after local contrast normalisation. A coarse filter passes only low frequencies, so its
+response is computed on a coarser grid from the centre of the spectrum, without loss. Pictures are smaller, and cropped
+differently, than for published data sets, whose GIST is :func:`modalhash.data.picture_features.gist`.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ GIST_SIZE, GIST_PAD, GIST_GRID = 64, 8, 4
 SCALES, DIRECTIONS = 4, 8
 GIST_FEATURES = SCALES * DIRECTIONS * GIST_GRID * GIST_GRID
 GIST_STEPS = (1, 1, 2, 4)
-"""Sampling of each scale's response; what the smaller grids cut off is below 1e-4 of the filter's peak."""
+"""Sampling step of each scale's response; the smaller grids omit less than 1e-4 of the filter's peak."""
 CONTRAST_CYCLES, CONTRAST_FLOOR = 4, 0.2
 SIZE = 2 * GIST_SIZE
 PARTS = {
@@ -42,23 +39,22 @@ PARTS = {
 """Parts of the features and the number of values of each."""
 DEFAULT_PARTS = ("gradients", "gist", "colours")
 DECODED_TOGETHER = 16
-"""Pictures that are decoded one after the other: a decoder and the filters would take the cache from each other."""
+"""Pictures decoded in a row, so that decoder and filters do not evict each other from the cache."""
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
 class ImageEncoder(EncoderBase):
     """1,249 features of a picture: 512 of a gradient histogram, 512 of GIST, 225 colour moments.
 
-    Each part is scaled to the same length, and the whole to length 1, so that distances between two pictures weigh all
-    parts alike. The picture is first made a square of 128 × 128 pixels. Items are paths or the bytes of files of any
-    kind that Pillow reads.
+    Each part is scaled to the same length and the whole to length 1, so that all parts contribute equally to distances.
+    The picture is first scaled to 128 × 128 pixels. Items are paths or the bytes of files that Pillow reads.
 
     Parameters
     ----------
     max_pixels
         width × height above which a picture is refused before it is decoded
     parts
-        which features, in this order: ``"gradients"``, ``"gist"``, ``"colours"``; ``"edges"`` are the 150 values of the
+        features in this order: ``"gradients"``, ``"gist"``, ``"colours"``; ``"edges"`` are the 150 values of the
         MPEG-7 edge histogram
 
     Examples
@@ -81,17 +77,14 @@ class ImageEncoder(EncoderBase):
 
     @property
     def dim(self) -> int:
-        """Return the number of features."""
         return sum(PARTS[part] for part in self.parts)
 
     @property
     def state(self) -> State:
-        """Return the parameters; nothing is learned."""
         chosen = {} if self.parts == DEFAULT_PARTS else {"parts": list(self.parts)}
         return State({"max_pixels": self.max_pixels, **chosen})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of pictures; some are decoded before their features are made, which spares the cache."""
         out = np.empty((len(batch), self.dim), dtype=np.float32)
         for start in range(0, len(batch), DECODED_TOGETHER):
             some = batch[start : start + DECODED_TOGETHER]
@@ -102,7 +95,6 @@ class ImageEncoder(EncoderBase):
 
 
 def features_of(pixels: Array, parts: Sequence[str] = DEFAULT_PARTS) -> Array:
-    """Return the features of uint8 ``(128, 128, 3)``."""
     values = pixels.astype(np.float32, order="C") / np.float32(255)
     grey = values @ LUMINANCE
 
@@ -117,7 +109,7 @@ def features_of(pixels: Array, parts: Sequence[str] = DEFAULT_PARTS) -> Array:
 
 
 def _gradients(grey: Array) -> Array:
-    """Return what :func:`modalhash.data.picture_features.gradient_histogram` does before it is scaled to length 1."""
+    """Compute :func:`modalhash.data.picture_features.gradient_histogram` without the final scaling."""
     from modalhash.encoders.image_kernels import edge_sums, gradients
 
     down, across = np.empty_like(grey), np.empty_like(grey)
@@ -128,7 +120,7 @@ def _gradients(grey: Array) -> Array:
 
 
 def _colours(values: Array) -> Array:
-    """Return what :func:`modalhash.data.picture_features.colour_moments` does."""
+    """Compute :func:`modalhash.data.picture_features.colour_moments`."""
     from modalhash.encoders.image_kernels import colour_sums
 
     sums = np.empty((3, GRID, GRID, 3))
@@ -148,13 +140,13 @@ def _unit(values: Array) -> Array:
 
 
 def gist(grey: Array) -> Array:
-    """Return the 512 features of GIST for a ``(64, 64)`` picture of brightness from 0 to 1, scaled to length 1."""
+    """Return the 512 features of GIST for brightness from 0 to 1, ``(64, 64)``, scaled to length 1."""
     spectrum = fft.fft2(_even_contrast(np.log1p(255 * grey)))
     return _unit(np.concatenate([_responses(spectrum, step) for step in dict.fromkeys(GIST_STEPS)]))
 
 
 def _even_contrast(grey: Array) -> Array:
-    """Brightness less its surroundings', divided by their spread, with an edge around: shadow and sun look alike."""
+    """Return brightness minus its local mean, divided by the local deviation, with a margin."""
     from modalhash.encoders.image_kernels import even_contrast, twiddles
 
     size = grey.shape[0] + 2 * GIST_PAD
@@ -164,7 +156,7 @@ def _even_contrast(grey: Array) -> Array:
 
 
 def _responses(spectrum: Array, step: int) -> Array:
-    """Mean response by filter and field, of the filters that are sampled at every ``step``-th pixel."""
+    """Return the mean response by filter and field of the filters sampled every ``step`` pixels."""
     from modalhash.encoders.image_kernels import mean_responses, twiddles
 
     size = spectrum.shape[0] // step
@@ -178,7 +170,7 @@ def _responses(spectrum: Array, step: int) -> Array:
 
 
 class _Workspace(threading.local):
-    """Arrays for numbers on their way, one set for each thread: fetching them anew takes as long as using them."""
+    """Arrays for intermediate results, per thread, because allocating them takes as long as using them."""
 
     def __init__(self) -> None:
         self.arrays: dict[int, Array] = {}
@@ -196,7 +188,7 @@ _workspace = _Workspace()
 
 @cache
 def _filters(size: int, step: int) -> Array:
-    """Transfer functions ``(scales, size, size, DIRECTIONS)`` of the scales with this step, across first; read only."""
+    """Return transfer functions ``(scales, size, size, DIRECTIONS)`` of a step, across first; do not modify."""
     across = np.fft.fftfreq(size, step)
     frequency, angle = np.hypot(across[:, None], across), np.arctan2(across[:, None], across)
     banks = []
@@ -213,7 +205,7 @@ def _filters(size: int, step: int) -> Array:
 
 @cache
 def _smoothing(size: int) -> Array:
-    """Gaussian low-pass by frequency, in one direction; read only."""
+    """Return a Gaussian low-pass by frequency, in one direction; do not modify."""
     cycles = np.fft.fftfreq(size, 1 / size)
     gaussian: Array = np.exp(-(cycles**2) * np.log(2) / CONTRAST_CYCLES**2)
     return gaussian.astype(np.float32)

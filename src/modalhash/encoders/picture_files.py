@@ -1,9 +1,8 @@
-"""Pictures of any kind as small squares of RGB, without trusting the file.
+"""Decode untrusted picture files to small RGB squares.
 
-The header is read first: a picture with more pixels than allowed, or a longer side, is refused before any of them is
-decoded, and a JPEG is decoded at the smallest scale that is still large enough. The time is bounded too. Only the first
-frame of an animation counts, the camera's rotation (EXIF) is undone, what is transparent becomes white, and numbers of
-more than 8 bits are scaled. What cannot be read is said to be what it is, as far as its first bytes tell.
+The header is read first, so that too large pictures are refused before they are decoded, and a JPEG is decoded at the
+smallest sufficient scale. Time is limited too. Only the first frame is used, the EXIF rotation is applied, transparent
+pixels become white, and values of more than 8 bits are scaled. Unreadable files are named by type (PDF, SVG, …).
 """
 
 from __future__ import annotations
@@ -35,24 +34,23 @@ from modalhash.encoders.encoder import EncoderBase, ItemError, State
 
 EMPTY = "the file is empty (0 bytes)"
 WHOLE_BYTES = 1024 * 1024
-"""Up to which a file is read at once: decoders ask for a few bytes at a time, each of which would be a call."""
-Source: TypeAlias = str | os.PathLike[str] | bytes
-"""The path of a picture, or the bytes of its file."""
+"""Size up to which a file is read in one call, bytes; decoders read a few bytes at a time."""
+Source: TypeAlias = str | os.PathLike[str] | bytes  # the path of a picture, or the bytes of its file
 
 
 def read_picture(source: Source, *, size: int, max_pixels: int = MAX_PIXELS) -> Array:
-    """Return a picture as uint8 ``(size, size, 3)``; its sides are scaled independently, so that nothing is cut off.
+    """Return a picture as uint8 ``(size, size, 3)``; both sides are scaled to ``size`` and nothing is cropped.
 
     Parameters
     ----------
     source : path, or the bytes of the file
-    size : of the square
-    max_pixels : width × height above which a picture is refused unread
+    size : side of the square, pixels
+    max_pixels : width × height above which a picture is refused before it is decoded
 
     Raises
     ------
     ItemError
-        for whatever cannot be read, with the reason
+        if the picture cannot be read, with the reason
     """
 
     def squared(whole: Any) -> Any:
@@ -64,16 +62,15 @@ def read_picture(source: Source, *, size: int, max_pixels: int = MAX_PIXELS) -> 
 
 
 def read_whole_picture(source: Source, *, at_least: int, max_pixels: int = MAX_PIXELS) -> Any:
-    """Return a picture as a ``PIL.Image`` in RGB, with the sides it has, for those who scale and cut it themselves.
+    """Return a picture as a ``PIL.Image`` in RGB with its own aspect ratio.
 
-    A JPEG whose sides are twice ``at_least`` or more is decoded at a smaller scale. Errors are those of
+    A JPEG whose sides are at least twice ``at_least`` is decoded at a smaller scale. Errors are those of
     :func:`read_picture`.
     """
     return _read(source, at_least, max_pixels, lambda whole: whole)
 
 
 def _read(source: Source, at_least: int, max_pixels: int, scaled: Callable[[Any], Any]) -> Any:
-    """Return the picture ``scaled``, upright."""
     image = require("PIL.Image", extra="images", why="reading pictures")
     where, file = _opened(source)
     head = b""
@@ -93,7 +90,7 @@ def _read(source: Source, at_least: int, max_pixels: int, scaled: Callable[[Any]
         raise ItemError(error.reason, where) from None
     except (MemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:  # a broken file can make a decoder fail in any way
+    except Exception as error:  # a damaged file can make a decoder raise anything
         raise ItemError(_reason(error, head), where) from error
     finally:
         file.close()
@@ -111,7 +108,7 @@ def _opened(source: Any) -> tuple[str | None, BinaryIO]:
         about = path.stat()
     except PermissionError as error:
         raise ItemError(_reason(error), str(path)) from error
-    except (OSError, ValueError):  # a name that no file can have, too
+    except (OSError, ValueError):  # also for invalid file names
         raise ItemError("no such file", str(path)) from None
     if stat.S_ISDIR(about.st_mode):
         raise ItemError("a folder; expected a picture", str(path))
@@ -124,7 +121,7 @@ def _opened(source: Any) -> tuple[str | None, BinaryIO]:
 
 
 def _rgb(picture: Any) -> Any:
-    """Decode the first frame and convert it; this is where a truncated file shows."""
+    """Decode and convert the first frame; a truncated file raises here."""
     from PIL import Image
 
     picture.load()
@@ -151,16 +148,13 @@ def _reason(error: Exception, head: bytes = b"") -> str:
     return f"a broken picture ({type(error).__name__}: {error})"
 
 
-# -- Pictures read as an encoder reads them, to find those that cannot be.
-
-SIZE = 32
-"""Of the square that a picture becomes: small, since all that matters is that its pixels can be decoded."""
+SIZE = 32  # side of the squares that :class:`PictureReader` decodes to, pixels
 
 
 class PictureReader(EncoderBase):
-    """Decodes pictures as the encoders do and makes nothing of them, which is faster than encoding.
+    """Decodes pictures as the encoders do, without computing features.
 
-    Given to :func:`~modalhash.encoders.encode_items`, it finds the pictures that no encoder can read.
+    With :func:`~modalhash.encoders.encode_items` it finds the pictures that no encoder can read.
 
     Parameters
     ----------
@@ -183,16 +177,13 @@ class PictureReader(EncoderBase):
 
     @property
     def dim(self) -> int:
-        """Return 0."""
         return 0
 
     @property
     def state(self) -> State:
-        """Return the parameters; nothing is learned."""
         return State({"max_pixels": self.max_pixels})
 
     def encode(self, batch: Sequence[Any]) -> Array:
-        """Decode pictures and return no features of them."""
         for source in batch:
             read_picture(source, size=SIZE, max_pixels=self.max_pixels)
         return np.empty((len(batch), 0), dtype=np.float32)

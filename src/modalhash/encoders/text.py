@@ -1,14 +1,10 @@
-"""Texts without learned weights: TF-IDF, and hashing for streams. Both count words and pieces of words.
+"""Text encoders without learned weights: TF-IDF, and hashing for streams. Both count words and pieces of words.
 
-A text is brought to one form (Unicode NFKC, then case-folded: ``Straße`` and ``STRASSE`` are one word) and cut into
-words. Pieces of a word, runs of a few letters with its borders marked by a space, let ``Segelboot`` meet ``Boote``.
-All pieces of a word come with it, so they are counted by one sparse product of words in texts and pieces in words:
-the slow part, in Python, is done once per distinct word and not once per word of every text. For a few texts, as
-searches have them, making the sparse matrices would take longer than all the rest: their rows are made one by one.
-
-A word alone is far from every text that has it among ten others, and what a model learned of those texts hardly
-reaches it. TF-IDF therefore mixes a text with the *context* of its words: what the training texts with these words
-look like on average. ``boat`` then looks like texts about boats, with some sail, harbour and water.
+A text is normalised (Unicode NFKC, case-folded) and split into words. Pieces of a word, runs of a few letters with its
+borders marked by a space, let ``Segelboot`` match ``Boote``. One sparse product counts them, so that Python code runs
+once per distinct word; for a few texts, as in searches, rows are computed one by one, which is faster. TF-IDF mixes a
+text with the *context* of its words, the mean row of the training texts with these words, because a single word is far
+from every text that contains it among ten others.
 """
 
 from __future__ import annotations
@@ -30,41 +26,35 @@ from modalhash.core.validation import check_int, check_number, check_sparse
 from modalhash.encoders.encoder import EncoderBase, ItemError, State
 
 WORD = re.compile(
-    # all but white space and punctuation; \w would cut words of Hindi or Thai at their vowel signs, and drop emoji
+    # all but white space and punctuation; \w would split words of Hindi or Thai at vowel signs, and drop emoji
     r"[^\s\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u200b\u200e-\u206f\u3000-\u3004\u3008-\u3020\u30fb]+"
 )
 SHOWN = 40
-BLOCK = 4096
-"""Texts whose pieces are counted at once by ``fit``."""
-CONTEXT_TERMS = 64
-"""Words and pieces that are kept of the context of a word: those that weigh most."""
-CONTEXT_TEXTS = 50_000
-"""Texts that contexts are learned from at most, taken evenly from all."""
-CONTEXT_BLOCK = 256
-"""Words whose contexts are summed at once."""
-CONTEXT_DECIMALS = 4
-"""Contexts are rounded, so that they do not depend on the order of the texts."""
-FEW_TEXTS = 4
-"""Texts up to which rows are made one by one, without matrices: with more texts, matrices are quicker."""
+BLOCK = 4096  # texts per block in which ``fit`` counts pieces
+CONTEXT_TERMS = 64  # words and pieces with the largest weights that are kept of a word's context
+CONTEXT_TEXTS = 50_000  # maximum number of texts that contexts are learned from, taken evenly from all
+CONTEXT_BLOCK = 256  # words per block in which contexts are summed
+CONTEXT_DECIMALS = 4  # contexts are rounded so that they do not depend on the order of the texts
+FEW_TEXTS = 4  # number of texts up to which rows are computed one by one, which is then faster than matrices
 
 
 class TfidfEncoder(EncoderBase):
     """TF-IDF of words and of pieces of words, as CSR.
 
-    Counts are taken as 1 + log c and weighed by log((1 + n) / (1 + df)) + 1 as in scikit-learn; words and pieces
-    weigh alike and a row has length 1. A text of which nothing is known is a row of zeros; a text without any word
-    is an error. No list of stop words: frequent words weigh little in any language.
+    Counts c become 1 + log c and are weighted by log((1 + n) / (1 + df)) + 1 as in scikit-learn. Words and pieces have
+    equal weight and a row has length 1. A text without known words or pieces is a row of zeros; a text without any word
+    is an error. There is no list of stop words, because frequent words have small weights in any language.
 
     The context of a word is the mean row of the training texts that have it. The contexts of a text's known words,
-    each weighed as the word is, are mixed into its row; nothing but the texts themselves is learned from.
+    weighted like the words, are mixed into its row.
 
     Parameters
     ----------
-    pieces : shortest and longest piece of a word, or None for words alone
-    min_df : texts in which a word or piece has to stand
-    max_words, max_pieces : size of the vocabulary at most, filled with those in most texts. A model holds some
-        thousand anchors as dense rows, so its size grows with them
-    context : share of the context in a row, from 0 (the text as it stands) to below 1
+    pieces : lengths of the shortest and longest piece of a word, or None for words alone
+    min_df : minimum number of texts with a word or piece
+    max_words, max_pieces : maximum size of the vocabulary, filled with those in most texts. The size of a model grows
+        with them, because it stores some thousand anchors as dense rows
+    context : share of the context in a row, from 0 (the text alone) to below 1
 
     Examples
     --------
@@ -98,7 +88,7 @@ class TfidfEncoder(EncoderBase):
         self._idf: list[Array] = []
 
     def fit(self, items: Sequence[Any]) -> Self:
-        """Learn vocabulary and weights; texts without a word are skipped here and refused by ``encode``."""
+        """Learn vocabulary and weights; skip texts without a word, which ``encode`` refuses."""
         texts = [text for text in items if has_word(text)]
         if not texts:
             raise ValueError(f"'tfidf' learns its vocabulary from texts; none of {len(items)} items has a word")
@@ -118,7 +108,7 @@ class TfidfEncoder(EncoderBase):
             columns.append({terms[i]: column for column, i in enumerate(chosen)})
             weights.append((np.log((1 + len(texts)) / (1 + frequency[chosen])) + 1).astype(np.float32))
         if not any(columns):
-            raise ValueError(f"no word or piece stands in {self.min_df} of {len(texts)} texts; take min_df=1")
+            raise ValueError(f"no word or piece occurs in {self.min_df} of {len(texts)} texts; take min_df=1")
         self._columns, self._idf = columns, weights
         if self.context:
             step = -(-len(texts) // CONTEXT_TEXTS)
@@ -127,27 +117,23 @@ class TfidfEncoder(EncoderBase):
 
     @property
     def columns(self) -> dict[str, int]:
-        """Return the columns of known words, which come before those of pieces."""
+        """The columns of known words, which come before those of pieces."""
         return self._fitted()[0]
 
     @property
     def words(self) -> list[str]:
-        """Return the known words in the order of their columns."""
         return list(self.columns)
 
     @property
     def word_weights(self) -> Array:
-        """Return the inverse document frequency of each known word."""
         self._fitted()
         return self._idf[0]
 
     @property
     def dim(self) -> int:
-        """Return the size of the vocabulary: words and pieces."""
         return sum(map(len, self._fitted()))
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
-        """Return the TF-IDF rows of texts."""
         if len(batch) <= FEW_TEXTS:
             return _stacked([self._row(text) for text in batch], self.dim)
         return self._encode_many(batch)
@@ -157,7 +143,7 @@ class TfidfEncoder(EncoderBase):
         return rows if self._contexts is None else _mixed(rows, self._contexts, self.context)
 
     def _row(self, text: Any) -> _Row:
-        """Return the row of one text, to the last bit as :meth:`_encode_many` makes it of this text alone."""
+        """Return the row of one text, equal to :meth:`_encode_many` to the last bit."""
         columns = self._fitted()
         counts: dict[str, int] = {}
         for word in words_of(text):
@@ -169,15 +155,17 @@ class TfidfEncoder(EncoderBase):
         root = np.float32(np.sqrt(len(tables)))
         parts = []
         for table, weights, start in zip(tables, self._idf, starts, strict=False):
-            own = np.fromiter(reversed(table), np.int32, len(table))  # a sparse product has new columns first
+            own = np.fromiter(reversed(table), np.int32, len(table))  # a sparse product has the newest columns first
             values = _dampen(np.fromiter(reversed(table.values()), np.float32, len(table)))
             values *= weights[own]
             parts.append(_Row(own + np.int32(start), _unit(values) / root))
-        row = _sorted_row(_Row(*map(np.concatenate, zip(*parts, strict=True))))
+        row = _Row(*map(np.concatenate, zip(*parts, strict=True)))
+        order = np.argsort(row.columns)
+        row = _Row(row.columns[order], row.values[order])
         return row if self._contexts is None else _mixed_row(row, len(tables[0]), self._contexts, self.context)
 
     def _weighed(self, batch: Sequence[Any]) -> sparse.csr_array:
-        """Return the rows of the texts as they stand, without contexts."""
+        """Return the rows of texts without contexts."""
         columns = self._fitted()
         counts, words = _count_words(batch)
         tables = [_count_terms(words, lambda word: [word], columns[0], fixed=True)]
@@ -190,7 +178,7 @@ class TfidfEncoder(EncoderBase):
         return _joined(parts)
 
     def known(self, batch: Sequence[Any]) -> Array:
-        """Return the share of each text's words that the vocabulary has; words known by pieces alone do not count.
+        """Return the share of each text's words in the vocabulary; pieces do not count.
 
         Examples
         --------
@@ -202,13 +190,12 @@ class TfidfEncoder(EncoderBase):
 
     @property
     def state(self) -> State:
-        """Return parameters and vocabulary as JSON, weights as arrays."""
         config = {
             "pieces": None if self.pieces is None else list(self.pieces),
             "min_df": self.min_df,
             "max_words": self.max_words,
             "max_pieces": self.max_pieces,
-            **({"context": self.context} if self.context else {}),  # restore takes 0 where it is left out
+            **({"context": self.context} if self.context else {}),  # restore uses 0 if it is missing
         }
         if self._columns is None:
             return State(config)
@@ -219,7 +206,6 @@ class TfidfEncoder(EncoderBase):
 
     @classmethod
     def restore(cls, state: State) -> Self:
-        """Return the fitted encoder, or an unfitted one where nothing had been learned."""
         config = {"context": 0.0, **state.config}
         vocabulary = config.pop("vocabulary", None)
         encoder = cls(**config)
@@ -227,7 +213,7 @@ class TfidfEncoder(EncoderBase):
             sizes = [len(terms) for terms in vocabulary]
             idf = state.arrays["idf"]
             if len(idf) != sum(sizes) or len(sizes) != (2 if encoder.pieces else 1):
-                raise ValueError(f"'tfidf': {len(idf)} weights for a vocabulary of {sizes}; the state is not whole")
+                raise ValueError(f"'tfidf': {len(idf)} weights for a vocabulary of {sizes}; the state is incomplete")
             encoder._columns = [{term: column for column, term in enumerate(terms)} for terms in vocabulary]
             encoder._idf = np.split(idf, np.cumsum(sizes)[:-1])
             if encoder.context:
@@ -243,16 +229,16 @@ class TfidfEncoder(EncoderBase):
 
 
 class HashingEncoder(EncoderBase):
-    """Words and pieces of words, put into columns by a hash, as CSR. Nothing is learned: for streams.
+    """Words and pieces of words, assigned to columns by a hash, as CSR. Nothing is learned, so it suits streams.
 
-    The first half of the columns holds words, the second pieces. Different words may share a column; signs are
-    hashed too, so that they cancel on average. Frequent words are not weighed down: where training texts can be
-    read once, ``tfidf`` is better.
+    The first half of the columns is for words, the second for pieces. Different words may share a column; signs are
+    hashed too, so that collisions cancel on average. Frequent words keep their weight, so ``tfidf`` is better if the
+    training texts can be read once.
 
     Parameters
     ----------
     columns : features, an even number
-    pieces : shortest and longest piece of a word
+    pieces : lengths of the shortest and longest piece of a word
 
     Examples
     --------
@@ -273,11 +259,9 @@ class HashingEncoder(EncoderBase):
 
     @property
     def dim(self) -> int:
-        """Return the number of columns."""
         return self.columns
 
     def encode(self, batch: Sequence[Any]) -> sparse.csr_array:
-        """Return the hashed counts of texts."""
         from sklearn.feature_extraction import FeatureHasher
 
         assert self.pieces is not None
@@ -291,7 +275,6 @@ class HashingEncoder(EncoderBase):
 
     @property
     def state(self) -> State:
-        """Return the parameters; nothing is learned."""
         assert self.pieces is not None
         return State({"columns": self.columns, "pieces": list(self.pieces)})
 
@@ -333,7 +316,6 @@ def _check_pieces(pieces: Sequence[int] | None) -> tuple[int, int] | None:
 
 
 def has_word(text: Any) -> bool:
-    """Return whether something is a text with a word."""
     try:
         return bool(words_of(text))
     except ItemError:
@@ -341,14 +323,14 @@ def has_word(text: Any) -> bool:
 
 
 def _most_frequent(terms: list[str], frequency: Array, least: int, most: int) -> list[int]:
-    """Numbers of the most frequent terms, in alphabetical order: the same for the same texts in any order."""
+    """Return the indices of the most frequent terms in alphabetical order, independent of the texts' order."""
     enough = np.flatnonzero(frequency >= least).tolist()
     best = sorted(enough, key=lambda i: (-frequency[i], terms[i]))[:most]
     return sorted(best, key=lambda i: terms[i])
 
 
 def _count_words(texts: Sequence[Any]) -> tuple[sparse.csr_array, list[str]]:
-    """How often each distinct word stands in each text: float32 CSR ``(texts, words)``, and the words."""
+    """Return the counts of each distinct word in each text, float32 CSR ``(texts, words)``, and the words."""
     column: dict[str, int] = {}
     return _count_terms(texts, words_of, column), list(column)
 
@@ -356,7 +338,7 @@ def _count_words(texts: Sequence[Any]) -> tuple[sparse.csr_array, list[str]]:
 def _count_terms(
     things: Iterable[Any], terms_of: Callable[[Any], list[str]], column: dict[str, int], *, fixed: bool = False
 ) -> sparse.csr_array:
-    """Counts of each thing's terms, in the columns that ``column`` gives; it grows by new terms unless ``fixed``."""
+    """Return counts of each thing's terms; ``column`` grows by new terms unless ``fixed``."""
     indices: list[int] = []
     starts = [0]
     for thing in things:
@@ -374,7 +356,7 @@ def _count_terms(
 
 
 def _contexts(rows: sparse.csr_array, n_words: int) -> sparse.csr_array:
-    """Mean row of the texts that have a word, for each of the first columns, which are words; its largest terms."""
+    """Return, for each of the first ``n_words`` columns, the largest terms of the mean row of its texts."""
     from sklearn.preprocessing import normalize
 
     rows = rows.astype(np.float64)
@@ -390,7 +372,7 @@ def _contexts(rows: sparse.csr_array, n_words: int) -> sparse.csr_array:
 
 
 def _largest(rows: sparse.csr_array, most: int) -> sparse.csr_array:
-    """Rows with at most this many values, the largest; of equal ones the first."""
+    """Keep the ``most`` largest values of each row; of equal ones the first."""
     number = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     order = np.lexsort((rows.indices, -rows.data, number))
     rank = np.arange(len(order)) - rows.indptr[number[order]]
@@ -399,7 +381,7 @@ def _largest(rows: sparse.csr_array, most: int) -> sparse.csr_array:
 
 
 def _mixed(rows: sparse.csr_array, contexts: sparse.csr_array, share: float) -> sparse.csr_array:
-    """Rows with the contexts of their words, of length 1; a row without known words stays as it is."""
+    """Mix rows with the contexts of their words, at length 1; leave rows without known words unchanged."""
     context = _unit_rows(rows[:, : contexts.shape[0]] @ contexts)
     known = np.diff(context.indptr) > 0
     mixed = _unit_rows((1 - share) * rows + share * context)
@@ -410,7 +392,7 @@ def _mixed(rows: sparse.csr_array, contexts: sparse.csr_array, share: float) -> 
 
 
 def _joined(parts: Sequence[sparse.csr_array]) -> sparse.csr_array:
-    """Parts next to each other, each row of each part scaled to length 1, and the whole to length 1 if no part is 0."""
+    """Concatenate parts whose rows are scaled to length 1; the result has length 1 if no part is 0."""
     whole = sparse.hstack([_unit_rows(part) for part in parts], format="csr", dtype=np.float32)
     whole.data /= np.float32(np.sqrt(len(parts)))
     whole.sort_indices()
@@ -418,22 +400,18 @@ def _joined(parts: Sequence[sparse.csr_array]) -> sparse.csr_array:
 
 
 def _unit_rows(rows: sparse.csr_array) -> sparse.csr_array:
-    """Scale rows to length 1 in place, as ``normalize`` does, without its checks, which every search would pay for."""
+    """Scale rows to length 1 in place, as ``normalize`` does, without its costly checks."""
     inplace_csr_row_normalize_l2(rows)
     return rows
 
 
 def _dampened(counts: sparse.csr_array) -> sparse.csr_array:
-    """Counts c to 1 + log c: the tenth ``the`` says less than the first."""
     counts.data = _dampen(counts.data)
     return counts
 
 
 def _dampen(counts: Array) -> Array:
     return np.asarray(1 + np.log(counts, dtype=np.float32))
-
-
-# -- one text
 
 
 class _Row(NamedTuple):
@@ -444,7 +422,7 @@ class _Row(NamedTuple):
 
 
 def _count_pieces(words: Mapping[str, int], low: int, high: int, column: Mapping[str, int]) -> dict[int, int]:
-    """How often known pieces stand in a text with these words, in the order in which a sparse product meets them."""
+    """Return the counts of known pieces in the order of a sparse product."""
     total: dict[int, int] = {}
     for word, n in words.items():
         own: dict[int, int] = {}
@@ -457,7 +435,7 @@ def _count_pieces(words: Mapping[str, int], low: int, high: int, column: Mapping
 
 
 def _mixed_row(row: _Row, n_words: int, contexts: sparse.csr_array, share: float) -> _Row:
-    """One row with the contexts of its words, the first ``n_words`` of its columns; see :func:`_mixed`."""
+    """Mix one row with the contexts of its words, its first ``n_words`` columns; see :func:`_mixed`."""
     context = _context_of(row.columns[:n_words].tolist(), row.values[:n_words].tolist(), contexts)
     n_own = len(row.columns)
     both = np.concatenate([row.columns, context.columns])
@@ -465,8 +443,8 @@ def _mixed_row(row: _Row, n_words: int, contexts: sparse.csr_array, share: float
     values = np.zeros(len(columns), dtype=np.float32)
     values[place[:n_own]] = (1 - share) * row.values
     values[place[n_own:]] += share * context.values
-    # The sum of two sparse matrices has the columns of the second first, the last one of them first, then those of the
-    # first; where both are in order, so is the sum. The length is added up in this order.
+    # The sum of two sparse matrices has the columns of the second in reverse order, then those of the first; if both
+    # are sorted, so is the sum. The norm is summed in this order.
     order = np.arange(len(columns))
     if np.any(context.columns[1:] < context.columns[:-1]):
         is_new = np.ones(len(columns), dtype=bool)
@@ -481,7 +459,6 @@ def _mixed_row(row: _Row, n_words: int, contexts: sparse.csr_array, share: float
 
 
 def _context_of(words: list[int], weights: list[float], contexts: sparse.csr_array) -> _Row:
-    """The contexts of words, each with its weight, added up and scaled to length 1."""
     starts, columns, values = contexts.indptr, contexts.indices, contexts.data
     spans = [slice(starts[word], starts[word + 1]) for word in words]
     if not spans:
@@ -497,26 +474,19 @@ def _context_of(words: list[int], weights: list[float], contexts: sparse.csr_arr
     return _Row(kept[newest_first], _unit(total[newest_first]))
 
 
-def _sorted_row(row: _Row) -> _Row:
-    order = np.argsort(row.columns)
-    return _Row(row.columns[order], row.values[order])
-
-
 def _unit(values: Array) -> Array:
-    """Values scaled to length 1, as :func:`_unit_rows` scales them."""
     values /= _length(values)
     return values
 
 
 def _length(values: Array) -> Any:
-    """The length of a row, whose squares are added up one after the other; 1 of zeros, which cannot be scaled."""
+    """Return the norm of a row, with its squares summed in order; 1 for a row of zeros."""
     if not len(values):
         return 1.0
     return np.sqrt(np.add.accumulate(values * values, dtype=np.float64)[-1]) or 1.0
 
 
 def _stacked(rows: Sequence[_Row], width: int) -> sparse.csr_array:
-    """Rows as one matrix."""
     starts = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row.columns) for row in rows], out=starts[1:])
     columns = np.concatenate([np.empty(0, np.int32), *(row.columns for row in rows)], dtype=np.int32)

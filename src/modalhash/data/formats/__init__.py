@@ -1,1 +1,1 @@
-"""One module per file format; each lists the variables of a file and loads them when they are needed."""
+"""One module per file format; each lists the variables of a file and loads them on demand."""

@@ -1,7 +1,7 @@
-"""Parquet and Arrow files (``.parquet``, ``.feather``, ``.arrow``), read by pyarrow in a process of their own.
+"""Read Parquet and Arrow files (``.parquet``, ``.feather``, ``.arrow``) with pyarrow, inside the sandbox.
 
-A file is listed by its columns and by portions of rows: row groups or record batches. Rows come as JSON, without
-columns of number lists; these, and columns of numbers, come as arrays.
+A file is listed by its columns and by portions of rows, which are row groups or record batches. Rows are sent as JSON
+without columns of number lists; these, and columns of numbers, are sent as arrays.
 """
 
 from __future__ import annotations
@@ -25,16 +25,14 @@ from modalhash.data.read_error import ReadError
 WHAT = "a Parquet or Arrow file"
 EXTRA = "tables"
 WHY = "reading Parquet and Arrow files"
-BYTES = "$bytes"
-"""The key of a cell of bytes, in base64."""
-CODES = b"modalhash"
-"""The key in a file's metadata that says that it holds codes; see :mod:`modalhash.engine.storage.code_files`."""
+BYTES = "$bytes"  # key of a cell of bytes, in base64
+CODES = b"modalhash"  # metadata key of files that hold codes; see :mod:`modalhash.engine.storage.code_files`
 NUMBER, VECTOR, TEXT, NAMES, BINARY, PICTURE, OTHER = "number", "vector", "text", "names", "bytes", "picture", "other"
 """Kinds of columns: numbers, lists of numbers, texts, lists of texts, bytes, bytes or a path, anything else."""
 
 
 def prepare() -> None:
-    """Import what reading needs, without threads, which would take address space from the limit."""
+    """Import pyarrow without threads, which would count against the address space limit."""
     pyarrow = require("pyarrow", extra=EXTRA, why=WHY)
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())
     pyarrow.set_cpu_count(1)
@@ -44,10 +42,12 @@ def prepare() -> None:
 
 
 def variables(path: Path, budget: Budget, **options: Any) -> list[Found]:
-    """List the columns with their kinds, the portions of rows, and the columns that can be loaded as numbers."""
+    """List the columns with their kinds, the portions of rows, and the columns that load as numbers."""
     with _opened(path) as file:
         if CODES in (file.schema.metadata or {}):
-            raise ReadError(path, "codes that `modalhash encode` wrote; only `modalhash add` takes them, by themselves")
+            raise ReadError(
+                path, "codes that `modalhash encode` wrote; only `modalhash add` accepts them, without other files"
+            )
         kinds = {field.name: kind_of(field.type) for field in file.schema if not _is_index(field.name)}
         names = [field.name for field in file.schema if not _is_index(field.name)]
         if len(names) != len(kinds):
@@ -84,30 +84,24 @@ def load(path: Path, name: str, budget: Budget, **options: Any) -> Value:
 
 
 def kind_of(arrow: Any) -> str:
-    """Return the kind of a column by its Arrow type."""
     types = require("pyarrow.types", extra=EXTRA, why=WHY)
     if types.is_dictionary(arrow):
         return kind_of(arrow.value_type)
-    if _is_number(types, arrow) or types.is_decimal(arrow):
+    if types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow) or types.is_decimal(arrow):
         return NUMBER
     if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
         return TEXT
     if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_fixed_size_binary(arrow):
         return BINARY
-    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
-        inner = kind_of(arrow.value_type)
-        return {TEXT: NAMES, NUMBER: VECTOR}.get(inner, OTHER)
+    if _is_list(types, arrow):
+        return {TEXT: NAMES, NUMBER: VECTOR}.get(kind_of(arrow.value_type), OTHER)
     if types.is_struct(arrow) and {field.name for field in arrow} == {"bytes", "path"}:
         return PICTURE
     return OTHER
 
 
-def _is_number(types: Any, arrow: Any) -> bool:
-    return types.is_integer(arrow) or types.is_floating(arrow) or types.is_boolean(arrow)
-
-
 def numbers(column: Any, path: Path | str, name: str, budget: Budget) -> Array:
-    """Return a column of numbers (rows,), or of lists of them (rows, width); what is null becomes NaN."""
+    """Return a column of numbers (rows,), or of lists of them (rows, width), with NaN for null."""
     types = require("pyarrow.types", extra=EXTRA, why=WHY)
     compute = require("pyarrow.compute", extra=EXTRA, why=WHY)
     column = column.combine_chunks()
@@ -121,15 +115,15 @@ def numbers(column: Any, path: Path | str, name: str, budget: Budget) -> Array:
     width = int(lengths[0]) if len(lengths) else 0
     if (other := np.flatnonzero(lengths != width)).size:
         row = int(other[0])
-        reason = f"row {row + 1}, column {name!r} has {lengths[row]} numbers, row 1 has {width}; expected as many"
-        raise ReadError(path, reason)
+        found = f"row {row + 1}, column {name!r} has {lengths[row]} numbers, row 1 has {width}"
+        raise ReadError(path, f"{found}; expected equal numbers")
     values = column.flatten()
     budget.take((len(column), width), 4 if values.type == "float" else 8, name)
     return _as_array(types, values).reshape(len(column), width)
 
 
 def _as_array(types: Any, values: Any) -> Array:
-    """Return Arrow numbers as an array of their own, by their buffer: pyarrow's own way first imports all of pandas."""
+    """Return Arrow numbers as a new array from their buffer; ``to_numpy`` would import pandas."""
     if types.is_boolean(values.type):
         values = values.cast("uint8")
     elif types.is_decimal(values.type) or types.is_dictionary(values.type) or types.is_float16(values.type):
@@ -154,7 +148,7 @@ def _is_list(types: Any, arrow: Any) -> bool:
 
 
 def class_names(metadata: Any) -> dict[str, list[str]]:
-    """Return the names behind class numbers, by column, where Hugging Face's ``datasets`` wrote the file."""
+    """Return the class names by column from the metadata of Hugging Face's ``datasets``."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         found = {name: one.get("names") or (one.get("feature") or {}).get("names") for name, one in features.items()}
@@ -164,15 +158,13 @@ def class_names(metadata: Any) -> dict[str, list[str]]:
 
 
 def _named(cell: Any, names: list[str] | None) -> Any:
-    """Return the names of class numbers, each as it is, whatever signs are in it."""
     if names is None or cell is None:
         return cell
     numbers = cell if isinstance(cell, list) else [cell]
-    return [names[one] for one in numbers if isinstance(one, int) and 0 <= one < len(names)]  # -1 is no class
+    return [names[one] for one in numbers if isinstance(one, int) and 0 <= one < len(names)]  # -1 means no class
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as JSON has it."""
     if isinstance(cell, bytes):
         return {BYTES: base64.b64encode(cell).decode("ascii")}
     if isinstance(cell, float):
@@ -191,28 +183,23 @@ def _plain(cell: Any) -> Any:
 
 
 def _is_index(name: str) -> bool:
-    """Return whether pandas stored its row numbers or labels as a column of this name."""
     return name.startswith("__index_level_")
 
 
 class _ArrowFile:
-    """A Parquet file, or an Arrow file or stream, by its portions."""
+    """A Parquet file, or an Arrow file or stream, read in portions."""
 
     def __init__(self, schema: Any, sizes: list[int], read: Any, declared: list[int]) -> None:
         self.schema, self.sizes, self._read, self._declared = schema, sizes, read, declared
 
     def portion(self, number: int, columns: list[str], budget: Budget) -> Any:
-        """Return a portion of the rows, as a table with these columns."""
         if self._declared[number] > budget.n_bytes:
             raise TooLargeError(self._declared[number], f"rows {number}")
         return self._read(number, columns)
 
     def column(self, name: str, budget: Budget) -> Any:
-        """Return a column of all rows."""
-        pyarrow = require("pyarrow", extra=EXTRA, why=WHY)
-        field = self.schema.field(name)
         chunks = [chunk for n in range(len(self.sizes)) for chunk in self._read(n, [name]).column(name).chunks]
-        return pyarrow.chunked_array(chunks, field.type)
+        return require("pyarrow", extra=EXTRA, why=WHY).chunked_array(chunks, self.schema.field(name).type)
 
 
 @contextmanager
@@ -232,7 +219,7 @@ def _opened(path: Path) -> Iterator[_ArrowFile]:
             )
         return
     if head.startswith(b"FEA1"):
-        raise ReadError(path, "a Feather file of version 1; write it anew, e.g. pandas.read_feather(…).to_feather(…)")
+        raise ReadError(path, "a Feather file of version 1; convert it, e.g. pandas.read_feather(…).to_feather(…)")
     ipc = require("pyarrow.ipc", extra=EXTRA, why=WHY)
     with pyarrow.OSFile(str(path)) as source:
         if head == b"ARROW1":

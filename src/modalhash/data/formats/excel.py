@@ -1,7 +1,7 @@
-"""Excel files (``.xlsx``), read by openpyxl in a process of their own.
+"""Read Excel files (``.xlsx``) with openpyxl, inside the sandbox.
 
-What a sheet declares of its size is not believed: rows are read as they come. The first row with anything in it names
-the columns. Of formulas the value is taken that Excel saved with them.
+The declared size of a sheet is ignored; rows are read until they end. The first row that is not empty has the names of
+the columns. Formulas are read as the values that Excel saved with them.
 """
 
 from __future__ import annotations
@@ -17,30 +17,27 @@ from typing import Any
 import numpy as np
 
 from modalhash.core.imports import require
-from modalhash.data.formats.variables import Budget, Found, TooLargeError, Value, text_array
+from modalhash.data.formats.variables import Budget, Found, TooLargeError, text_array
 from modalhash.data.read_error import ReadError
 
 WHAT = "an Excel file"
 EXTRA = "tables"
 MAX_ROWS = 1_048_576
-ERROR = "$error"
-"""The key of a cell that shows an error, such as #N/A."""
+ERROR = "$error"  # key of a cell that shows an error, such as #N/A
 _ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#SPILL!", "#CALC!"})
 _OLE = b"\xd0\xcf\x11\xe0"
 
 
 def prepare() -> None:
-    """Import what reading needs."""
     require("openpyxl", extra=EXTRA, why="reading Excel files")
 
 
 def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool = False) -> list[Found]:
-    """Return the sheets' names, the row of column names, and the rows with their numbers; with ``head`` no rows."""
+    """Return sheet names, column names, and rows with their numbers; with ``head``, no rows."""
     openpyxl = require("openpyxl", extra=EXTRA, why="reading Excel files")
     with path.open("rb") as file:
         if file.read(4) == _OLE:
-            reason = "encrypted, or an old .xls file; save it as .xlsx, without a password"
-            raise ReadError(path, reason)
+            raise ReadError(path, "encrypted, or an old .xls file; save it as .xlsx, without a password")
     with zipfile.ZipFile(path) as archive:
         size = sum(info.file_size for info in archive.infolist())
     if size > budget.n_bytes:
@@ -52,7 +49,7 @@ def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool =
         if not sheets:
             raise ReadError(path, "no sheet with cells")
         chosen = book.worksheets[sheets.index(sheet) if sheet is not None else 0]
-        chosen.reset_dimensions()  # a sheet may declare more, or less, than it has
+        chosen.reset_dimensions()  # the declared size may be wrong
         names: list[Any] = []
         lines: list[int] = []
         rows: list[str] = []
@@ -71,30 +68,21 @@ def variables(path: Path, budget: Budget, sheet: str | None = None, head: bool =
             rows.append(text)
     return [
         _texts("sheets", [chosen.title, *(one for one in sheets if one != chosen.title)]),
-        _texts("columns", [json.dumps([_name(cell), "cells"]) for cell in names]),
+        _texts("columns", [json.dumps(["" if cell is None else str(cell), "cells"]) for cell in names]),
         Found("lines", (len(lines),), "numbers", np.array(lines, dtype=np.int64)),
         _texts("rows", rows),
     ]
-
-
-def load(path: Path, name: str, budget: Budget, **options: Any) -> Value:
-    """Everything is listed with its value."""
-    raise ReadError(path, "no such part of the sheet", variable=name)
 
 
 def _texts(name: str, texts: list[str]) -> Found:
     return Found(name, (len(texts),), "texts", text_array(texts))
 
 
-def _name(cell: Any) -> str:
-    return "" if cell is None else str(cell)
-
-
 def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
-    """Yield rows that have anything in them, without the empty cells at their ends."""
+    """Yield rows that are not empty, without the empty cells at their ends."""
     for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
         if number > MAX_ROWS:
-            raise ReadError(path, f"more than {MAX_ROWS:,} rows, which no sheet has: it is damaged")
+            raise ReadError(path, f"more than {MAX_ROWS:,} rows, which Excel does not allow; the file is damaged")
         plain = [_plain(cell) for cell in cells]
         while plain and plain[-1] is None:
             plain.pop()
@@ -103,7 +91,7 @@ def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _plain(cell: Any) -> Any:
-    """Return a cell as JSON has it; Excel has no integers, and no difference between empty and nothing."""
+    """Return a cell as a JSON value; Excel has no integers, and empty texts equal missing cells."""
     if isinstance(cell, str):
         text = cell.strip()
         return {ERROR: text} if text in _ERRORS else cell if text else None

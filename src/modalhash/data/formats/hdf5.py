@@ -1,11 +1,8 @@
-"""HDF5 files: MATLAB v7.3 and what Python programs write.
+"""Read HDF5 files: MATLAB v7.3 and those of Python programs.
 
-MATLAB stores its arrays with the axes reversed and marks them with ``MATLAB_class``: those are transposed here, so that
-shapes are the ones MATLAB shows. Which axis counts the items is decided later, by shape.
-
-An HDF5 file may name other files of the machine as the place of its values: by external links, external storage and
-virtual data sets. Such a file is refused. So is a soft link, whose path may lead through one of these. Every object is
-looked at once, by its address, whatever number of names it has.
+MATLAB stores its arrays with reversed axes and marks them with ``MATLAB_class``; these are transposed. A file that
+refers to other files of the machine by external links, external storage or virtual data sets is refused, and so is a
+soft link, which may lead through one of these. Every object is visited once, even if it has several names.
 """
 
 from __future__ import annotations
@@ -23,14 +20,11 @@ from modalhash.data.formats.variables import Budget, Found, SparseParts, Value, 
 from modalhash.data.read_error import ReadError
 
 WHAT = "an HDF5 or MATLAB v7.3 file"
-MAX_DEPTH = 32
-"""Groups within groups."""
-_TEXT_BYTES = 64
-"""What a text or a reference takes at least while it is read."""
+MAX_DEPTH = 32  # nesting depth of groups
+_TEXT_BYTES = 64  # minimum memory of a text or a reference while it is read, bytes
 
 
 def prepare() -> None:
-    """Import what reading needs."""
     require("h5py", extra="data", why="reading MATLAB v7.3 and HDF5 files")
 
 
@@ -41,7 +35,6 @@ def variables(path: Path, budget: Budget) -> list[Found]:
 
 
 def load(path: Path, name: str, budget: Budget) -> Value:
-    """Return the values of a variable."""
     with _HDF5File(path, budget) as file:
         item = file.root
         for part in name.split("/"):
@@ -50,7 +43,7 @@ def load(path: Path, name: str, budget: Budget) -> Value:
 
 
 class _HDF5File:
-    """An open file that gives out only what is stored in it."""
+    """An open file that returns only values stored in the file itself."""
 
     def __init__(self, path: Path, budget: Budget) -> None:
         self.h5py = require("h5py", extra="data", why="reading MATLAB v7.3 and HDF5 files")
@@ -65,7 +58,6 @@ class _HDF5File:
         self.root.close()
 
     def scan(self, group: Any, prefix: str) -> list[Found]:
-        """List what is in a group and in those below it."""
         listed: list[Found] = []
         for key in self._new_members(group, prefix):
             name = prefix + key
@@ -91,7 +83,7 @@ class _HDF5File:
         return listed
 
     def member(self, group: Any, key: str, name: str) -> Any:
-        """Return what a name in a group stands for, if it is in this file."""
+        """Return a member of a group, if it is stored in this file."""
         link = group.get(key, getlink=True) if isinstance(group, self.h5py.Group) else None
         if isinstance(link, self.h5py.ExternalLink):
             raise self._refused(name, f"a link to another file, {link.filename!r}")
@@ -99,7 +91,7 @@ class _HDF5File:
             raise self._refused(name, f"a soft link, to {link.path!r}")
         item = group.get(key) if link is not None else None
         if item is None:
-            raise ReadError(self.path, "the link leads nowhere; the file is truncated or corrupt", variable=name)
+            raise ReadError(self.path, "the link is broken; the file is truncated or corrupt", variable=name)
         return self._own(item, name)
 
     def _own(self, item: Any, name: str) -> Any:
@@ -112,21 +104,20 @@ class _HDF5File:
         return item
 
     def _refused(self, name: str, what: str) -> ReadError:
-        reason = f"{what}: never followed, because it may read any file of this machine. Copy the values into the file"
+        reason = f"{what}, never followed because it could read any file of this machine. Copy the values into the file"
         return ReadError(self.path, reason, variable=name)
 
     def _new_members(self, group: Any, prefix: str) -> list[str]:
-        """Return the names in a group that is seen for the first time; MATLAB's own group is left out."""
+        """Return the names in a group that was not visited before, except MATLAB's own group."""
         info = self.h5py.h5o.get_info(group.id)
         if (info.fileno, info.addr) in self.groups:
             return []
         self.groups.add((info.fileno, info.addr))
         if prefix.count("/") > MAX_DEPTH:
-            raise ReadError(self.path, f"more than {MAX_DEPTH} groups within each other", variable=prefix[:80])
+            raise ReadError(self.path, f"more than {MAX_DEPTH} nested groups", variable=prefix[:80])
         return [key for key in group if not key.startswith("#")]  # "#refs#": the targets of references
 
     def dense(self, item: Any, name: str) -> Array:
-        """Return numbers, with MATLAB's axes."""
         if not isinstance(item, self.h5py.Dataset):
             raise ValueError("a group; expected numbers")
         self._take(item, name)
@@ -134,9 +125,8 @@ class _HDF5File:
         return values.T if _is_reversed(item) else values
 
     def sparse(self, group: Any, name: str) -> SparseParts:
-        """Return the arrays of a sparse matrix as they are stored."""
         shape = self._sparse_shape(group, name)
-        if "data" not in group:  # MATLAB leaves the arrays out where nothing is stored
+        if "data" not in group:  # MATLAB omits the arrays of an empty matrix
             return SparseParts("csc", shape, np.empty(0), np.empty(0, np.int64), np.zeros(shape[1] + 1, np.int64))
         data, indices, pointers = (self.dense(self.member(group, key, name), name) for key in ("data", "ir", "jc"))
         if indices.dtype.kind not in "iu" or pointers.dtype.kind not in "iu":
@@ -188,7 +178,7 @@ def _matlab_class(item: Any) -> str:
 
 
 def _is_reversed(item: Any) -> bool:
-    """Return whether MATLAB reversed the axes; pixels with the colours third were written in row order."""
+    """Return whether MATLAB reversed the axes; pixels with the colours third are in row order."""
     rows_first = len(item.shape) == 4 and item.shape[2] in (1, 3) and item.shape[1] not in (1, 3)
     return bool(_matlab_class(item)) and not rows_first
 

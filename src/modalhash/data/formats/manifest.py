@@ -1,12 +1,9 @@
-"""Manifests: a file with one line or row per item: JSONL, CSV, TSV, Excel, Parquet or Arrow.
+"""Manifests: files with one line or row per item, as JSONL, CSV, TSV, Excel, Parquet or Arrow.
 
 The fields are ``id``, ``labels`` (a list; in a table, names separated by ``;`` or ``|``, and the column may also be
 called ``label``), ``split`` (``train``, ``test`` or ``database``) and the item itself: ``path`` (a picture), ``text``,
 or both for a pair. With a ``modality`` field a line is an item of that modality and ``path`` or ``text`` its content.
-
-:func:`manifest_lines` is the one reader of such lines. An experiment needs every item, so :func:`read_manifest` uses
-it strictly and refuses a file with any mistake. For a collection of ten thousand photos, pass ``on_problem``: a bad
-line is then reported with its number and the rest is read. Lines are read one by one, so a manifest may be large.
+Lines are read one by one, so a manifest may be large.
 """
 
 from __future__ import annotations
@@ -29,16 +26,15 @@ from modalhash.core.row_sources import Origin
 from modalhash.core.typing import Array
 from modalhash.data.checks import clean_ids, label_matrix, label_names, padded_bytes, parse_labels
 from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats.sandbox import ReadLimits
 from modalhash.data.formats.table_files import TABLE_FILES, check_names, open_table
 from modalhash.data.formats.tables import MARK, ON_ERROR, SEPARATORS, TableFormat, find_encoding, find_separator
 from modalhash.data.formats.variables import text_array
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-MAX_DEPTH = 100
-"""Of lists and objects within the fields of a line, as for what a store keeps."""
-TOO_DEEP = f"more than {MAX_DEPTH} lists and objects within each other; expected plain values"
+MAX_DEPTH = 100  # nesting depth of lists and objects in the fields of a line, as in a store
+TOO_DEEP = f"more than {MAX_DEPTH} nested lists and objects; expected plain values"
 MANIFEST_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, *TABLE_FILES)
 
 _PARTS = {
@@ -48,25 +44,23 @@ _PARTS = {
     "query": "query",
     "database": "database",
 }
-LINE_FIELDS = ("id", "labels", "split", "modality")
-"""Fields of a line that are not the content of an item."""
+LINE_FIELDS = ("id", "labels", "split", "modality")  # fields of a line that are not the content of an item
 
-OnProblem = Callable[[int, str], None]
-"""Called with the line number and the reason where a line cannot be used."""
+OnProblem = Callable[[int, str], None]  # called with the line number and the reason if a line cannot be used
 
 
 def is_manifest(path: str | Path) -> bool:
-    """Return whether a file has the suffix of a manifest: .jsonl, .ndjson, .csv, .tsv, or that of a table file."""
+    """Return whether a file has the suffix of a manifest: .jsonl, .ndjson, .csv, .tsv, or of a table file."""
     return Path(path).suffix.lower() in MANIFEST_SUFFIXES
 
 
 def table_format(path: str | Path, given: TableFormat | None = None) -> TableFormat:
-    """Return how a manifest is written: its encoding and separator, or its sheet, as found or as ``given``.
+    """Return the encoding and separator, or the sheet, of a manifest, as detected or as ``given``.
 
     Raises
     ------
     ReadError
-        where it may be one or another; the message names the option that answers it
+        if the format is ambiguous; the message names the option to set
     """
     path, given = Path(path), given or TableFormat()
     suffix = path.suffix.lower()
@@ -82,21 +76,21 @@ def table_format(path: str | Path, given: TableFormat | None = None) -> TableFor
 def manifest_lines(
     path: str | Path, on_problem: OnProblem | None = None, *, table: TableFormat | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the line number and the fields of every line of a manifest; blank lines are skipped.
+    """Yield the line number and the fields of every line of a manifest; skip blank lines.
 
-    A row of a text table that spans several lines has the number of the first; of Excel, the number that it shows; of
-    Parquet and Arrow, which have no line of names, rows count from 1. A byte order mark is ignored.
+    A row of a text table that spans several lines has the number of the first. Rows of Excel have the numbers that it
+    shows; rows of Parquet and Arrow files count from 1. A byte order mark is ignored.
 
     Parameters
     ----------
     path
-        of the file; the suffix tells JSONL, CSV, TSV and the other tables apart
+        of the file; the suffix distinguishes JSONL, CSV, TSV and the other tables
     on_problem
         called with ``(line_number, reason)`` for a line that is not JSON, not an object, not in the file's encoding, or
-        has another number of columns than the first; the line is skipped. By default the first problem is a
+        has another number of columns than the first; the line is skipped. By default the first problem raises a
         :class:`~modalhash.data.ReadError` that names the file and the line
     table
-        its encoding, separator or sheet, where that is not to be found from the bytes
+        encoding, separator or sheet if detection fails
     """
     path = Path(path)
 
@@ -120,7 +114,7 @@ def manifest_lines(
 
 
 def manifest_columns(path: str | Path, *, table: TableFormat | None = None) -> list[str] | None:
-    """Return the column names of a table, or None for JSONL, where every line names its own fields."""
+    """Return the column names of a table, or None for JSONL, whose lines name their own fields."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix in TABLE_FILES:
@@ -133,15 +127,7 @@ def manifest_columns(path: str | Path, *, table: TableFormat | None = None) -> l
 
 
 def usual_fields(kinds: Mapping[str, str], fields: Mapping[str, str] | None) -> dict[str, str]:
-    """Return what a table calls things: as given, and by names that are usual besides: ``label``, ``image``.
-
-    Parameters
-    ----------
-    kinds
-        the columns of the table, and the kind of each
-    fields
-        as given
-    """
+    """Return ``fields`` and, if they are not given, the usual column names ``label`` and ``image``."""
     found = dict(fields or {})
     if "labels" not in found and "labels" not in kinds and "label" in kinds:
         found["labels"] = "label"
@@ -158,20 +144,10 @@ def read_manifest(
     limits: ReadLimits | None = None,
     table: TableFormat | None = None,
 ) -> Dataset:
-    """Return the items of a manifest: texts and paths, no features yet.
+    """Return the items of a manifest as a data set of texts and paths, without features.
 
-    Parameters
-    ----------
-    path
-        of the file
-    name
-        of the data set
-    fields
-        what the file calls things: ``{"text": "caption_en", "labels": "keywords"}``
-    limits
-        how much memory its labels and ids may take, as matrices
-    table
-        how a table is written, where that is not to be found
+    ``fields`` maps roles to names of columns: ``{"text": "caption_en", "labels": "keywords"}``. ``limits`` apply to the
+    memory of labels and ids as matrices.
     """
     columns = manifest_columns(path, table=table)
     fields = usual_fields(dict.fromkeys(columns, ""), fields) if columns is not None else fields
@@ -193,7 +169,7 @@ def read_rows(
     fields: Mapping[str, Any] | None = None,
     limits: ReadLimits | None = None,
 ) -> Dataset:
-    """Return the items of numbered rows of a table in memory, as :func:`read_manifest` those of a file."""
+    """Return the items of numbered rows of a table in memory, as :func:`read_manifest` does."""
     where = f"the table {name!r}"
     return _dataset(
         rows,
@@ -266,7 +242,7 @@ def _dataset(
 def _json_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[tuple[int, dict[str, Any]]]:
     with _open(path, form) as file:
         for number, text in enumerate(file, 1):
-            text = text.removeprefix("\ufeff")  # files with a byte order mark each, put together
+            text = text.removeprefix("\ufeff")  # from concatenated files
             if not text.strip():
                 continue
             if MARK in text:
@@ -277,7 +253,7 @@ def _json_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[t
             except ValueError as error:
                 problem(number, f"not JSON ({error}); is the file truncated?")
                 continue
-            except RecursionError:  # how deep is too deep for json depends on how deep the caller is
+            except RecursionError:  # the depth that json accepts depends on the caller's stack
                 problem(number, TOO_DEEP)
                 continue
             if not isinstance(line, dict):
@@ -289,7 +265,6 @@ def _json_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[t
 
 
 def _is_deep(value: Any) -> bool:
-    """Return whether a value is nested so deeply that showing or storing it may fail."""
     waiting = [(value, 0)]
     while waiting:
         one, depth = waiting.pop()
@@ -314,7 +289,7 @@ def _table_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[
                 problem(number, f"not readable as a table ({error})")
                 continue
             if not any(cell.strip() for cell in row) and (len(row) != 1 or len(columns) > 1):
-                continue  # an empty line, or one of separators alone, as spreadsheets write below the last row
+                continue  # an empty line, or only separators, as spreadsheets write after the last row
             surplus = row[len(columns) :]
             if len(row) < len(columns) or any(surplus):
                 problem(
@@ -331,8 +306,8 @@ def _table_lines(path: Path, form: TableFormat, problem: OnProblem) -> Iterator[
 
 
 def _open(path: Path, form: TableFormat) -> TextIO:
-    """Open the file so that bytes that are not in its encoding spoil their own line and not the whole file."""
-    newline = "" if path.suffix.lower() in SEPARATORS else None  # csv wants to see the line ends within quotes
+    """Open the file so that undecodable bytes affect only their own line."""
+    newline = "" if path.suffix.lower() in SEPARATORS else None  # csv needs the line ends within quotes
     return path.open(encoding=form.encoding, errors=ON_ERROR, newline=newline)
 
 
@@ -347,10 +322,10 @@ def _reader(form: TableFormat, file: TextIO) -> Any:
 
 
 def _header(path: Path, form: TableFormat, reader: Any) -> tuple[list[str], int]:
-    """Return the names of the columns and the line that they stand in; nameless ones at the end are left out."""
+    """Return the names of the columns and their line number, without unnamed columns at the end."""
     try:
         row = list(next(reader, []))
-        if row and re.match("\ufeff?sep=", "".join(row), re.I):  # a line of Excel's that names the separator
+        if row and re.match("\ufeff?sep=", "".join(row), re.I):  # Excel's line with the separator
             row = list(next(reader, []))
         while not any(cell.strip() for cell in row):
             row = list(next(reader))
@@ -368,7 +343,7 @@ def _header(path: Path, form: TableFormat, reader: Any) -> tuple[list[str], int]
 
 
 def parse_part(value: Any) -> str:
-    """Return the part of a split that a field names; ValueError for another word."""
+    """Return the part of a split that a field names; raise ``ValueError`` for another word."""
     part = str(value).lower()
     if part and part not in _PARTS:
         raise ValueError(f"split is {reprlib.repr(value)}; expected one of {', '.join(_PARTS)}")
@@ -376,7 +351,6 @@ def parse_part(value: Any) -> str:
 
 
 def _contents(line: Mapping[str, Any], modality: str, contents: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts and paths of a line by modality."""
     if contents:
         if missing := [field for field in contents.values() if not isinstance(line.get(field), str)]:
             raise ValueError(f"no text in the field {missing[0]!r}; the fields are {', '.join(line)}")
@@ -415,7 +389,7 @@ def _split(ids: Mapping[str, Array], parts: Mapping[str, list[str]], path: Path 
     if present == {""}:
         return None
     if "" in present:
-        raise ReadError(path, "some lines have a split and some have none; expected all or none")
+        raise ReadError(path, "some lines have a split and others do not; expected all or none")
 
     def of(part: str) -> dict[str, Array]:
         return {name: values[np.array(parts[name]) == part] for name, values in ids.items()}

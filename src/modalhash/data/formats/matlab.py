@@ -1,4 +1,4 @@
-"""MATLAB files up to version 7, by scipy: dense, sparse, text and cell arrays."""
+"""Read MATLAB files up to version 7 with scipy: dense, sparse, text and cell arrays."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _ITEM_BYTES = {
     "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 }  # fmt: skip
 _CELL_BYTES, _CHARACTER_BYTES = 100, 16
-"""What a cell and a character take at least while they are read."""
+"""Minimum memory of a cell and of a character while they are read, bytes."""
 
 
 def prepare() -> None:
-    """Import what reading needs."""
     import scipy.io.matlab  # noqa: F401
 
 
@@ -42,7 +41,6 @@ def variables(path: Path, budget: Budget) -> list[Found]:
 
 
 def load(path: Path, name: str, budget: Budget) -> Value:
-    """Return the values of a variable."""
     shape, kind = next((shape, kind) for own, shape, kind in _contents(path) if own == name)
     if kind in _ITEM_BYTES:
         budget.take(shape, _ITEM_BYTES[kind], name)
@@ -52,7 +50,7 @@ def load(path: Path, name: str, budget: Budget) -> Value:
 def _contents(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
     from scipy.io import whosmat
 
-    with path.open("rb") as file:  # an open file: a name without .mat would find another file
+    with path.open("rb") as file:  # an open file, because scipy adds .mat to other names
         return list(whosmat(file))
 
 
@@ -64,7 +62,7 @@ def _loaded(path: Path, name: str) -> Any:
 
 
 def _value(values: Any) -> Value:
-    """Return numbers or the arrays of a sparse matrix, as scipy read them: nothing may follow the indices yet."""
+    """Return numbers or the parts of a sparse matrix; its indices are not checked yet."""
     if isinstance(values, SparseParts):
         return values
     kind = getattr(values, "format", None)
@@ -77,7 +75,7 @@ def _value(values: Any) -> Value:
 
 
 def cell_variables(name: str, cells: Array) -> list[Found]:
-    """Return one variable for a cell array of texts, and one per cell for a cell array of matrices."""
+    """Return one variable for a cell array of texts, or one per cell for matrices."""
     items = [_value(np.asarray(cell) if isinstance(cell, str) else cell) for cell in cells.ravel(order="F").tolist()]
     texts = [_text(item) for item in items]
     if texts and None not in texts:
@@ -86,7 +84,6 @@ def cell_variables(name: str, cells: Array) -> list[Found]:
 
 
 def _text(item: Value) -> str | None:
-    """Return the text of a cell, or None if it holds something else."""
     if isinstance(item, np.ndarray) and (item.dtype.kind == "U" or item.size == 0):
         return "".join(map(str, item.ravel().tolist()))
     return None
@@ -99,7 +96,7 @@ def _cell(name: str, item: Value) -> Found:
 
 
 def stripped(texts: Array) -> Array:
-    """Remove MATLAB's padding from texts; the columns of a row are joined to one path."""
+    """Remove MATLAB's padding from texts; join the columns of a row to a path."""
     if texts.ndim == 2 and 1 in texts.shape:
         texts = texts.ravel()
     if texts.ndim == 2:  # NUS-WIDE's image list has a folder and a file column

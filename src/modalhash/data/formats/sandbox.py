@@ -1,9 +1,9 @@
-"""Files of foreign binary formats (MATLAB, HDF5, NumPy, Excel, Parquet, Arrow), read in a process of their own.
+"""Read binary files (MATLAB, HDF5, NumPy, Excel, Parquet, Arrow) in a separate process, within limits.
 
-The libraries that read them crash or hang on some damaged files, and believe sizes that a file declares. Here a crash,
-a hang or a bomb is a :class:`~modalhash.data.ReadError` with the file's name. What comes back from the process is
-checked as if the file itself had sent it: sizes before memory is allocated, types against a list, and the indices of a
-sparse matrix before anything follows them. Nothing is unpickled.
+The libraries that read these formats crash or hang on some damaged files and trust the sizes that a file declares. Here
+a crash, a hang or a decompression bomb becomes a :class:`~modalhash.data.ReadError` with the file's name. Replies of
+the process are checked like the file itself: sizes before memory is allocated, types against a list, and the indices of
+a sparse matrix before they are used. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -28,53 +28,132 @@ from scipy import sparse
 
 from modalhash.core.imports import MissingExtraError
 from modalhash.core.typing import Array
-from modalhash.core.validation import check_sparse
+from modalhash.core.validation import check_memory, check_number, check_sparse
 from modalhash.data.formats.sandbox_worker import SIGNALLED, TAKEN
 from modalhash.data.formats.variables import OBJECTS, Variable, text_array
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits, too_large, too_slow
 
+MEMORY_VARIABLE, SECONDS_VARIABLE = "MODALHASH_READ_MEMORY", "MODALHASH_READ_SECONDS"
+LEAST_MEMORY, MEMORY_PER_BYTE = 512 * 10**6, 16
+"""Default memory limit: 500 MB or 16 times the file's size, whichever is more. Features compress to a half or a third,
+0/1 labels and tags to a tenth; a large file that grows more may be a bomb, or a dense matrix of zeros."""
+LEAST_SECONDS, BYTES_PER_SECOND = 60.0, 4 * 10**6
 _HEADER_BYTES = 2**28
 _LOADABLE = ("numbers", "sparse", "texts")
 _PROGRAM = ("-m", "modalhash.data.formats.sandbox_worker")
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Reading needs no BLAS, and its threads would take address space from the limit."""
+"""Reading needs no BLAS, and its threads would count against the address space limit."""
 _NO_PLUGINS = {"HDF5_PLUGIN_PRELOAD": "::"}
-"""HDF5 then loads no filter from a folder: the name of one is in the file."""
+"""Keeps HDF5 from loading filter plugins, whose names come from the file."""
 
 
-def variables(path: Path, format: str, limits: ReadLimits) -> list[Variable]:
-    """List the variables of a file; their values are loaded, in the other process, when they are needed.
+@dataclass(frozen=True)
+class ReadLimits:
+    """Limits on the memory and time to read one file.
 
     Parameters
     ----------
-    path
-        of the file
-    format
-        ``"matlab"``, ``"hdf5"`` or ``"npz"``: the module of this package that reads it
-    limits
-        what the reading may take
+    memory
+        bytes that the values of a file may take, or a text such as ``"2GB"``. None means ``$MODALHASH_READ_MEMORY``, or
+        if that is not set, 500 MB or 16 times the file's size, whichever is more
+    seconds
+        for one variable of the file. None means ``$MODALHASH_READ_SECONDS``, or if that is not set, one minute plus one
+        second per 4 MB of the file
+
+    Examples
+    --------
+    >>> ReadLimits(memory="2GB").memory_for(1_500_000)
+    2000000000
     """
+
+    memory: int | str | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_memory(self.memory, "memory")
+        if self.seconds is not None:
+            check_number(self.seconds, "seconds", positive=True)
+
+    def memory_for(self, file_bytes: int) -> int:
+        given = self.memory if self.memory is not None else os.environ.get(MEMORY_VARIABLE) or None
+        limit = check_memory(given, "memory" if self.memory is not None else MEMORY_VARIABLE)
+        return limit if limit is not None else max(LEAST_MEMORY, MEMORY_PER_BYTE * file_bytes)
+
+    def seconds_for(self, file_bytes: int) -> float:
+        if self.seconds is not None:
+            return float(self.seconds)
+        if text := os.environ.get(SECONDS_VARIABLE):
+            try:
+                return check_number(float(text), SECONDS_VARIABLE, positive=True)
+            except ValueError:
+                raise ValueError(f"{SECONDS_VARIABLE} is {text!r}; expected a number of seconds above 0") from None
+        return LEAST_SECONDS + file_bytes / BYTES_PER_SECOND
+
+    def check(self, n_bytes: int, file: Path, what: str, *, line: int | None = None) -> None:
+        size = file.stat().st_size
+        if n_bytes > (limit := self.memory_for(size)):
+            raise too_large(file, what, n_bytes, limit, line=line)
+
+
+def too_large(
+    file: Path, what: str, n_bytes: int | None, limit: int, *, line: int | None = None, variable: str | None = None
+) -> ReadError:
+    """Return the error for a file that needs too much memory, with the ways to allow it."""
+    wanted = "2GB" if n_bytes is None else f"{max(1, -(-n_bytes * 5 // 4 // 10**6))}MB"
+    needs = "more than" if n_bytes is None else f"{megabytes(n_bytes)}, more than"
+    return ReadError(
+        file,
+        f"{what} would take {needs} the limit of {megabytes(limit)} for this file of "
+        f"{megabytes(file.stat().st_size)}. If you trust it, allow it: read(…, limits=ReadLimits(memory='{wanted}')), "
+        f"--read-memory {wanted}, or {MEMORY_VARIABLE}={wanted}",
+        line,
+        variable,
+    )
+
+
+def too_slow(file: Path, seconds: float, variable: str | None = None) -> ReadError:
+    return ReadError(
+        file,
+        f"not read in {seconds:g} s, because it is damaged or large. If you trust it, allow more time: "
+        f"read(…, limits=ReadLimits(seconds={10 * seconds:g})), --read-seconds {10 * seconds:g}, "
+        f"or {SECONDS_VARIABLE}={10 * seconds:g}",
+        variable=variable,
+    )
+
+
+def megabytes(n_bytes: int) -> str:
+    """Format a number of bytes.
+
+    Examples
+    --------
+    >>> megabytes(1_600_000_000), megabytes(1_500_000), megabytes(800)
+    ('1,600 MB', '1.5 MB', '800 bytes')
+    """
+    if n_bytes < 10**5:
+        return f"{n_bytes:,} bytes"
+    return f"{n_bytes / 10**6:,.1f} MB" if n_bytes < 10**8 else f"{n_bytes / 10**6:,.0f} MB"
+
+
+def variables(path: Path, format: str, limits: ReadLimits) -> list[Variable]:
+    """List the variables of a file; values load on demand. ``format`` is a module of this package."""
     file = ForeignFile(path.absolute(), path, format, limits)
     return file.variables()
 
 
 @dataclass
 class ForeignFile:
-    """A file and what of its memory is used up."""
+    """A file and the memory that its variables have used."""
 
     absolute: Path
-    path: Path
-    """As the caller named it, for messages."""
+    path: Path  # the path as given by the caller, for messages
     format: str
     limits: ReadLimits
     taken: dict[str, int] = field(default_factory=dict)
-    """Bytes by variable: what the file may take is for all of them together."""
+    """Bytes by variable; the memory limit applies to their sum."""
     options: dict[str, Any] = field(default_factory=dict)
-    """What the reader of the format is told besides, such as the sheet of an Excel file."""
+    """Options of the format's reader, such as the sheet of an Excel file."""
 
     def variables(self) -> list[Variable]:
-        """List the variables."""
         return self._ask(None, self._listed)
 
     def load(self, name: str) -> Any:
@@ -98,7 +177,7 @@ class ForeignFile:
             try:
                 worker.in_sync = False
                 reply = _Reply(worker, self.path, memory, left)
-                worker.in_sync = not reply.content.keys() & {"variables", "value"}  # nothing follows
+                worker.in_sync = not reply.content.keys() & {"variables", "value"}  # no arrays follow
                 if "too large" in reply.content:
                     wanted = reply.content["too large"]
                     total = None if wanted is None else wanted + memory - left
@@ -117,7 +196,7 @@ class ForeignFile:
                     raise too_slow(self.path, seconds, name) from None
                 raise ReadError(self.path, worker.death(), variable=name) from None
             except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-                reason = f"the process that reads it sent nonsense ({type(error).__name__}: {error})"
+                reason = f"the process that reads it sent an invalid reply ({type(error).__name__}: {error})"
                 raise ReadError(self.path, reason, variable=name) from error
         self.taken[name or ""] = reply.received
         return result
@@ -144,11 +223,11 @@ class ForeignFile:
 
 
 class _EndedError(Exception):
-    """The process ended before its reply did."""
+    """The process ended before its reply was complete."""
 
 
 class _Reply:
-    """A reply as it arrives: a line that describes arrays, and their bytes."""
+    """A reply being received: a line that describes arrays, then their bytes."""
 
     def __init__(self, worker: _ReaderProcess, path: Path, memory: int, left: int) -> None:
         self._worker, self._path, self._memory, self._left = worker, path, memory, left
@@ -157,7 +236,6 @@ class _Reply:
         self.content: dict[str, Any] = json.loads(line)
 
     def value(self, described: dict[str, Any], name: str) -> Any:
-        """Receive the arrays of one value."""
         if "sparse" in described:
             return self._sparse(described, name)
         if "texts" in described:
@@ -173,7 +251,7 @@ class _Reply:
             return text_array(texts, shape)
         try:
             dtype = np.dtype(str(described["numbers"]))
-        except SyntaxError as error:  # numpy's, for a comma
+        except SyntaxError as error:  # raised by numpy for a comma
             raise TypeError(f"numbers of the type {described['numbers']!r}") from error
         if dtype.kind not in "biufc":
             raise TypeError(f"an array of {dtype}")
@@ -184,7 +262,7 @@ class _Reply:
     def _sparse(self, described: dict[str, Any], name: str) -> sparse.csr_array:
         rows, columns = shape = _checked_shape(described["shape"])
         data, indices, pointers = (self.value(part, name) for part in described["parts"])
-        self._check(8 * (rows + columns), name)  # pointers to rows or columns are made when it is converted or turned
+        self._check(8 * (rows + columns), name)  # row or column pointers are allocated by the conversion to CSR
         make = {"csr": sparse.csr_array, "csc": sparse.csc_array, "coo": sparse.coo_array}[described["sparse"]]
         try:
             parts = (data, (pointers, indices)) if make is sparse.coo_array else (data, indices, pointers)
@@ -215,13 +293,10 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-# -- the process
-
-
 class _ReaderProcess:
-    """A process that reads files, one request at a time; it is kept for the next one while all goes well."""
+    """A process that reads files, one request at a time; it is reused while it works correctly."""
 
-    _idle: list[_ReaderProcess] = []  # noqa: RUF012 - shared by all, under the lock
+    _idle: list[_ReaderProcess] = []  # noqa: RUF012 - shared by all instances, guarded by the lock
     _lock = threading.Lock()
 
     def __init__(self) -> None:
@@ -230,19 +305,19 @@ class _ReaderProcess:
         here = {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
         passed = {key: value for key, value in os.environ.items() if not key.startswith("HDF5_")}
         process = self._process = subprocess.Popen(
-            [sys.executable, "-P", *_PROGRAM],  # -P: not from the current folder
+            [sys.executable, "-P", *_PROGRAM],  # -P: do not import from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pipesize=2**20,  # larger steps where the system allows them
+            pipesize=2**20,  # fewer reads, where the system allows it
             env={**passed, **here, **_ONE_THREAD, **_NO_PLUGINS},
-            start_new_session=True,  # so that its forks can be ended with it
+            start_new_session=True,  # so that its forks can be killed with it
         )
         self._requests, self._replies = cast(BufferedWriter, process.stdin), cast(BufferedReader, process.stdout)
 
     @classmethod
     def stop_idle(cls) -> None:
-        """End the process that waits for the next file, if it is ours."""
+        """Stop the idle process if this process started it."""
         with cls._lock:
             waiting = [cls._idle.pop() for _ in range(len(cls._idle))]
         for worker in waiting:
@@ -251,11 +326,11 @@ class _ReaderProcess:
 
     @classmethod
     def for_request(cls, request: dict[str, Any]) -> _ReaderProcess:
-        """Return a process that has taken the request."""
+        """Return a process that has accepted the request."""
         with cls._lock:
             worker = cls._idle.pop() if cls._idle else None
-        if worker is not None and worker.owner == os.getpid():  # a fork of ours has its parent's in the list
-            with suppress(_EndedError):  # it had nothing to do for a while
+        if worker is not None and worker.owner == os.getpid():  # after a fork, the list has the parent's process
+            with suppress(_EndedError):  # it ended after its idle time
                 return worker._take(request)
         return cls()._take(request)
 
@@ -285,7 +360,6 @@ class _ReaderProcess:
         self.stop()
 
     def readline(self, limit: int) -> bytes:
-        """Read a line of a reply."""
         line = self._replies.readline(limit)
         if not line.endswith(b"\n"):
             self.in_sync = False
@@ -293,7 +367,6 @@ class _ReaderProcess:
         return line
 
     def read_into(self, target: memoryview) -> None:
-        """Fill an array with bytes of a reply."""
         while len(target):
             n = self._replies.readinto(target)
             if not n:
@@ -301,7 +374,6 @@ class _ReaderProcess:
             target = target[n:]
 
     def death(self) -> str:
-        """Say what the process ended of."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
         code = self._process.returncode
@@ -311,14 +383,13 @@ class _ReaderProcess:
             how = f"ended with exit code {code}"
         else:
             how = f"crashed ({signal.Signals(-code).name})" if -code in set(signal.Signals) else f"crashed ({code})"
-        return f"the process that reads it {how}: the file is damaged, or made to do so. Get the file again"
+        return f"the process that reads it {how}; the file is damaged or malicious. Get the file again"
 
     def _end_in_time(self) -> None:
         self.timed_out = True
         self._kill()
 
     def _kill(self) -> None:
-        """End the process and its fork."""
         with suppress(OSError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -326,7 +397,6 @@ class _ReaderProcess:
                 self._process.kill()
 
     def stop(self) -> None:
-        """End the process and wait for that."""
         if self._process.poll() is None:
             self._kill()
         self._process.wait()

@@ -1,11 +1,8 @@
-"""The process that reads foreign formats, so that a damaged file can crash or hang nothing else.
+"""The process that reads binary formats, so that a damaged file cannot crash or block the caller.
 
-It gets one request a line, as JSON, and answers each on its output: a line of JSON, then the bytes of the arrays that
-the line describes. Where the system can fork, every request is read by a fork of this process, which has the libraries
-loaded already: it costs a few milliseconds and inherits nothing from the files before. A fork that dies takes this
-process with it, and the exit code says of what; :mod:`modalhash.data.formats.sandbox` starts another.
-
-Imports are few on purpose: the first file waits for them.
+It receives one JSON request per line and replies with a line of JSON and the bytes of the arrays that it describes. On
+systems with fork, a fork reads each request, with the libraries loaded and no state of earlier files. If a fork dies,
+this process exits with a code that tells the signal. The module imports little, because the first file waits for it.
 """
 
 from __future__ import annotations
@@ -26,20 +23,16 @@ from modalhash.core.typing import Array
 from modalhash.data.formats.variables import Budget, SparseParts, TooLargeError, Value, damaged
 from modalhash.data.read_error import ReadError
 
-IDLE_SECONDS = 20
-"""After which a process that has nothing to do ends."""
-TAKEN = b"taken\n"
-"""Sent when a request has arrived and everything is loaded: the time for it begins."""
-SIGNALLED = 128
-"""Exit codes above it are this and the signal that ended the reading, as in a shell."""
+IDLE_SECONDS = 20  # idle time after which the process ends
+TAKEN = b"taken\n"  # sent when a request has arrived and its libraries are loaded; its time limit starts here
+SIGNALLED = 128  # exit codes above it are this plus the signal that ended the fork, as in a shell
 SPARE_MEMORY, WORKING_COPIES = 256 * 2**20, 3
-"""What the libraries need for themselves, and how often a variable is in memory while it is read."""
+"""Memory of the libraries in bytes, and copies of a variable that exist while it is read."""
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not end up among the replies
+    os.dup2(2, 1)  # output of libraries must not mix with the replies
     forks = hasattr(os, "fork")
     while True:
         if forks and not select([sys.stdin], [], [], IDLE_SECONDS)[0]:
@@ -48,7 +41,7 @@ def main() -> None:
         if not line:
             return
         request = json.loads(line)
-        with suppress(ImportError):  # the answer says what is missing
+        with suppress(ImportError):  # the reply reports the missing package
             import_module(f"modalhash.data.formats.{request['format']}").prepare()
         replies.write(TAKEN)
         replies.flush()
@@ -73,7 +66,7 @@ def _fork(request: dict[str, Any], replies: IO[bytes]) -> None:
 
 
 def _limit(request: dict[str, Any]) -> None:
-    """Bound memory and processor time, and forbid to write files; where a system cannot, time alone is bounded."""
+    """Limit memory, processor time and file writes as far as the system supports it."""
     try:
         import resource
     except ImportError:
@@ -96,7 +89,6 @@ def _limit(request: dict[str, Any]) -> None:
 
 
 def answer(request: dict[str, Any], replies: IO[bytes]) -> None:
-    """Read what a request names and write it, or why it cannot be read."""
     path, name, budget = Path(request["path"]), request["variable"], Budget(request["memory"])
     what, arrays, options = "a file of arrays", list[Array](), request.get("options", {})
     reply: dict[str, Any]
@@ -107,7 +99,7 @@ def answer(request: dict[str, Any], replies: IO[bytes]) -> None:
             reply = {"variables": [_entry(one, arrays) for one in reader.variables(path, budget, **options)]}
         else:
             reply = {"value": _described(reader.load(path, name, budget, **options), arrays)}
-    except Exception as error:  # libraries raise whatever the broken bytes lead to
+    except Exception as error:  # damaged bytes can raise anything
         reply, arrays = _failure(error, path, what, name), []
     replies.write(json.dumps(reply).encode() + b"\n")
     for array in arrays:
@@ -116,7 +108,6 @@ def answer(request: dict[str, Any], replies: IO[bytes]) -> None:
 
 
 def _failure(error: Exception, path: Path, what: str, name: str | None) -> dict[str, Any]:
-    """Return the reply that says why a file cannot be read."""
     if isinstance(error, TooLargeError):
         return {"too large": error.n_bytes, "variable": error.variable}
     if isinstance(error, MemoryError):
@@ -133,7 +124,7 @@ def _entry(one: Any, arrays: list[Array]) -> dict[str, Any]:
 
 
 def _described(value: Value, arrays: list[Array]) -> dict[str, Any]:
-    """Return the description of a value whose arrays are added to those that will be sent."""
+    """Return the description of a value and append its arrays to ``arrays``."""
     if isinstance(value, SparseParts):
         parts = [_described(part, arrays) for part in (value.data, value.indices, value.pointers)]
         return {"sparse": value.layout, "shape": [int(size) for size in value.shape], "parts": parts}

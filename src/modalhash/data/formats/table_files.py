@@ -1,4 +1,4 @@
-"""Tables in files of foreign formats: Excel, Parquet and Arrow, whose libraries run in a process of their own."""
+"""Tables in Excel, Parquet and Arrow files, whose libraries run in the sandbox."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ import numpy as np
 from modalhash.core.typing import Array
 from modalhash.data.formats.arrow import BYTES
 from modalhash.data.formats.excel import ERROR
-from modalhash.data.formats.sandbox import ForeignFile
+from modalhash.data.formats.sandbox import ForeignFile, ReadLimits
 from modalhash.data.formats.tables import TableFormat
 from modalhash.data.read_error import ReadError
-from modalhash.data.read_limits import ReadLimits
 
 TABLE_FILES = {
     ".xlsx": "excel", ".xlsm": "excel", ".parquet": "arrow", ".feather": "arrow", ".arrow": "arrow", ".ipc": "arrow",
 }  # fmt: skip
-"""Suffixes, and the module that reads such files."""
+"""The module that reads a file, by suffix."""
 _REFUSED = {".xls": "an old Excel file", ".xlsb": "a binary Excel file", ".ods": "an OpenDocument file"}
 TABLE_FILES |= dict.fromkeys(_REFUSED, "none")
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table: its columns and their kinds, and functions that read its rows, or a column of numbers."""
+    """The columns of a table and their kinds, and functions that read its rows or a column of numbers."""
 
     path: Path
     columns: Mapping[str, str]
-    """The kind of each, as :mod:`modalhash.data.formats.arrow` names them; ``"cells"`` where cells may be anything."""
+    """Kinds as in :mod:`modalhash.data.formats.arrow`; ``"cells"`` if a column may have any values."""
     sheet: str | None
     rows: Callable[..., Iterator[tuple[int, dict[str, Any]]]]
-    """Yields the number and the fields of each row; takes a function for what is wrong with some."""
+    """Yields the number and the fields of each row; takes a callback for invalid rows."""
     numbers: Callable[[str], Array] | None
     n_rows: int | None
 
@@ -45,13 +44,13 @@ class TableFile:
 def open_table(
     path: Path, given: TableFormat, *, warn: bool = False, head: bool = False, limits: ReadLimits | None = None
 ) -> TableFile:
-    """Return the table in an Excel, Parquet or Arrow file; ``head`` is enough where no rows are wanted.
+    """Return the table in an Excel, Parquet or Arrow file; ``head`` reads no rows.
 
-    Of an Excel file with several sheets the first is taken, or the one that is ``given``; ``warn`` says so.
+    The sheet of an Excel file is ``given.sheet`` or the first one; ``warn`` warns if there are others.
     """
     suffix = path.suffix.lower()
     if what := _REFUSED.get(suffix):
-        raise ReadError(path, f"{what}, which is not read; save it as .xlsx or .csv")
+        raise ReadError(path, f"{what}, which is not supported; save it as .xlsx or .csv")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.stat().st_size:
@@ -71,10 +70,10 @@ def open_table(
 
 
 def check_names(path: Path, names: list[str], line: int | None) -> list[str]:
-    """Return the names of columns; ReadError if two have the same, or one has none."""
+    """Return the names of columns; raise ReadError if one is missing or occurs twice."""
     for number, name in enumerate(names):
         if not name:
-            raise ReadError(path, f"column {number + 1} has no name, and later ones have; name it", line=line)
+            raise ReadError(path, f"column {number + 1} has no name, but later ones do; name it", line=line)
         if name in names[:number]:
             both = f"{names.index(name) + 1} and {number + 1}"
             raise ReadError(path, f"two columns are called {name!r} ({both}); rename one", line=line)
@@ -89,7 +88,7 @@ def _excel(path: Path, parts: Mapping[str, Any], names: list[str], given: TableF
     check_names(path, names, lines[0])
     if warn and given.sheet is None and len(sheets) > 1:
         warnings.warn(
-            f"{path}: read the first sheet, {sheets[0]!r}; others: {', '.join(sheets[1:])}. To take one of these, "
+            f"{path}: read the first sheet, {sheets[0]!r}; others: {', '.join(sheets[1:])}. To read another, "
             "name it: --sheet (table=TableFormat(sheet=…))",
             UserWarning,
             stacklevel=4,
@@ -100,7 +99,7 @@ def _excel(path: Path, parts: Mapping[str, Any], names: list[str], given: TableF
             cells = json.loads(text)
             wrong = None
             if any(cell is not None for cell in cells[len(names) :]):
-                wrong = f"something in column {len(cells)}, which has no name in row {lines[0]}"
+                wrong = f"a value in column {len(cells)}, which has no name in row {lines[0]}"
             for name, cell in zip(names, cells, strict=False):
                 if isinstance(cell, dict):
                     wrong = f"column {name!r} is the error {cell.get(ERROR)}; repair the formula, or clear the cell"
@@ -123,7 +122,7 @@ def _arrow(path: Path, file: ForeignFile, parts: Mapping[str, Any], kinds: Mappi
             for text in portion.load().tolist():
                 number += 1
                 yield number, {name: _cell(value) for name, value in json.loads(text).items()}
-            file.taken.pop(portion.name, None)  # what it took is given back
+            file.taken.pop(portion.name, None)  # its memory is free again
 
     def numbers(name: str) -> Array:
         return np.asarray(parts[f"column {name}"].load())
@@ -138,5 +137,4 @@ def _cell(value: Any) -> Any:
 
 
 def column_list(names: Sequence[str], limit: int = 20) -> str:
-    """Write names of columns for an error."""
     return ", ".join(names[:limit]) + (f", … ({len(names):,})" if len(names) > limit else "")

@@ -1,8 +1,8 @@
-"""How a text file of items is written: its encoding and its separator, found from the bytes or given.
+"""Detect the encoding and the separator of a text table.
 
-A wrong guess would be silent, so only what the bytes say is taken: a byte order mark, valid UTF-8, the NULs of UTF-16,
-and else a Western European text, if it reads like one. Of an 8-bit encoding there is no proof; whoever reads such a
-file is warned, with an example. What fits two ways is an error that names the option which answers it.
+A wrong guess would be silent, so only evidence in the bytes counts: a byte order mark, valid UTF-8, the NULs of UTF-16,
+or else a text that reads like a Western European language. An 8-bit encoding cannot be proved, so the user is warned,
+with an example. Ambiguous files raise an error that names the option to set.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 
 from modalhash.data.read_error import ReadError
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-"""What is taken where a table has one column, and no line says how another would be parted from it."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}  # default separator of a table with a single column, by suffix
 _CANDIDATES = (",", ";", "\t", "|")
 _NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _KNOWN_COLUMNS = frozenset({"id", "path", "text", "label", "labels", "split", "modality"})
@@ -27,35 +26,31 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
 """Byte order marks, the longer ones first."""
-WESTERN = "windows-1252"
-"""Of which Latin-1 is a part, but for control characters that no text has."""
+WESTERN = "windows-1252"  # a superset of Latin-1, except for control characters that do not occur in texts
 _BETWEEN_LETTERS = frozenset("’‘´·-‐‑–—…/\xad\xa0")
 _CHUNK, _SAMPLE = 2**20, 2**18
 _SAMPLE_ROWS = 1000
-_CLEAR = 10
-"""How many times more must speak for an encoding than against it."""
-_FEW = 100
-"""One line of so many may be damaged; then it is left out, and nothing is said of the others."""
-MARK = "\udc80"
-"""Stands for bytes that are not in the encoding: half a character, which no text has."""
+_CLEAR = 10  # required ratio of the evidence for an encoding to the evidence against it
+_FEW = 100  # up to one line in this many may be damaged; such lines are skipped without a change of encoding
+MARK = "\udc80"  # replaces bytes that are not in the encoding: a lone surrogate, which no text contains
 ON_ERROR = "modalhash.mark"
 codecs.register_error(ON_ERROR, lambda error: (MARK, getattr(error, "end", 0)))
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """How a table is written: what you say of it, or what was found.
+    """How a table is written, as given or as detected.
 
     Parameters
     ----------
     encoding
-        of a text file, e.g. ``"utf-8"``, ``"utf-16"``, ``"latin-1"``; None: to be found
+        of a text file, e.g. ``"utf-8"``, ``"utf-16"``, ``"latin-1"``; None detects it
     separator
-        between the columns of a CSV or TSV file: one character; None: to be found
+        between the columns of a CSV or TSV file, one character; None detects it
     sheet
-        of an Excel file, by name; None: the first
+        of an Excel file, by name; None is the first
     example
-        a word that is read otherwise in another encoding, where that was found and no byte proves it
+        a word that reads differently in another encoding, if the encoding was detected without proof
 
     Examples
     --------
@@ -98,9 +93,9 @@ class TableFormat:
 
 
 def find_encoding(path: Path, given: str | None = None, *, eight_bits: bool = True) -> TableFormat:
-    """Return the encoding of a text file, as its bytes say it; ReadError where they say two things, or none.
+    """Return the encoding of a text file from its bytes; raise ReadError if it is ambiguous.
 
-    Without ``eight_bits`` it is one of Unicode, as of JSON, and lines that are not in it are for the reader to report.
+    Without ``eight_bits`` it is a Unicode encoding, as for JSON, and the reader reports lines that do not decode.
     """
     if given is not None:
         encoding = codecs.lookup(given).name
@@ -118,7 +113,7 @@ def find_encoding(path: Path, given: str | None = None, *, eight_bits: bool = Tr
 
 
 def find_separator(path: Path, encoding: str, given: str | None = None) -> TableFormat:
-    """Return how the columns of a CSV or TSV file are separated; ReadError where it may be one or another."""
+    """Return the separator of a CSV or TSV file; raise ReadError if it is ambiguous."""
     lines, separator, _ = read_head(path, encoding)
     separator = given or separator
     if separator is None:
@@ -127,23 +122,20 @@ def find_separator(path: Path, encoding: str, given: str | None = None) -> Table
 
 
 def read_head(path: Path, encoding: str) -> tuple[list[str], str | None, int]:
-    """Return the first lines of a table, the separator if a line ``sep=;`` of Excel names it, and the lines of that."""
+    """Return the first lines, the separator of Excel's line ``sep=;`` if present, and its line count."""
     with path.open(encoding=encoding, errors=ON_ERROR, newline="") as file:
         text = file.read(_SAMPLE)
         whole = not file.read(1)
     lines = text.splitlines(keepends=True)
     if not whole and len(lines) > 1:
-        lines.pop()  # cut in two
+        lines.pop()  # incomplete
     if lines and (named := re.fullmatch(r'"?sep=(.)"?[\s;,]*', lines[0].lstrip("\ufeff"), re.I)):
         return lines[1:], named[1], 1
     return lines, None, 0
 
 
-# -- encodings
-
-
 def _wide(head: bytes) -> str | None:
-    """Recognise UTF-16 without a byte order mark: of the letters of the first line, every other byte is NUL."""
+    """Recognise UTF-16 without a byte order mark: every other byte of its first letters is NUL."""
     half = len(head) // 2
     even, odd = head[0::2].count(0), head[1::2].count(0)
     if half >= 4 and odd >= 0.4 * half and even <= 0.1 * half:
@@ -169,7 +161,6 @@ def _is_utf8(path: Path) -> bool:
 
 
 def _eight_bits(path: Path) -> TableFormat:
-    """Return the encoding of a text that is not all UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     valid = invalid = lines = bad_lines = 0
     first_line = None
@@ -187,11 +178,11 @@ def _eight_bits(path: Path) -> TableFormat:
         reading.take(chunk.decode(WESTERN, "replace"))
     damaged = bad_lines * _FEW <= lines and (valid or not reading.is_western)
     if damaged or valid >= _CLEAR * invalid:
-        return TableFormat("utf-8")  # lines that are not are reported one by one
+        return TableFormat("utf-8")  # the reader reports other lines one by one
     if not reading.is_western and invalid > valid:
         raise ReadError(
             path,
-            f"neither UTF-8 nor a Western European encoding: as {WESTERN} it would read {reading.example()!r}. Name "
+            f"neither UTF-8 nor a Western European encoding; as {WESTERN} it would read {reading.example()!r}. Name "
             "its encoding, e.g. --encoding cp1251 (Cyrillic), cp1250 (Central European), shift_jis, gbk, mac-roman or "
             "cp850 (table=TableFormat(encoding=…)), or save it as UTF-8",
             line=first_line,
@@ -209,11 +200,10 @@ def _eight_bits(path: Path) -> TableFormat:
 
 
 class _Reading:
-    """Judges whether a text reads like one of a Western European language.
+    """Judges whether a text reads like a Western European language.
 
-    In such texts letters beyond ASCII are the fewer ones and stand alone or in twos, capitals begin words, and signs do
-    not stand within words. Cyrillic letters, those of Central Europe, of Asia or of other systems, read as Western
-    ones, break these rules.
+    In such texts letters beyond ASCII are a minority and occur alone or in pairs, capitals start words, and symbols do
+    not occur within words. Cyrillic, Central European or Asian letters, decoded as Western ones, break these rules.
     """
 
     _MAX = 100_000
@@ -224,7 +214,6 @@ class _Reading:
         self.odd_word: str | None = None
 
     def take(self, text: str) -> None:
-        """Look at a part of the text."""
         if self.n >= self._MAX:
             return
         self.signs += sum(len(re.sub(r"\s", "", line)) for line in text.splitlines() if not line.isascii())
@@ -249,11 +238,11 @@ class _Reading:
 
     @property
     def is_western(self) -> bool:
-        """Whether at most a fifth of the letters beyond ASCII stand where such letters do not, and they are few."""
+        """True if at most a fifth of the letters beyond ASCII are misplaced, and they are few."""
         return 5 * self.odd <= self.n and 2 * self.n <= self.signs
 
     def example(self) -> str:
-        """Return a word with such a letter: an odd one, if there is one."""
+        """Return a word with such a letter, preferably a misplaced one."""
         return (self.odd_word if not self.is_western else None) or self.word or ""
 
 
@@ -262,9 +251,6 @@ def _word_at(text: str, at: int) -> str:
     begin = max(0, at - 30) + (start.end() if start else 0)
     end = re.search(r"[\s,;|\"]", text[at : at + 30])
     return text[begin : at + (end.start() if end else 30)]
-
-
-# -- separators
 
 
 class _Columns:
@@ -287,16 +273,15 @@ class _Columns:
                 if self.rows == _SAMPLE_ROWS:
                     break
         except csv.Error:
-            pass  # the reader of the lines says it
+            pass  # the reader of the lines reports it
 
     @property
     def known(self) -> bool:
-        """Whether a column has one of the usual names."""
         return any(name.lower() in _KNOWN_COLUMNS for name in self.names)
 
     @property
     def share(self) -> float:
-        """Rows that have as many columns as there are names."""
+        """Fraction of rows with one cell per column name."""
         return self.fitting / self.rows if self.rows else 1.0
 
 
@@ -325,6 +310,6 @@ def _choose(path: Path, columns: dict[str, _Columns]) -> str:
     options = " or ".join(f"--separator {shown.get(one.separator, repr(one.separator))}" for one in several)
     raise ReadError(
         path,
-        f"the columns may be separated by {ways}. Say which: {options} (table=TableFormat(separator=…))",
+        f"the columns may be separated by {ways}. Choose one: {options} (table=TableFormat(separator=…))",
         line=1,
     )

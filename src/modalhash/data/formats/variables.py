@@ -1,4 +1,4 @@
-"""What the readers of foreign formats find in a file, in the process that reads it."""
+"""Variables of a file: as found by the readers in the sandbox, and as loaded by the caller."""
 
 from __future__ import annotations
 
@@ -17,25 +17,21 @@ OBJECTS = "object array (never loaded)"
 
 
 class SparseParts(NamedTuple):
-    """The arrays of a sparse matrix as they are in the file; nobody has looked at the indices yet."""
+    """The arrays of a sparse matrix as stored in the file; the indices are not checked."""
 
-    layout: str
-    """``"csr"`` or ``"csc"`` with pointers, ``"coo"`` with row and column indices."""
+    layout: str  # ``"csr"`` or ``"csc"`` with pointers, ``"coo"`` with row and column indices
     shape: tuple[int, ...]
     data: Array
-    indices: Array
-    """Of columns (CSR, COO) or rows (CSC)."""
-    pointers: Array
-    """Of rows (CSR), of columns (CSC); row indices (COO)."""
+    indices: Array  # column indices (CSR, COO) or row indices (CSC)
+    pointers: Array  # row pointers (CSR), column pointers (CSC) or row indices (COO)
 
 
-Value = Array | SparseParts
-"""Numbers, texts as an object array of str, or a sparse matrix."""
+Value = Array | SparseParts  # numbers, texts as an object array of str, or a sparse matrix
 
 
 @dataclass(frozen=True)
 class Found:
-    """A variable of a file: name, shape and kind, and the value where it had to be loaded to know these."""
+    """A variable found in a file; ``value`` is set if it had to be loaded to find its shape and kind."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,7 +40,7 @@ class Found:
 
 
 class TooLargeError(Exception):
-    """A variable would take more memory than there is for it."""
+    """A variable needs more memory than is left."""
 
     def __init__(self, n_bytes: int, variable: str | None) -> None:
         super().__init__(n_bytes, variable)
@@ -53,12 +49,12 @@ class TooLargeError(Exception):
 
 @dataclass
 class Budget:
-    """Counts what a file declares before anything is allocated for it."""
+    """The memory left for a file, counted by declared sizes before anything is allocated."""
 
     n_bytes: int
 
     def take(self, shape: tuple[int, ...], itemsize: int, variable: str) -> None:
-        """Take the bytes of an array of this shape, or raise."""
+        """Subtract the bytes of an array of this shape, or raise TooLargeError."""
         wanted = prod(int(size) for size in shape) * itemsize
         if wanted < 0:
             raise ValueError(f"the shape is {shape}")
@@ -68,7 +64,6 @@ class Budget:
 
 
 def found(name: str, value: Any) -> Found:
-    """Return a variable whose value is known already."""
     if isinstance(value, SparseParts):
         return Found(name, value.shape, "sparse", value)
     if value.dtype.kind == "O":
@@ -78,27 +73,23 @@ def found(name: str, value: Any) -> Found:
 
 
 def kind_of(dtype: Any) -> str:
-    """Return what an array of this type holds: ``"numbers"``, ``"texts"``, or another kind, which cannot be used."""
+    """Return the kind of an array: ``"numbers"``, ``"texts"``, or an unusable one."""
     if dtype.kind in "biufc":
         return "numbers"
     return {"U": "texts", "S": "texts", "O": OBJECTS, "V": "records"}.get(dtype.kind, f"type {dtype}")
 
 
 def text_array(texts: list[str], shape: tuple[int, ...] | None = None) -> Array:
-    """Return texts as an object array: each takes its own length, however long another is."""
+    """Return texts as an object array, which does not pad them to the longest."""
     array = np.empty(len(texts), dtype=object)
     array[:] = texts
     return array if shape is None else array.reshape(shape)
 
 
 def damaged(path: Path, what: str, error: BaseException, variable: str | None = None) -> ReadError:
-    """Return the error to raise for a broken file."""
     detail = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:300]
-    reason = f"cannot be read as {what} ({detail}). It is truncated or corrupt: get the file again"
+    reason = f"cannot be read as {what} ({detail}). It is truncated or corrupt; get the file again"
     return ReadError(path, reason, variable=variable)
-
-
-# -- A variable of a file, known by name and shape before its values are loaded.
 
 
 @dataclass(frozen=True)
@@ -107,8 +98,7 @@ class Variable:
 
     name: str
     shape: tuple[int, ...]
-    kind: str
-    """``"numbers"``, ``"sparse"``, ``"texts"``, or another kind, which cannot be used."""
+    kind: str  # ``"numbers"``, ``"sparse"``, ``"texts"``, or an unusable kind
     load: Callable[[], Any]
     file: Path
 
@@ -123,5 +113,4 @@ class Variable:
 
 
 def listing(variables: Iterable[Variable]) -> str:
-    """List names and shapes for an error message."""
     return "; ".join(str(variable) for variable in variables) or "nothing"

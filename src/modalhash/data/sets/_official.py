@@ -1,4 +1,11 @@
-"""What converters of official distributions share: finding files, comparing counts, features of pictures."""
+"""Shared parts of the converters of official distributions, and the layout of ``features.npz``.
+
+``features.npz`` has ``image_id`` ``(n,)``; ``ehd`` and ``gist``, edge histograms (150) and GIST (512); a bag of words
+as CSR (``text_indptr``, ``text_indices``, ``text_shape``, ``text_counts`` unless binary) with ``words``, which
+MIRFlickr calls ``tags_*`` and ``tag_names``; 0/1 ``labels`` with ``label_names``; and optionally ``provenance`` as
+JSON, whose ``original_features`` were not recomputed. ``cnn.npz`` has features of a network as ``low + step * values``
+with uint8 ``values`` and ``image_id``, or is a file that ``modalhash datasets encode`` wrote.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +36,7 @@ from modalhash.data.reading import read_arrays
 
 
 class FileTree:
-    """Finds files and folders by name, at whatever depth the archives were unpacked; scans the folder once."""
+    """Finds files and folders by name at any depth of a folder, which is scanned once."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -43,14 +50,13 @@ class FileTree:
         return sorted(self._paths.get(name, []), key=lambda path: (len(path.parts), path))
 
     def find(self, *names: str) -> Path | None:
-        """Return the first path with one of these names, or None."""
         return next((path for name in names for path in self.all(name)), None)
 
     def need(self, *names: str) -> Path:
-        """Return the first path with one of these names; absence is an error."""
+        """Return the first path with one of these names, or raise FileNotFoundError."""
         path = self.find(*names)
         if path is None:
-            raise FileNotFoundError(f"{self.root}: {' or '.join(names)} is not there, at any depth")
+            raise FileNotFoundError(f"{self.root}: {' or '.join(names)} does not exist at any depth")
         return path
 
     def __str__(self) -> str:
@@ -58,7 +64,7 @@ class FileTree:
 
 
 def compare_count(what: str, got: int, expected: int) -> str | None:
-    """Warn if a count is not the published one, and return the warning as a note for the data set."""
+    """Warn if a count differs from the published one; return the warning as a note."""
     if got == expected:
         return None
     text = f"{what}: got {got:,}, the published count is {expected:,}"
@@ -67,9 +73,9 @@ def compare_count(what: str, got: int, expected: int) -> str | None:
 
 
 def features_of_files(paths: Sequence[Path], progress: Callback | None = None) -> dict[str, Array]:
-    """Compute the edge histograms and GIST of picture files of any kind, as ``ehd`` and ``gist``.
+    """Compute the edge histograms and GIST of picture files in threads, as ``ehd`` and ``gist``.
 
-    Sides, area and time of each are bounded, as for pictures of unknown origin. Threads share the work.
+    Sides, area and time of each picture are limited, because the files are not trusted.
     """
     report = Reporter(progress)
     edges, structure = np.empty((len(paths), N_EDGES), np.float32), np.empty((len(paths), N_GIST), np.float32)
@@ -92,12 +98,11 @@ def _features_of_file(path: Path) -> tuple[Array, Array]:
         square = whole.crop((left, top, left + side, top + side))
         small = square.resize((GIST_SIZE, GIST_SIZE), image.Resampling.BILINEAR)
         return edge_histogram(np.asarray(whole.convert("L"))), gist(np.asarray(small, dtype=np.float32).mean(axis=2))
-    except Exception as error:  # a broken file can make a decoder fail in any way
+    except Exception as error:  # a damaged file can make a decoder raise anything
         raise ReadError(path, f"not a readable picture ({error})") from error
 
 
 def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
-    """Return the lines of a text file without line ends."""
     try:
         return path.read_text(encoding=encoding).splitlines()
     except UnicodeDecodeError as error:
@@ -105,46 +110,27 @@ def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
 
 
 def filled_lines_of(path: Path) -> list[str]:
-    """Return the lines of a text file that are not blank, without blanks at either end."""
+    """Return the stripped lines of a text file that are not blank."""
     return [line.strip() for line in lines_of(path) if line.strip()]
 
 
 def binary_matrix(columns: Sequence[Array], width: int) -> sparse.csr_array:
-    """Return the sparse matrix with a 1 at these columns of each row; the columns of a row are in ascending order."""
+    """Return the sparse matrix with a 1 at these columns, which ascend in each row."""
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in columns])])
     indices = np.concatenate([np.empty(0, dtype=np.int32), *columns])
     return sparse.csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), width))
 
-
-# -- ``features.npz``: several features of the same photographs with their words and labels, for data sets with layouts.
-#
-# ============================================================ =======================================================
-# ``image_id``                                                 ids ``(n,)``
-# ``ehd``, ``gist``                                            MPEG-7 edge histograms (150) and GIST (512)
-# ``text_indptr``, ``text_indices``, ``text_shape``, ``words`` bag of words as CSR, with ``text_counts`` unless binary
-# ``labels``, ``label_names``                                  0 and 1 ``(n, classes)``
-# ``provenance``                                               JSON, optional: ``source``, ``notes``,
-#                                                              ``original_features``
-# ============================================================ =======================================================
-#
-# MIRFlickr calls its words ``tags_*`` and ``tag_names``. ``original_features`` names those that come from the official
-# distribution instead of being computed again. ``cnn.npz``, in the same folder, has features of a network ``(n, 1280)``
-# with their ``image_id``, as ``low + step * values`` with ``values`` of uint8. It may also be what ``modalhash datasets
-# encode`` writes.
 
 FEATURES, CNN = "features.npz", "cnn.npz"
 
 
 @dataclass(frozen=True)
 class FeaturesLayout:
-    """Which features and items of the file make a data set."""
+    """The features and items of ``features.npz`` that make up a data set."""
 
-    image: str
-    """``"ehd"``, ``"gist"`` or ``"cnn"``."""
-    text: str
-    """``"text"`` or ``"tags"``."""
-    min_words: int
-    """An item must have this many different words, and a label."""
+    image: str  # ``"ehd"``, ``"gist"`` or ``"cnn"``
+    text: str  # ``"text"`` or ``"tags"``
+    min_words: int  # minimum number of different words of an item; it must also have a label
     split_sizes: Mapping[str, int]
     components: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -153,7 +139,6 @@ class FeaturesLayout:
 def load_layout(
     folder: Path, entry: NamedDataset, layout: FeaturesLayout, picture_name: Callable[[int], str]
 ) -> Dataset:
-    """Read the features that a layout needs from the files in a folder."""
     path, cnn = folder / FEATURES, folder / CNN if layout.image == "cnn" else None
     arrays = read_arrays(path, ["image_id", layout.image, layout.text, "labels", "label_names", "provenance"])
     try:
@@ -174,7 +159,7 @@ def dataset_of(
     picture_name: Callable[[int], str],
     cnn: Path | None = None,
 ) -> Dataset:
-    """Return the data set of a layout, from the arrays of ``features.npz`` and perhaps the file ``cnn.npz``."""
+    """Return the data set of a layout from the arrays of ``features.npz`` and optionally ``cnn.npz``."""
     text, labels = arrays[layout.text].astype(np.float32), arrays["labels"]
     rows = np.flatnonzero((np.diff(text.indptr) >= layout.min_words) & labels.any(axis=1))
     ids, own = arrays["image_id"][rows], labels[rows]

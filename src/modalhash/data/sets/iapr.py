@@ -1,7 +1,7 @@
-"""IAPR TC-12 (Grubinger et al., 2006): photographs with English and German captions, and keywords of these as labels.
+"""IAPR TC-12 (Grubinger et al., 2006): photographs with English and German captions and their keywords as labels.
 
-:func:`load` reads prepared features (``features.npz``) with captions (``items.jsonl``); any other prepared file is read
-as it is. ``iapr255`` has the labels of the literature.
+:func:`load` reads prepared features (``features.npz``) with captions (``items.jsonl``), or any other prepared file.
+``iapr255`` has the labels of the literature.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from modalhash.data.reading import read
 
 FEATURES_NOTES = (
     "labels are caption keywords: not comparable with figures published on the 255 region labels",
-    "image: gradient histograms and colour moments, stored as float16, handed on as float32",
+    "image: gradient histograms and colour moments, stored as float16, returned as float32",
 )
 
 
 def load(folder: Path, entry: NamedDataset, *, text: str = "de") -> Dataset:
-    """Read the prepared features with German (``text="de"``) or English words; other files are read as they are."""
+    """Read the prepared features with German (``text="de"``) or English words, or another file."""
     check_choice(text, "text", ("de", "en"))
     path = folder / "features.npz"
     if not path.is_file():
@@ -57,14 +57,13 @@ def load(folder: Path, entry: NamedDataset, *, text: str = "de") -> Dataset:
 
 
 def _captions_and_pictures(path: Path, ids: Array, text: str) -> dict[str, Array]:
-    """Return the captions and picture names of the items; nothing where there is no such file."""
     if not path.is_file():
         return {}
     wanted = ("id", "image", f"caption_{text}")
     items: dict[Any, dict[str, Any]] = {}
     for number, line in manifest_lines(path):
-        if lacking := [key for key in wanted if not isinstance(line.get(key), str | int)]:
-            raise ReadError(path, f"no {lacking[0]!r}; the fields are {', '.join(line)}", line=number)
+        if absent := [key for key in wanted if not isinstance(line.get(key), str | int)]:
+            raise ReadError(path, f"no {absent[0]!r}; the fields are {', '.join(line)}", line=number)
         items[line["id"]] = line
     if missing := [key for key in ids.tolist() if key not in items]:
         raise ReadError(path, f"{len(missing)} items of features.npz are missing, e.g. {missing[0]!r}")

@@ -1,10 +1,9 @@
 """IAPR TC-12 with the 255 region labels of SAIAPR TC-12, as the hashing literature uses it.
 
-:func:`load` reads a layout of ``features.npz`` (see ``_features_file``). :func:`convert` makes the arrays of that file
-from the official pictures and captions (``iaprtc12.tgz``) and the region labels of SAIAPR TC-12
-(``saiaprtc12ok.part*.rar``). The labels of an image are the union of its regions' labels; 255 of the 276 occur. Words
-are those of the English descriptions that occur in at least two of them, without stop words. The literature has 2,912
-words and no recipe for them.
+:func:`load` reads a layout of ``features.npz`` (see ``_official``), which :func:`convert` makes from the official
+pictures and captions and the region labels. The labels of an image are the union of its regions' labels; 255 of the 276
+occur. Words are those of at least two English descriptions, without stop words; the literature has 2,912 words and
+gives no recipe for them.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ from modalhash.data.sets._official import (
 )
 
 IMAGES, CAPTIONS, CLASSES = 20000, 19999, 255
-MIN_COUNT = 2
-"""A word is used if this many descriptions have it."""
+MIN_COUNT = 2  # minimum number of descriptions that contain a word
 STOP_WORDS = frozenset(
     re.findall(
         "[a-z]+",
@@ -60,7 +58,7 @@ LAYOUTS = {
 
 
 def load(folder: Path, entry: NamedDataset, *, layout: str = "paper") -> Dataset:
-    """Read a layout of ``features.npz``; other files are read as they are."""
+    """Read a layout of ``features.npz``, or another file."""
     check_choice(layout, "layout", tuple(LAYOUTS))
     if not (folder / FEATURES).is_file():
         return read_files(folder, entry)
@@ -68,24 +66,19 @@ def load(folder: Path, entry: NamedDataset, *, layout: str = "paper") -> Dataset
 
 
 def from_arrays(arrays: Mapping[str, Any], entry: NamedDataset) -> Dataset:
-    """Return the data set of what :func:`convert` made."""
+    """Return the data set from the arrays that :func:`convert` returned."""
     return dataset_of(arrays, entry, LAYOUTS["paper"], picture_name)
 
 
 def picture_name(number: int) -> str:
-    """Return the name of a picture in the official folder ``images``."""
+    """Return the path of a picture in the official folder ``images``."""
     return f"{number // 1000:02}/{number}.jpg"
 
 
 def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]:
     """Return the arrays of ``features.npz``.
 
-    Parameters
-    ----------
-    source
-        folder with ``iaprtc12/`` (pictures, annotations) and ``benchmark/`` (region labels, ``wlist.txt``)
-    progress
-        called while features of pictures are computed
+    ``source`` has ``iaprtc12/`` (pictures, annotations) and ``benchmark/`` (region labels, ``wlist.txt``).
     """
     tree = FileTree(source)
     labels, descriptions = _region_labels(tree), _descriptions(tree)
@@ -117,7 +110,7 @@ def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]
 
 
 def bag_of_words(texts: Sequence[str]) -> tuple[list[str], sparse.csr_array]:
-    """Return the words of descriptions, the most frequent first, and how often each description has them."""
+    """Return the words of descriptions by descending frequency, and their counts per description."""
     counts = [Counter(word for word in words_of(text) if word not in STOP_WORDS) for text in texts]
     having = Counter(word for own in counts for word in own)
     words = sorted((word for word, n in having.items() if n >= MIN_COUNT), key=lambda word: (-having[word], word))
@@ -130,12 +123,11 @@ def bag_of_words(texts: Sequence[str]) -> tuple[list[str], sparse.csr_array]:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a description: runs of the letters a to z, in lower case."""
     return re.findall("[a-z]+", text.lower())
 
 
 def _region_labels(tree: FileTree) -> dict[int, set[int]]:
-    """Return the labels by image of every ``labels.txt``: lines of image, region, label; short lines are skipped."""
+    """Return the labels by image from every ``labels.txt`` (image, region, label); skip short lines."""
     files = tree.all("labels.txt")
     if not files:
         raise FileNotFoundError(f"{tree}: no labels.txt of SAIAPR TC-12 at any depth")
@@ -156,7 +148,7 @@ def _region_labels(tree: FileTree) -> dict[int, set[int]]:
 
 
 def _descriptions(tree: FileTree) -> dict[int, str]:
-    """Return the English descriptions by image number. Some files are not valid XML, hence an expression."""
+    """Return the English descriptions by image number. Some files are not valid XML."""
     descriptions = {}
     for path in sorted(tree.need("annotations_complete_eng").rglob("*.eng")):
         if not path.stem.isdigit():

@@ -1,6 +1,6 @@
 """MIRFlickr-25K (Huiskes and Lew, 2008): Flickr photographs with tags and 24 labels.
 
-:func:`load` reads a layout of ``features.npz`` (see ``_features_file``). :func:`convert` makes the arrays of that file
+:func:`load` reads a layout of ``features.npz`` (see ``_official``). :func:`convert` makes the arrays of that file
 from ``mirflickr25k.zip`` and ``mirflickr25k_annotations_v080.zip``, unpacked: 20,015 images that have at least one of
 the 1,386 common tags and one of the 24 labels. The paper's 16,738 items are those with at least two of these tags.
 """
@@ -58,7 +58,7 @@ LAYOUTS = {
 
 
 def load(folder: Path, entry: NamedDataset, *, layout: str = "paper") -> Dataset:
-    """Read a layout of ``features.npz``; other files are read as they are."""
+    """Read a layout of ``features.npz``, or another file."""
     check_choice(layout, "layout", tuple(LAYOUTS))
     if not (folder / FEATURES).is_file():
         return read_files(folder, entry)
@@ -66,26 +66,19 @@ def load(folder: Path, entry: NamedDataset, *, layout: str = "paper") -> Dataset
 
 
 def from_arrays(arrays: Mapping[str, Any], entry: NamedDataset) -> Dataset:
-    """Return the data set of what :func:`convert` made."""
+    """Return the data set from the arrays that :func:`convert` returned."""
     return dataset_of(arrays, entry, LAYOUTS["paper"], picture_name)
 
 
 def picture_name(number: int) -> str:
-    """Return the name of a picture in the official folder."""
     return f"im{number}.jpg"
 
 
 def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]:
     """Return the arrays of ``features.npz``.
 
-    Edge histograms are those of MIRFLICKR-1M where its ``features_edgehistogram`` is there, else those of the pictures.
-
-    Parameters
-    ----------
-    source
-        folder with ``mirflickr/`` (pictures, ``meta/tags``, ``doc``) and the annotations
-    progress
-        called while features of pictures are computed
+    ``source`` has ``mirflickr/`` (pictures, ``meta/tags``, ``doc``) and the annotations. Edge histograms are those of
+    MIRFLICKR-1M if ``features_edgehistogram`` exists, else they are computed from the pictures.
     """
     tree = FileTree(source)
     numbers = _image_numbers(tree)
@@ -102,14 +95,16 @@ def convert(source: Path, *, progress: Callback | None = None) -> dict[str, Any]
         compare_count("items with a tag and a label", len(rows), SELECTED),
     ]
     ids = np.array(numbers)[rows]
-    features = _picture_features(tree, ids, progress)
+    features: dict[str, Array] = {}
+    if (first := tree.find(picture_name(int(ids[0])))) is not None:
+        features = features_of_files([first.parent / picture_name(int(number)) for number in ids], progress)
     provenance: dict[str, Any] = {"source": "MIRFlickr-25K, official distribution"}
     if (edges := tree.find("features_edgehistogram")) is not None:
         features["ehd"] = np.stack([_edge_row(edges, int(number) - 1) for number in ids])
         provenance["original_features"] = ["ehd"]
         notes.append("edge histograms are those of MIRFLICKR-1M, joined as image k = file k−1 (unverified)")
     if not features:
-        raise FileNotFoundError(f"{source}: neither {picture_name(int(ids[0]))} nor features_edgehistogram is there")
+        raise FileNotFoundError(f"{source}: neither {picture_name(int(ids[0]))} nor features_edgehistogram exists")
     provenance["notes"] = [note for note in notes if note]
     return {
         "image_id": ids,
@@ -132,7 +127,7 @@ def _image_numbers(tree: FileTree) -> list[int]:
 
 
 def _labels(tree: FileTree, numbers: list[int]) -> tuple[list[str], Array]:
-    """Read one file per label with the numbers of its images. The files ``*_r1.txt`` are stricter and not used."""
+    """Read one file per label with its image numbers. The files ``*_r1.txt`` are stricter and not used."""
     folder = tree.need("plant_life.txt", "sky.txt", "people.txt").parent
     files = sorted(folder.glob("*.txt"))
     files = [path for path in files if path.stem.lower() != "readme" and not path.stem.endswith("_r1")]
@@ -149,7 +144,7 @@ def _labels(tree: FileTree, numbers: list[int]) -> tuple[list[str], Array]:
 
 
 def _tags(tree: FileTree, numbers: list[int]) -> tuple[list[str], sparse.csr_array]:
-    """Return the common tags, in the order of their list, and which images have them."""
+    """Return the common tags in the order of their list, and the binary matrix of the images' tags."""
     names = [line.split()[0] for line in filled_lines_of(tree.need("common_tags.txt"))]
     column = {name: number for number, name in enumerate(names)}
     folder = tree.need("tags")
@@ -158,13 +153,6 @@ def _tags(tree: FileTree, numbers: list[int]) -> tuple[list[str], sparse.csr_arr
         own = {column[tag] for tag in filled_lines_of(folder / f"tags{number}.txt") if tag in column}
         columns.append(np.array(sorted(own), dtype=np.int32))
     return names, binary_matrix(columns, len(names))
-
-
-def _picture_features(tree: FileTree, ids: Array, progress: Callback | None) -> dict[str, Array]:
-    first = tree.find(picture_name(int(ids[0])))
-    if first is None:
-        return {}
-    return features_of_files([first.parent / picture_name(int(number)) for number in ids], progress)
 
 
 def _edge_row(folder: Path, number: int) -> Array:

